@@ -1,0 +1,49 @@
+# Everything a newcomer needs: `make demo`, `make test`. `make help` lists the rest.
+SHELL  := /bin/bash
+KNOWN  := import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))
+PYTHON ?= $(shell for p in python3 python3.12 python3.11; do $$p -c '$(KNOWN)' 2>/dev/null && echo $$p && break; done)
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+FAST   := tests/unit/ tests/property/ tests/contract/
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+setup: $(STAMP)  ## install everything, once
+	@$(BIN)/lakewake setup
+
+demo: setup  ## a table, an index, one changed row: watch the index follow
+	@$(BIN)/lakewake demo
+
+test: check  ## set up, then lint, types and all tests
+	@echo "tests: Spark, Hudi and Lance together"
+	@$(BIN)/python -m pytest $(filter-out $(FAST),$(wildcard tests/*/))
+
+check: setup  ## lint, types, layering and the fast tests
+	@echo "check: ruff, mypy, import-linter"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@echo "check: fast tests"
+	@$(BIN)/python -m pytest $(FAST)
+
+bench: setup  ## measure; figures go to the terminal
+	@$(BIN)/python -m bench
+
+clean:  ## remove what make made here; fetched models and jars stay in the user's cache
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Redone when the pinned versions change; a broken install leaves no stamp.
+$(STAMP): pyproject.toml
+	@$(or $(PYTHON),false) -c '$(KNOWN)' || { echo "setup: Python 3.11 or 3.12 is needed; give one with make PYTHON=…" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "setup: making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; }
+	@echo "setup: installing pinned packages (about 1 GB, 1 to 2 minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.7
+	@$(BIN)/uv pip install --python $(BIN)/python --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,108 @@
+"""A text → pieces that fit the model, on sentence borders where there are any. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakewake.errors import ConfigError
+from lakewake.model.recipe import Chunking
+
+if TYPE_CHECKING:
+    from semantic_text_splitter import TextSplitter
+    from tokenizers import Tokenizer
+
+#: What a token is taken for where the model's tokenizer is not to be had.
+CHARACTERS_PER_TOKEN = 4
+#: How many characters for each token of a piece the splitter sees at once. Its time grows with the
+#: square of what it sees where a text has no borders.
+_WINDOW = 32
+
+
+class Splitter:
+    """Cuts texts for one model.
+
+    A text that fits is one piece, as it is. A longer one is cut into pieces without white space
+    around them, each as long as fits: from the left, so that an edit leaves the pieces before it
+    alone (the nearest may take in a sentence that became shorter), and those behind it from where
+    the borders meet again.
+
+    Args:
+        chunking: `tokens` 0 cuts only what the model cannot read whole; above 0, pieces have at
+            most so many tokens.
+        max_tokens: what the model reads, its own special tokens included; 0: no limit is known.
+        tokenizer: `tokenizer.json` as text. Without it lengths are taken from the characters, 4 to
+            a token, which is a guess: a piece may have more tokens than the model reads.
+
+    Raises:
+        ConfigError: the limits leave no room for a piece.
+    """
+
+    def __init__(self, chunking: Chunking, max_tokens: int, tokenizer: str | None) -> None:
+        self._tokenizer = None if tokenizer is None else _counting(tokenizer)
+        special = self._tokenizer.num_special_tokens_to_add(False) if self._tokenizer else 0
+        limits = [n for n in (chunking.tokens, max_tokens and max_tokens - special) if n]
+        self._limit = min(limits, default=0)
+        _check_limits(chunking, max_tokens, self._limit)
+        self._splitter = self._make_splitter(chunking.overlap) if limits else None
+
+    def pieces(self, text: str) -> tuple[str, ...]:
+        """The text itself where it fits, else its pieces in order; none of them is blank."""
+        if self._splitter is None or self._fits(text):
+            return (text,)
+        return tuple(piece for piece in self._cut(self._splitter, text) if piece.strip())
+
+    def _make_splitter(self, overlap: int) -> TextSplitter:
+        from semantic_text_splitter import TextSplitter
+
+        if self._tokenizer:
+            return TextSplitter.from_huggingface_tokenizer(self._tokenizer, self._limit, overlap)
+        return TextSplitter(self._limit * CHARACTERS_PER_TOKEN, overlap * CHARACTERS_PER_TOKEN)
+
+    def _fits(self, text: str) -> bool:
+        if self._tokenizer is None:
+            return len(text) <= self._limit * CHARACTERS_PER_TOKEN
+        # A token has at least a byte, save for a mark some tokenizers put in front of a text.
+        # Normalizing can make more of other characters than ASCII.
+        if text.isascii() and len(text) < self._limit:
+            return True
+        return len(self._tokenizer.encode(text, add_special_tokens=False)) <= self._limit
+
+    def _cut(self, splitter: TextSplitter, text: str) -> list[str]:
+        pieces: list[str] = []
+        start, window = 0, self._limit * _WINDOW
+        while start < len(text):
+            end = start + window
+            found = splitter.chunk_indices(text[start:end])
+            if end >= len(text):
+                return pieces + [piece for _, piece in found]
+            if len(found) < 2:
+                window *= 2
+                continue
+            # The last piece ends where the window does, not where it should.
+            pieces += [piece for _, piece in found[:-1]]
+            start, window = start + found[-1][0], self._limit * _WINDOW
+        return pieces
+
+
+def _counting(tokenizer: str) -> Tokenizer:
+    from tokenizers import Tokenizer
+
+    counting = Tokenizer.from_str(tokenizer)
+    # A tokenizer that cuts and pads gives every text the same length.
+    counting.no_truncation()
+    counting.no_padding()
+    return counting
+
+
+def _check_limits(chunking: Chunking, max_tokens: int, limit: int) -> None:
+    if chunking.tokens < 0 or chunking.overlap < 0 or limit < 0 or (max_tokens and not limit):
+        raise ConfigError(
+            f"chunks of {chunking.tokens} tokens with {chunking.overlap} of overlap do not go with "
+            f"a model of {max_tokens} tokens",
+            hint="set `tokens` and `overlap` to 0 or more, within what the model reads",
+        )
+    if limit and chunking.overlap >= limit:
+        raise ConfigError(
+            f"an overlap of {chunking.overlap} tokens leaves no room in pieces of {limit}",
+            hint="set `overlap` below the length of a piece",
+        )

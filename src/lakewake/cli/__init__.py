@@ -1,0 +1,117 @@
+"""The command line: `lakewake COMMAND`, one file for each.
+
+Exit codes: 0 fine, 1 failed, 2 usage or configuration, 3 out of sync, 130 interrupted.
+With `--json` stdout holds exactly one object, for an error as well
+(`{"error", "fact", "landed", "hint"}`); everything said to a person then goes to stderr.
+Only what every command needs is imported here: `lakewake --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.main import get_command
+
+from lakewake.cli import demo, ingest, init, plan, search, setup, status, sync, verify
+from lakewake.cli.failure import explain, print_error
+from lakewake.cli.screen import print_json
+
+#: 128 + SIGPIPE, what a shell reports for a program whose reader went away.
+READER_GONE = 141
+
+app = typer.Typer(
+    name="lakewake",
+    help="Vector indexes that follow your Apache Hudi table, commit by commit.",
+    epilog="Example: lakewake demo",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+COMMANDS: tuple[tuple[Callable[..., int], str], ...] = (
+    (setup.setup, setup.EXAMPLE),
+    (demo.demo, demo.EXAMPLE),
+    (ingest.ingest, ingest.EXAMPLE),
+    (init.init, init.EXAMPLE),
+    (plan.plan, plan.EXAMPLE),
+    (sync.sync, sync.EXAMPLE),
+    (status.status, status.EXAMPLE),
+    (search.search, search.EXAMPLE),
+    (verify.verify, verify.EXAMPLE),
+)
+for _command, _example in COMMANDS:
+    app.command(epilog=f"\b\nExample:\n  {_example}")(_command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"lakewake {version('lakewake')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main_options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Tell the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """The `lakewake` executable."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character must not turn a result into an error.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    if not sys.warnoptions:
+        # Libraries warn their developers; what a person has to know is an error or a report.
+        warnings.simplefilter("ignore")
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command line; its exit code."""
+    try:
+        code = _invoke(list(args) or ["--help"])
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        _drop_output()
+        return READER_GONE
+    except typer.Exit as asked:
+        return asked.exit_code
+    except (Exception, KeyboardInterrupt) as error:
+        return _fail(error, args)
+
+
+def _invoke(args: list[str]) -> int:
+    # Not `app(args)`: it would turn Ctrl-C, broken pipes and usage errors into its own exits.
+    command = get_command(app)
+    with command.make_context("lakewake", args) as context:
+        code: Any = command.invoke(context)
+    return code if isinstance(code, int) else 0
+
+
+def _fail(error: BaseException, args: Sequence[str]) -> int:
+    failure = explain(error, args)
+    verbose = bool({"-v", "--verbose"} & set(args))
+    if "--json" in args:
+        print_json(failure.as_dict())
+    print_error(failure, trace=error if verbose else None)
+    return failure.exit_code
+
+
+def _drop_output() -> None:
+    """Nobody reads stdout any more: let the interpreter's last flush go nowhere, in silence."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,64 @@
+"""Every way a command can fail, as one kind of error and one way to show it.
+
+With `--json` the error is the one object on stdout (`{"error", "fact", "landed", "hint"}`); the
+same words for a person go to stderr either way.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+
+import typer
+
+from lakewake.errors import ConfigError, LakewakeError
+
+#: Commands that never write, whatever interrupts them.
+READING = frozenset({"plan", "search", "status", "verify"})
+WHOLE_OR_NOTHING = "what was committed before stands, and nothing was written in part"
+
+
+class InterruptError(LakewakeError):
+    """Ctrl-C."""
+
+    exit_code = 130
+
+
+class BugError(LakewakeError):
+    """An error that nobody foresaw."""
+
+
+def explain(error: BaseException, args: Sequence[str]) -> LakewakeError:
+    """Any exception of a command as an error with a fact, what landed and a hint."""
+    if isinstance(error, LakewakeError):
+        return error
+    if isinstance(error, typer.TyperException):
+        return _misused(error)
+    landed = "nothing was written" if READING & set(args[:1]) else WHOLE_OR_NOTHING
+    if isinstance(error, KeyboardInterrupt):
+        return InterruptError(
+            "interrupted", landed=landed, hint="the same command goes on from there"
+        )
+    first_line = f"{type(error).__name__}: {error}".splitlines()[0]
+    return BugError(first_line, landed=landed, hint="this is a bug, -v shows the trace")
+
+
+def _misused(error: typer.TyperException) -> ConfigError:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "lakewake"
+    return ConfigError(error.format_message().rstrip("."), hint=f"`{path} --help` shows how")
+
+
+def print_error(
+    error: LakewakeError, index: str = "", *, trace: BaseException | None = None
+) -> None:
+    """The error for a person, on stderr.
+
+    Args:
+        index: its name, where there are several.
+        trace: the exception to show whole, when that was asked for.
+    """
+    if trace is not None:
+        traceback.print_exception(trace)
+    print(f"error: {f'{index}: ' if index else ''}{error}", file=sys.stderr)

@@ -1,0 +1,66 @@
+"""`lakewake init`: a first configuration for a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakewake.cli.flags import Config, Json, Quiet, Verbose
+from lakewake.cli.screen import print_block, print_json
+
+if TYPE_CHECKING:
+    from lakewake.init import Guess
+
+EXAMPLE = "lakewake init lake/wine_reviews --name wines"
+
+
+def init(
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="A path, s3a://…, gs://… or hdfs://….")
+    ],
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of the index; the table's unless given.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a configuration.")] = False,
+    config: Config = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> int:
+    """Write a commented lakewake.toml for a table.
+
+    Looks at the table first and guesses which columns are text and which are payload.
+    """
+    from lakewake.config import DEFAULT_FILE
+    from lakewake.init import draft_config
+    from lakewake.source.hudi import look_at
+
+    file = config or Path(DEFAULT_FILE)
+    found = draft_config(table, look_at(table), file, name, replace=force)
+    if json:
+        print_json({"config": str(file), **guess_dict(found)})
+    elif not quiet:
+        print_block(f"{file} is written", guess_facts(found))
+    return 0
+
+
+def guess_dict(found: Guess) -> dict[str, object]:
+    """What `init --json` prints of a guess."""
+    return {
+        "table": found.table,
+        "text": list(found.text),
+        "vector": found.vector,
+        "payload": list(found.payload),
+        "why": found.why,
+    }
+
+
+def guess_facts(found: Guess) -> list[tuple[str, str]]:
+    """What was guessed, as lines of `name  value`."""
+    facts = [("table", found.table), ("text", ", ".join(found.text) or "none")]
+    if found.vector:
+        facts.append(("vector", found.vector))
+    facts += [("why", found.why), ("payload", ", ".join(found.payload) or "none")]
+    return [*facts, ("next", "read it, then `lakewake plan`")]

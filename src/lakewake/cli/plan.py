@@ -1,0 +1,37 @@
+"""`lakewake plan`: what the next sync would do, and its price."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakewake.cli.flags import Config, Flags, Json, Name, Quiet, Verbose
+from lakewake.cli.indexes import run_each
+from lakewake.cli.screen import count, moment, print_block
+
+if TYPE_CHECKING:
+    from lakewake.model.report import PlanReport
+
+EXAMPLE = "lakewake plan wines"
+
+
+def plan(
+    name: Name = None,
+    config: Config = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> int:
+    """Tell what sync would do, why, and how many texts it would embed. Writes nothing."""
+    return run_each(Flags(json, quiet, verbose, config), name, lambda i: i.plan(), show_plan)
+
+
+def show_plan(report: PlanReport) -> None:
+    """One plan for a person."""
+    facts = [("why", report.why)]
+    if report.pending:
+        facts += [("commits", ", ".join(moment(p) for p in report.pending))]
+    if report.action.value != "nothing":
+        rows = f"{count(report.rows_changed, 'row')} to write, {report.rows_deleted:,} to delete"
+        texts = f"{count(report.to_embed, 'text')} to embed, {report.reused:,} reused"
+        facts += [("rows", rows), ("texts", texts)]
+    print_block(f"{report.index}: {report.action.value}", facts)

@@ -1,0 +1,94 @@
+"""`lakewake sync`: bring indexes to their table's latest commit, once or for good."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakewake.cli.flags import Config, Flags, Json, Name, Quiet, Verbose
+from lakewake.cli.indexes import chosen, opened, run_each
+from lakewake.cli.screen import count, duration, moment, print_block, print_json
+from lakewake.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lakewake.model.report import SyncReport
+
+EXAMPLE = "lakewake sync wines --watch --interval 10"
+
+
+def sync(
+    name: Name = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Stay, and follow every commit until Ctrl-C.")
+    ] = False,
+    interval: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="Between two looks with --watch.")
+    ] = 5.0,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Build anew beside the old index, then switch.")
+    ] = False,
+    config: Config = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> int:
+    """Bring the index to the table's latest commit. Embeds only what changed."""
+    flags = Flags(json, quiet, verbose, config)
+    if watch and rebuild:
+        raise ConfigError("--watch and --rebuild exclude each other", hint="rebuild first")
+    if watch:
+        return _follow(flags, name, interval)
+    return run_each(flags, name, lambda i: i.sync(rebuild=rebuild), show_sync)
+
+
+def _follow(flags: Flags, name: str | None, interval: float) -> int:
+    from lakewake.watch import StopSignal, watch
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    def show(reports: Sequence[SyncReport]) -> None:
+        if flags.json:
+            print_json({"indexes": [r.as_dict() for r in reports]})
+        else:
+            for report in reports:
+                show_sync(report)
+
+    with opened(flags) as lake, StopSignal() as stop:
+        syncs = {i.name: i.sync for i in chosen(lake, name)}
+        if not flags.quiet:
+            say(f"watching {', '.join(syncs)} every {interval:g} s; Ctrl-C stops")
+        watch(syncs, interval=interval, wait=stop.wait, say=say, show=show)
+    if not flags.quiet:
+        say("stopped; nothing was left in part")
+    return 0
+
+
+def show_sync(report: SyncReport) -> None:
+    """One sync for a person."""
+    print_block(f"{report.index}: {report.action.value}", sync_facts(report))
+
+
+def sync_facts(report: SyncReport) -> list[tuple[str, str]]:
+    """What a sync did, as lines of `name  value`."""
+    facts = [("why", report.why)]
+    if report.action.value != "nothing":
+        rows = f"{count(report.rows_changed, 'row')} changed, {report.rows_deleted:,} deleted"
+        texts = f"{count(report.embedded, 'text')} embedded, {report.reused:,} reused"
+        facts += [("rows", rows), ("texts", texts)]
+    if report.quarantined:
+        facts.append(("quarantined", count(report.quarantined, "row")))
+    facts.append(("table at", moment(report.to_instant)))
+    if report.seconds:
+        facts.append(("took", took(report)))
+    return facts
+
+
+def took(report: SyncReport) -> str:
+    """The time in all and per stage: `1.2 s (read 0.4 s, embed 0.6 s)`."""
+    stages = [f"{k} {duration(v)}" for k, v in report.seconds.items() if k != "total"]
+    total = report.seconds.get("total", sum(report.seconds.values()))
+    return duration(total) + (f" ({', '.join(stages)})" if stages else "")

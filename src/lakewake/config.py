@@ -1,0 +1,397 @@
+"""lakewake.toml, read once at the border: file, then environment, then flag.
+
+`parse_config` turns text into `Settings` and touches nothing; `load_config` reads the file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from lakewake.errors import ConfigError
+from lakewake.model.chunks import RESERVED
+from lakewake.model.recipe import Chunking, TextField
+from lakewake.model.settings import IndexSettings, ModelSettings, Settings
+
+DEFAULT_FILE = "lakewake.toml"
+DEFAULT_STORE = "lance://index"
+FILE_VARIABLE = "LAKEWAKE_CONFIG"
+MASTER_VARIABLE = "LAKEWAKE_SPARK_MASTER"
+
+PROVIDERS = ("onnx", "sentence-transformers", "http", "hashing")
+PRECISIONS = ("fp32", "int8")
+METRICS = ("cosine",)
+
+_TOP_KEYS = ("index", "model", "spark")
+_IN_FILE = {"fields": "text", "chunking": "chunk"}
+_INDEX_KEYS = (*(_IN_FILE.get(f.name, f.name) for f in fields(IndexSettings)), "dimension")
+_MODEL_KINDS = {f.name: type(f.default) for f in fields(ModelSettings)}
+_KIND_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET_KEYS = ("key", "api_key", "token", "secret", "password")
+_SECRET_ENDINGS = (".secret.key", ".session.token", ".password", ".secret", ".token")
+
+
+def load_config(
+    path: str | Path | None = None,
+    *,
+    spark_master: str | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Settings:
+    """Find, read and check the configuration.
+
+    Args:
+        path: the file, as `--config` names it; without it `LAKEWAKE_CONFIG`, else ./lakewake.toml.
+        spark_master: wins over `LAKEWAKE_SPARK_MASTER`, which wins over `[spark]`.
+        env: the environment, `os.environ` unless told otherwise.
+
+    Raises:
+        ConfigError: there is no such file, or something in it cannot be used.
+    """
+    env = os.environ if env is None else env
+    file = Path(path or env.get(FILE_VARIABLE) or DEFAULT_FILE)
+    settings = parse_config(_read(file), file)
+    master = spark_master or env.get(MASTER_VARIABLE)
+    spark = {**settings.spark, "spark.master": master} if master else settings.spark
+    return replace(settings, spark=spark)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"there is no configuration at {file}",
+            hint="`lakewake init TABLE` writes one; `--config FILE` names another",
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not UTF-8 text", hint="save it as UTF-8") from error
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+
+
+def parse_config(text: str, path: Path) -> Settings:
+    """The settings that a configuration's text holds.
+
+    Args:
+        path: where the text comes from; relative paths in it start from its folder.
+
+    Raises:
+        ConfigError: it does not parse, or something in it cannot be used.
+    """
+    path = Path(os.path.abspath(path))
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: {error}", hint="the line does not parse as TOML") from error
+    top = _Section(f"{path}", values)
+    top.refuse_unknown(_TOP_KEYS)
+    default = _model(top, path.parent) or ModelSettings()
+    indexes = tuple(_index(s, default, path.parent) for s in _index_sections(top))
+    _refuse_twins(f"{path}: two indexes are", "called", [i.name for i in indexes])
+    return Settings(path=path, indexes=indexes, spark=_spark(top))
+
+
+@dataclass(frozen=True)
+class _Section:
+    """One table of the file; `where` names it in errors."""
+
+    where: str
+    values: Mapping[str, Any]
+
+    def fail(self, fact: str, hint: str = "") -> ConfigError:
+        return ConfigError(f"{self.where}: {fact}", hint=hint)
+
+    def refuse_unknown(self, valid: Iterable[str]) -> None:
+        valid = tuple(valid)
+        for key in self.values:
+            if key not in valid:
+                near = difflib.get_close_matches(key, valid, n=1)
+                guess = f"did you mean `{near[0]}`? " if near else ""
+                raise self.fail(f"unknown key `{key}`", f"{guess}valid keys are {', '.join(valid)}")
+
+    def get(self, key: str, kind: type, default: Any = None) -> Any:
+        """The value of a key, of that type; the default when it is absent."""
+        value = self.values.get(key, default)
+        if key not in self.values:
+            return value
+        if kind is float and type(value) is int:
+            return float(value)
+        # `type is`, since True is an int to isinstance.
+        if type(value) is not kind:
+            raise self.fail(f"`{key}` is {_kind_of(value)}, expected {_KIND_NAMES[kind]}")
+        if isinstance(value, str) and not value.strip():
+            raise self.fail(f"`{key}` is blank")
+        return value
+
+    def need(self, key: str, example: str) -> str:
+        """A string that must be there."""
+        value: str | None = self.get(key, str)
+        if value is None:
+            raise self.fail(f"`{key}` is missing", f"add a line such as {key} = {example}")
+        return value
+
+    def choice(self, key: str, valid: tuple[str, ...], default: str) -> str:
+        """A string that is one of a few."""
+        value: str = self.get(key, str, default)
+        if value not in valid:
+            raise self.fail(f"`{key}` is {value!r}", f"valid values are {', '.join(valid)}")
+        return value
+
+    def count(self, key: str, default: int, least: int = 0) -> int:
+        """A whole number that is not too small."""
+        value: int = self.get(key, int, default)
+        if key in self.values and value < least:
+            raise self.fail(f"`{key}` is {value}, expected {least} or more")
+        return value
+
+
+def _kind_of(value: object) -> str:
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, dict):
+        return "a table"
+    return _KIND_NAMES.get(type(value), "a date or time")
+
+
+def _index_sections(top: _Section) -> list[_Section]:
+    tables = top.values.get("index", [])
+    if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
+        raise top.fail("`index` is not a list of tables", "begin each index with [[index]]")
+    if not tables:
+        raise top.fail("no index is described", "add an [[index]], or run `lakewake init TABLE`")
+    return [_Section(f"{top.where}: {_title(n, t)}", t) for n, t in enumerate(tables, 1)]
+
+
+def _title(n: int, table: Mapping[str, Any]) -> str:
+    name = table.get("name")
+    return f"index {name!r}" if isinstance(name, str) else f"index number {n}"
+
+
+def _index(section: _Section, default: ModelSettings, folder: Path) -> IndexSettings:
+    section.refuse_unknown(_INDEX_KEYS)
+    name = section.need("name", '"wines"')
+    if not _NAME.fullmatch(name):
+        raise section.fail(
+            f"`name` is {name!r}", "use letters, digits, _ and -, beginning with a letter or digit"
+        )
+    if ("text" in section.values) == ("vector" in section.values):
+        raise section.fail(
+            "needs either `text` or `vector`, one of them",
+            'text = "{title}. {description}", or vector = "embedding" with dimension = 384',
+        )
+    vector: str | None = section.get("vector", str)
+    return IndexSettings(
+        name=name,
+        table=_locate(folder, section.need("table", '"lake/wine_reviews"')),
+        store=_store(section, folder),
+        fields=() if vector else _text_fields(section),
+        vector=vector,
+        payload=_payload(section),
+        chunking=_chunking(section),
+        model=_vector_model(section, vector, folder)
+        if vector
+        else _text_model(section, default, folder),
+        metric=section.choice("metric", METRICS, "cosine"),
+        embedding_store=section.get("embedding_store", bool, True),
+    )
+
+
+def _locate(folder: Path, path: str) -> str:
+    """A path made absolute from the file's folder; a URI stays as it is."""
+    if "://" in path:
+        return path
+    return os.path.normpath(folder / Path(path).expanduser())
+
+
+def _store(section: _Section, folder: Path) -> str:
+    uri: str = section.get("store", str, DEFAULT_STORE)
+    scheme, mark, path = uri.partition("://")
+    if not mark or not path:
+        raise section.fail(f"`store` is {uri!r}", 'write it as "lance://FOLDER"')
+    return f"lance://{_locate(folder, path)}" if scheme == "lance" else uri
+
+
+def _text_fields(section: _Section) -> tuple[TextField, ...]:
+    value = section.values["text"]
+    if isinstance(value, str):
+        found: tuple[TextField, ...] = (TextField("text", section.get("text", str)),)
+    elif isinstance(value, list) and value and all(isinstance(v, dict) for v in value):
+        found = tuple(_text_field(_Section(f"{section.where}: text", v)) for v in value)
+    else:
+        raise section.fail(
+            f"`text` is {_kind_of(value)}, expected a template or a list of tables",
+            'text = "{title}. {description}", or text = [{column = "title"}, '
+            '{name = "story", template = "{title}. {description}"}]',
+        )
+    for field in found:
+        _check_template(section, field)
+    _refuse_twins(f"{section.where}: two text fields are", "called", [f.name for f in found])
+    return found
+
+
+def _text_field(section: _Section) -> TextField:
+    if "column" in section.values:
+        section.refuse_unknown(("column",))
+        column = section.need("column", '"description"')
+        return TextField(column, f"{{{column}}}")
+    section.refuse_unknown(("name", "template"))
+    name = section.need("name", '"story"')
+    return TextField(name, section.need("template", '"{title}. {description}"'))
+
+
+def _check_template(section: _Section, field: TextField) -> None:
+    example = 'write columns in braces, as in "{title}. {description}"; a brace itself is {{ or }}'
+    try:
+        columns = field.columns
+    except ValueError as error:
+        raise section.fail(f"`text` {field.template!r}: {error}", example) from error
+    if not columns:
+        raise section.fail(f"`text` {field.template!r} names no column", example)
+
+
+def _payload(section: _Section) -> tuple[str, ...]:
+    value = section.values.get("payload", [])
+    if not isinstance(value, list) or not all(isinstance(v, str) and v.strip() for v in value):
+        raise section.fail(
+            "`payload` is not a list of column names", 'payload = ["title", "price"]'
+        )
+    for column in value:
+        if column.startswith(RESERVED):
+            raise section.fail(
+                f"payload column {column!r} begins with {RESERVED!r}, which marks Lakewake's own",
+                "leave it out: key, partition and instant of a row are in every hit",
+            )
+    _refuse_twins(f"{section.where}: payload names", "column", value)
+    return tuple(value)
+
+
+def _refuse_twins(fact: str, word: str, names: list[str]) -> None:
+    twins = sorted({n for n in names if names.count(n) > 1})
+    if twins:
+        raise ConfigError(f"{fact} {word} {twins[0]!r}", hint="each name may be there once")
+
+
+def _chunking(section: _Section) -> Chunking:
+    value = section.values.get("chunk", "whole")
+    if value == "whole":
+        return Chunking()
+    if "vector" in section.values:
+        raise section.fail("`chunk` does nothing beside `vector`", "remove it")
+    if not isinstance(value, dict):
+        raise section.fail(
+            '`chunk` is neither "whole" nor a table', "chunk = {tokens = 200, overlap = 40}"
+        )
+    inner = _Section(f"{section.where}: chunk", value)
+    inner.refuse_unknown(("tokens", "overlap"))
+    if "tokens" not in value:
+        raise inner.fail("`tokens` is missing", "chunk = {tokens = 200, overlap = 40}")
+    tokens, overlap = inner.count("tokens", 0, least=1), inner.count("overlap", 0)
+    if overlap >= tokens:
+        raise inner.fail(f"`overlap` {overlap} is not smaller than `tokens` {tokens}")
+    return Chunking(tokens, overlap)
+
+
+def _text_model(section: _Section, default: ModelSettings, folder: Path) -> ModelSettings:
+    if "dimension" in section.values:
+        raise section.fail(
+            "`dimension` belongs to `vector`", "for a model that cannot tell, put it into its table"
+        )
+    return _model(section, folder) or default
+
+
+def _vector_model(section: _Section, vector: str, folder: Path) -> ModelSettings:
+    """What made the column's vectors: the index's own `model` where it names one, else unknown."""
+    made_by = _model(section, folder) or ModelSettings(provider="column", name=vector)
+    dimension = section.count("dimension", made_by.dimension, least=1)
+    if not dimension and made_by.provider == "column":
+        raise section.fail(
+            "`vector` needs `dimension`, the length of its vectors", "dimension = 384"
+        )
+    return replace(made_by, dimension=dimension)
+
+
+def _model(section: _Section, folder: Path) -> ModelSettings | None:
+    """The model that a section names, or None where it names none."""
+    value = section.values.get("model")
+    if value is None:
+        return None
+    if isinstance(value, str):
+        value = {"name": section.get("model", str)}
+    if not isinstance(value, dict):
+        raise section.fail(f"`model` is {_kind_of(value)}, expected a name or a table")
+    inner = _Section(f"{section.where}: model", value)
+    _refuse_secrets(inner)
+    inner.refuse_unknown(_MODEL_KINDS)
+    found = ModelSettings(**{k: inner.get(k, _MODEL_KINDS[k]) for k in value})
+    _check_model(inner, found)
+    tokenizer = _locate(folder, found.tokenizer) if found.tokenizer else ""
+    return replace(found, name=_model_name(folder, found.name), tokenizer=tokenizer)
+
+
+def _refuse_secrets(section: _Section) -> None:
+    for key in section.values:
+        if key in _SECRET_KEYS:
+            raise section.fail(
+                f"`{key}`: secrets do not belong into this file",
+                'put it into the environment and name the variable: key_env = "OPENAI_API_KEY"',
+            )
+    variable = section.get("key_env", str, "X")
+    if not _VARIABLE.fullmatch(variable):
+        # Not shown: it may well be the key itself.
+        raise section.fail("`key_env` is not the name of a variable", 'key_env = "OPENAI_API_KEY"')
+
+
+def _check_model(section: _Section, model: ModelSettings) -> None:
+    section.choice("provider", PROVIDERS, "onnx")
+    section.choice("precision", PRECISIONS, "fp32")
+    for key in ("dimension", "max_tokens", "batch", "retries"):
+        section.count(key, 0)
+    if model.timeout <= 0:
+        raise section.fail(f"`timeout` is {model.timeout}, expected more than 0 seconds")
+    if model.precision != "fp32" and model.provider != "onnx":
+        raise section.fail(f'`precision` {model.precision!r} is for provider "onnx" only')
+    if model.provider == "http":
+        for key in ("name", "url", "dimension"):
+            if not section.values.get(key):
+                raise section.fail(f'provider "http" needs `{key}`')
+
+
+def _model_name(folder: Path, name: str) -> str:
+    """A name stays; a folder written as a path is made absolute."""
+    return _locate(folder, name) if name.startswith((".", "/", "~")) else name
+
+
+def _spark(top: _Section) -> dict[str, str]:
+    value = top.values.get("spark", {})
+    if not isinstance(value, dict):
+        raise top.fail(f"`spark` is {_kind_of(value)}, expected a table of options")
+    section = _Section(f"{top.where}: spark", value)
+    options = dict(_flatten(section, value, ""))
+    for key in options:
+        if key.endswith(_SECRET_ENDINGS):
+            raise section.fail(
+                f"`{key}`: secrets do not belong into this file",
+                "leave it to the environment, a credential provider or spark-defaults.conf",
+            )
+    return options
+
+
+def _flatten(section: _Section, table: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, str]]:
+    """Dotted names as Spark writes them; `spark.` may be left out in front."""
+    for key, value in table.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from _flatten(section, value, f"{name}.")
+        elif isinstance(value, list) or type(value) not in _KIND_NAMES:
+            raise section.fail(f"`{name}` is {_kind_of(value)}, expected one value")
+        else:
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            yield (name if name.startswith("spark.") else f"spark.{name}"), text

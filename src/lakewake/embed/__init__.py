@@ -1,0 +1,30 @@
+"""4 · Text → vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from lakewake.model.recipe import ModelIdentity
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors of one model identity."""
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """What the vectors are made by; known without loading the model."""
+
+    @property
+    def tokenizer(self) -> str | None:
+        """The model's own tokenizer as `tokenizer.json` text, or None where there is none."""
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """One float32 row for each text, in order, shape (len(texts), dimension).
+
+        Raises:
+            EmbedError: the provider failed; no vector of this call is to be used.
+            SetupError: the model's files are missing or have another hash.
+        """

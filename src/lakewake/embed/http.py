@@ -1,0 +1,282 @@
+"""Texts → vectors by an OpenAI-compatible service: `POST {url}/embeddings`."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import math
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from email.utils import parsedate_to_datetime
+from functools import cached_property
+from pathlib import Path
+
+import httpx
+import numpy as np
+
+from lakewake.embed.texts import refuse_undecodable
+from lakewake.errors import ConfigError, EmbedError, TextRefused
+from lakewake.model.recipe import ModelIdentity
+from lakewake.model.settings import ModelSettings
+
+BATCH = 64
+#: Seconds. A service that asks for more than the last is not waited for.
+FIRST_WAIT, LONGEST_BACK_OFF, LONGEST_WAIT = 0.5, 30.0, 300.0
+#: Answers below 500 that another try may change.
+RETRIED = {408, 429}
+#: Answers that speak of the texts that were sent: unreadable, too long, too many at once.
+REFUSED = {400, 413, 422}
+#: So many refusals and no vector: the request is at fault, not the texts.
+ENOUGH_REFUSED = 10
+
+Outcome = httpx.Response | httpx.TransportError
+
+
+class HttpEmbedder:
+    """Sends texts in batches, tries again where that can help, and trusts no answer unseen.
+
+    Args:
+        sleep: how to wait between two tries.
+    """
+
+    def __init__(
+        self, settings: ModelSettings, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        if settings.dimension < 1:
+            raise ConfigError(
+                f"model {settings.name!r} over http needs the length of its vectors",
+                hint="add `dimension = …` to the model: its documentation says which",
+            )
+        self._settings = settings
+        self._url = _endpoint(settings.url)
+        self._sleep = sleep
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """The name by which the service knows the model; it does not show the weights."""
+        return ModelIdentity(
+            provider="http",
+            name=self._settings.name,
+            dimension=self._settings.dimension,
+            max_tokens=self._settings.max_tokens,
+            normalized=False,
+        )
+
+    @property
+    def tokenizer(self) -> str | None:
+        """The `tokenizer.json` that the settings name.
+
+        Raises:
+            ConfigError: it cannot be read.
+        """
+        if not self._settings.tokenizer:
+            return None
+        try:
+            return Path(self._settings.tokenizer).expanduser().read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"tokenizer {self._settings.tokenizer} cannot be read") from error
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """One row for each text, in order, as the service made it.
+
+        Raises:
+            TextRefused: the service refuses some of the texts; it has the vectors of the others.
+            EmbedError: it failed, or its answer cannot be used.
+            ConfigError: it needs a key, and there is none.
+        """
+        refuse_undecodable(texts)
+        vectors = np.full((len(texts), self._settings.dimension), np.nan, np.float32)
+        reasons: dict[int, str] = {}
+        size = self._settings.batch or BATCH
+        for start in range(0, len(texts), size):
+            end = min(start + size, len(texts))
+            self._fill(vectors, texts, range(start, end), reasons)
+        if reasons:
+            first = min(reasons)
+            fact = f"{self._shown} refuses {len(reasons)} of {len(texts)} texts: {reasons[first]}"
+            raise TextRefused(fact, reasons, vectors)
+        return vectors
+
+    def _fill(
+        self, vectors: np.ndarray, texts: Sequence[str], span: range, reasons: dict[int, str]
+    ) -> None:
+        response = self._post([texts[n] for n in span])
+        if response.is_success:
+            vectors[span.start : span.stop] = self._read(response, len(span))
+        elif len(span) > 1:
+            # Halved until the texts at fault stand alone, so that they do not hide the others.
+            middle = len(span) // 2
+            self._fill(vectors, texts, span[:middle], reasons)
+            self._fill(vectors, texts, span[middle:], reasons)
+        else:
+            reasons[span.start] = self._said(response)
+            if len(reasons) > ENOUGH_REFUSED and np.isnan(vectors).all():
+                raise self._failed(response)
+
+    def _post(self, texts: Sequence[str]) -> httpx.Response:
+        """An answer that is a success or a refusal of the texts."""
+        attempt = 0
+        while True:
+            outcome = self._try(texts)
+            wait = wait_to_retry(outcome, attempt, datetime.datetime.now(datetime.UTC))
+            if wait is None or attempt >= self._settings.retries:
+                break
+            self._sleep(wait)
+            attempt += 1
+        if isinstance(outcome, httpx.TransportError):
+            raise self._unreachable(outcome, attempt + 1) from outcome
+        if outcome.is_success or outcome.status_code in REFUSED:
+            return outcome
+        raise self._failed(outcome)
+
+    def _try(self, texts: Sequence[str]) -> Outcome:
+        body = {"model": self._settings.name, "input": list(texts)}
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        try:
+            return self._client.post(self._url, json=body, headers=headers)
+        except httpx.TransportError as error:
+            return error
+
+    def _read(self, response: httpx.Response, count: int) -> np.ndarray:
+        try:
+            body = response.json()
+        except ValueError as error:
+            raise EmbedError(f"{self._shown} answered something that is not JSON") from error
+        try:
+            return read_vectors(body, count, self._settings.dimension)
+        except ValueError as error:
+            raise EmbedError(
+                f"{self._shown} {error}", hint="see that `name` and `dimension` are the model's"
+            ) from error
+
+    def _unreachable(self, error: httpx.TransportError, tries: int) -> EmbedError:
+        reason = str(error) or type(error).__name__
+        return EmbedError(
+            f"{self._shown} did not answer in {tries} tries: {reason}",
+            hint="see that it runs and that `url` is right; `timeout` and `retries` give it longer",
+        )
+
+    def _failed(self, response: httpx.Response) -> EmbedError:
+        hints = {
+            401: f"see that {self._settings.key_env} holds a valid key",
+            403: f"see that the key in {self._settings.key_env} may use this model",
+            404: "see that `url` ends in the service's /v1 and `name` is a model it has",
+            429: "wait, or lower `batch`; what is embedded already is not sent again",
+        }
+        fact = f"{self._shown} answered {self._said(response)}"
+        if "Retry-After" in response.headers:
+            fact += f" (Retry-After: {response.headers['Retry-After']})"
+        return EmbedError(fact, hint=hints.get(response.status_code, ""))
+
+    def _said(self, response: httpx.Response) -> str:
+        """Status and reason, short, without the key that some services repeat."""
+        text = " ".join(response.text.split())
+        if self._key:
+            text = text.replace(self._key, "***")
+        code = f"{response.status_code} {response.reason_phrase}".strip()
+        return f"{code}: {text[:200]}" if text else code
+
+    @cached_property
+    def _client(self) -> httpx.Client:
+        return httpx.Client(timeout=self._settings.timeout)
+
+    @cached_property
+    def _key(self) -> str:
+        name = self._settings.key_env
+        key = os.environ.get(name, "").strip() if name else ""
+        if not key and name and not _is_local(self._url.host):
+            raise ConfigError(
+                f"{self._shown} needs a key, and the environment variable {name} is not set",
+                hint=f'export {name}=…, or say `key_env = ""` for a service without keys',
+            )
+        if not (key.isascii() and key.isprintable()):
+            raise ConfigError(f"the environment variable {name} holds something that is not a key")
+        return key
+
+    @property
+    def _shown(self) -> str:
+        """The address without a user's name and password."""
+        return str(self._url.copy_with(userinfo=b""))
+
+
+def wait_to_retry(outcome: Outcome, attempt: int, now: datetime.datetime) -> float | None:
+    """Seconds until the next try is worth it, or None where it never is."""
+    back_off = min(FIRST_WAIT * 2.0 ** min(attempt, 10), LONGEST_BACK_OFF)
+    back_off *= random.uniform(0.5, 1)
+    if isinstance(outcome, httpx.TransportError):
+        # These two are said of the request before it is sent.
+        unsent = isinstance(outcome, httpx.UnsupportedProtocol | httpx.LocalProtocolError)
+        return None if unsent else back_off
+    if outcome.status_code not in RETRIED and not outcome.is_server_error:
+        return None
+    asked = read_retry_after(outcome.headers.get("Retry-After", ""), now)
+    if asked is None:
+        return back_off
+    return asked if asked <= LONGEST_WAIT else None
+
+
+def read_retry_after(value: str, now: datetime.datetime) -> float | None:
+    """The seconds that a Retry-After header asks for, as a number or a date; None for neither."""
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            date = parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        seconds = (date.replace(tzinfo=date.tzinfo or datetime.UTC) - now).total_seconds()
+    return max(seconds, 0.0) if math.isfinite(seconds) else None
+
+
+def read_vectors(body: object, count: int, dimension: int) -> np.ndarray:
+    """The vectors of an answer, in the order of the texts.
+
+    Raises:
+        ValueError: it is not one vector of finite numbers of that dimension for each text.
+    """
+    items = body.get("data") if isinstance(body, dict) else None
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise ValueError("answered no list of embeddings")
+    if len(items) != count:
+        raise ValueError(f"answered {len(items)} vectors for {count} texts")
+    order = [item.get("index", n) for n, item in enumerate(items)]
+    if sorted(n for n in order if type(n) is int) != list(range(count)):
+        raise ValueError(f"numbered its {count} vectors otherwise than 0 to {count - 1}")
+    vectors = np.empty((count, dimension), np.float32)
+    for n, item in zip(order, items, strict=True):
+        vectors[n] = _read_vector(item.get("embedding"), dimension)
+    return vectors
+
+
+def _read_vector(value: object, dimension: int) -> np.ndarray:
+    if not isinstance(value, list):
+        raise ValueError(f"answered a {type(value).__name__} where a list of numbers is expected")
+    if len(value) != dimension:
+        raise ValueError(f"answered a vector of {len(value)} numbers, expected {dimension}")
+    if not all(type(number) in (int, float) for number in value):
+        raise ValueError(f"answered a vector of {dimension} values that are not all numbers")
+    with np.errstate(over="ignore"):
+        vector = np.array(value, np.float64).astype(np.float32)
+    if not np.isfinite(vector).all():
+        raise ValueError(f"answered a vector of {dimension} numbers that are not all finite")
+    return vector
+
+
+def _endpoint(url: str) -> httpx.URL:
+    hint = 'for example `url = "http://localhost:8080/v1"`'
+    try:
+        endpoint = httpx.URL(f"{url.rstrip('/')}/embeddings")
+    except httpx.InvalidURL as error:
+        raise ConfigError(f"`url` is not an address: {error}", hint=hint) from error
+    if endpoint.scheme not in ("http", "https") or not endpoint.host:
+        raise ConfigError("the http provider needs the address of its service", hint=hint)
+    return endpoint
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,254 @@
+"""BERT weights → an ONNX graph: tokens in, one normalised vector for each text out.
+
+The graph is made of onnxruntime's fused operators, which are as fast as its own optimiser makes a
+graph exported from torch, without torch. Built once, then kept beside the weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lakewake.embed.weights import write_whole
+from lakewake.errors import SetupError
+
+if TYPE_CHECKING:
+    from onnx import NodeProto, TensorProto
+
+#: Changes whenever the graph does, so that a graph kept by an older version is not used.
+GRAPH_VERSION = 1
+#: The onnxruntime operators that are not of the ONNX standard.
+FUSED = "com.microsoft"
+FUSED_VERSION, ONNX_VERSION, FILE_VERSION = 1, 17, 8
+
+Tensors = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The numbers of a BERT that its weights do not tell."""
+
+    layers: int
+    heads: int
+    epsilon: float
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Architecture | None:
+        """What a `config.json` says, or None where it is not a BERT that this builder knows."""
+        known = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
+        if any(config.get(name, value) != value for name, value in known.items()):
+            return None
+        try:
+            return cls(
+                layers=int(config["num_hidden_layers"]),
+                heads=int(config["num_attention_heads"]),
+                epsilon=float(config["layer_norm_eps"]),
+            )
+        except KeyError:
+            return None
+
+
+def kept_graph(
+    weights: Path, sha256: str, architecture: Architecture, precision: str
+) -> str | bytes:
+    """The graph of these weights: the path of the file kept beside them, built now when missing.
+
+    Where that file cannot be written, the graph itself.
+
+    Raises:
+        SetupError: the weights are not those of a BERT.
+    """
+    made_of = f"{sha256} {precision} {architecture} {GRAPH_VERSION}"
+    key = hashlib.sha256(made_of.encode()).hexdigest()[:16]
+    path = weights.with_name(f"lakewake-{precision}-{key}.onnx")
+    if path.exists():
+        return str(path)
+    graph = build_graph(_read_tensors(weights), architecture, precision)
+    with suppress(OSError):
+        write_whole(path, graph)
+        return str(path)
+    return graph
+
+
+def build_graph(tensors: Tensors, architecture: Architecture, precision: str) -> bytes:
+    """The ONNX file of a BERT with mean pooling and L2 normalisation.
+
+    Inputs `input_ids` and `attention_mask`, both int64 (texts, tokens); output `embedding`, float32
+    (texts, hidden size). With `int8` the matrices are quantised for each output channel, and what
+    they are multiplied by when it comes.
+
+    Raises:
+        SetupError: a tensor is missing.
+    """
+    graph = _Graph(tensors, architecture, int8=precision == "int8")
+    graph.add("Cast", ["input_ids"], "ids", to=_onnx_type(np.int32))
+    graph.add("Cast", ["attention_mask"], "mask", to=_onnx_type(np.int32))
+    hidden = _embeddings(graph)
+    for layer in range(architecture.layers):
+        hidden = _layer(graph, f"encoder.layer.{layer}", hidden)
+    _pool(graph, hidden)
+    return graph.serialize()
+
+
+@dataclass
+class _Graph:
+    """A graph under construction. A value is known by its name."""
+
+    tensors: Tensors
+    architecture: Architecture
+    int8: bool
+    nodes: list[NodeProto] = field(default_factory=list)
+    constants: list[TensorProto] = field(default_factory=list)
+
+    def tensor(self, name: str) -> np.ndarray:
+        if name not in self.tensors:
+            raise SetupError(f"the weights have no tensor {name!r}: not a BERT in the usual layout")
+        return np.asarray(self.tensors[name], np.float32)
+
+    def constant(self, name: str, value: np.ndarray) -> str:
+        from onnx import numpy_helper
+
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def weight(self, name: str) -> str:
+        return self.constant(name, self.tensor(name))
+
+    def add(self, operator: str, inputs: list[str], *outputs: str, **attributes: Any) -> str:
+        from onnx import helper
+
+        self.nodes.append(helper.make_node(operator, inputs, outputs, **attributes))
+        return outputs[0]
+
+    def fused(self, operator: str, inputs: list[str], *outputs: str, **attributes: Any) -> str:
+        return self.add(operator, inputs, *outputs, domain=FUSED, **attributes)
+
+    def serialize(self) -> bytes:
+        from onnx import TensorProto, helper
+
+        tokens = ["texts", "tokens"]
+        inputs = [
+            helper.make_tensor_value_info(name, TensorProto.INT64, tokens)
+            for name in ("input_ids", "attention_mask")
+        ]
+        size = self.tensor("embeddings.LayerNorm.bias").size
+        output = helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["texts", size])
+        model = helper.make_model(
+            helper.make_graph(self.nodes, "bert", inputs, [output], self.constants),
+            ir_version=FILE_VERSION,
+            opset_imports=[
+                helper.make_opsetid("", ONNX_VERSION),
+                helper.make_opsetid(FUSED, FUSED_VERSION),
+            ],
+        )
+        return bytes(model.SerializeToString())
+
+
+def _embeddings(graph: _Graph) -> str:
+    # Every token is of type 0, so that its embedding can be added to the positions beforehand.
+    types = graph.tensor("embeddings.token_type_embeddings.weight")
+    positions = graph.tensor("embeddings.position_embeddings.weight") + types[0]
+    inputs = [
+        "ids",
+        "",
+        graph.weight("embeddings.word_embeddings.weight"),
+        graph.constant("positions", positions),
+        "",
+        graph.weight("embeddings.LayerNorm.weight"),
+        graph.weight("embeddings.LayerNorm.bias"),
+    ]
+    outputs = ("embedded", "embedded.mask")
+    epsilon = graph.architecture.epsilon
+    return graph.fused("EmbedLayerNormalization", inputs, *outputs, epsilon=epsilon)
+
+
+def _layer(graph: _Graph, name: str, hidden: str) -> str:
+    attended = _attention(graph, f"{name}.attention.self", hidden)
+    mixed = _multiply(graph, f"{name}.attention.output.dense", attended)
+    middle = _add_and_normalize(graph, f"{name}.attention.output", mixed, hidden)
+    wide = _multiply(graph, f"{name}.intermediate.dense", middle)
+    bias = graph.weight(f"{name}.intermediate.dense.bias")
+    active = graph.fused("BiasGelu", [wide, bias], f"{name}.active")
+    narrow = _multiply(graph, f"{name}.output.dense", active)
+    return _add_and_normalize(graph, f"{name}.output", narrow, middle)
+
+
+def _attention(graph: _Graph, name: str, hidden: str) -> str:
+    parts = [f"{name}.{part}" for part in ("query", "key", "value")]
+    matrix = np.concatenate([graph.tensor(f"{part}.weight").T for part in parts], axis=1)
+    bias = graph.constant(
+        f"{name}.bias", np.concatenate([graph.tensor(f"{p}.bias") for p in parts])
+    )
+    out, heads = f"{name}.attended", graph.architecture.heads
+    if not graph.int8:
+        inputs = [hidden, graph.constant(f"{name}.matrix", matrix), bias, "mask"]
+        return graph.fused("Attention", inputs, out, num_heads=heads)
+    value, scale, zero = f"{name}.in", f"{name}.in_scale", f"{name}.in_zero"
+    graph.add("DynamicQuantizeLinear", [hidden], value, scale, zero)
+    weight, weight_scale, weight_zero = _quantize(graph, f"{name}.matrix", matrix)
+    inputs = [value, weight, bias, scale, weight_scale, "mask", zero, weight_zero]
+    return graph.fused("QAttention", inputs, out, num_heads=heads)
+
+
+def _multiply(graph: _Graph, name: str, value: str) -> str:
+    matrix = graph.tensor(f"{name}.weight").T
+    if graph.int8:
+        inputs = [value, *_quantize(graph, f"{name}.matrix", matrix)]
+        return graph.fused("DynamicQuantizeMatMul", inputs, f"{name}.out")
+    return graph.add("MatMul", [value, graph.constant(f"{name}.matrix", matrix)], f"{name}.out")
+
+
+def _quantize(graph: _Graph, name: str, matrix: np.ndarray) -> tuple[str, str, str]:
+    """A matrix as int8, symmetric around zero: its values, its scale and zero for each column."""
+    scale = (np.abs(matrix).max(axis=0) / 127).astype(np.float32)
+    values = np.clip(np.rint(matrix / scale), -127, 127).astype(np.int8)
+    return (
+        graph.constant(name, values),
+        graph.constant(f"{name}_scale", scale),
+        graph.constant(f"{name}_zero", np.zeros(scale.shape, np.int8)),
+    )
+
+
+def _add_and_normalize(graph: _Graph, name: str, value: str, skipped: str) -> str:
+    inputs = [
+        value,
+        skipped,
+        graph.weight(f"{name}.LayerNorm.weight"),
+        graph.weight(f"{name}.LayerNorm.bias"),
+        graph.weight(f"{name}.dense.bias"),
+    ]
+    epsilon = graph.architecture.epsilon
+    return graph.fused("SkipLayerNormalization", inputs, f"{name}.normal", epsilon=epsilon)
+
+
+def _pool(graph: _Graph, hidden: str) -> None:
+    # The sum over the tokens: the norm that follows cancels the division that makes it a mean.
+    axis = graph.constant("axis", np.array([1]))
+    graph.add("Cast", ["attention_mask"], "counted", to=_onnx_type(np.float32))
+    graph.add("Unsqueeze", ["counted", axis], "row")
+    graph.add("MatMul", ["row", hidden], "sums")
+    graph.add("Squeeze", ["sums", axis], "sum")
+    graph.add("LpNormalization", ["sum"], "embedding", axis=1, p=2)
+
+
+def _onnx_type(dtype: type[np.generic]) -> int:
+    from onnx import helper
+
+    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+
+def _read_tensors(weights: Path) -> Tensors:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        tensors: Tensors = load_file(weights)
+    except (SafetensorError, OSError) as error:
+        raise SetupError(f"{weights} cannot be read: {error}") from error
+    return tensors

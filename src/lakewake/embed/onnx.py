@@ -1,0 +1,207 @@
+"""Texts → vectors on onnxruntime, in this process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lakewake.embed.folder import ModelFolder, find_model
+from lakewake.embed.texts import refuse_undecodable
+from lakewake.errors import ConfigError, EmbedError, SetupError
+from lakewake.model.recipe import ModelIdentity
+from lakewake.model.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+    from tokenizers import Encoding, Tokenizer
+
+PRECISIONS = ("fp32", "int8")
+#: Texts run at once. Larger batches lose: more padding, and the caches overflow.
+BATCH = 16
+#: Texts tokenised and sorted by length at once; bounds the memory of a large call.
+WINDOW = 2048
+
+
+class OnnxEmbedder:
+    """Runs all-MiniLM-L6-v2, or the model in a folder, with mean pooling and L2 normalisation.
+
+    Args:
+        threads: how many to run on; `$LAKEWAKE_THREADS` or all cores when not given.
+    """
+
+    def __init__(self, settings: ModelSettings, threads: int | None = None) -> None:
+        if settings.precision not in PRECISIONS:
+            raise ConfigError(
+                f"there is no precision {settings.precision!r}",
+                hint=f"valid ones: {', '.join(PRECISIONS)}",
+            )
+        self._settings = settings
+        self._threads = threads or _threads_by_default()
+        self._lock = threading.Lock()
+        self._loaded: _Model | None = None
+
+    @cached_property
+    def identity(self) -> ModelIdentity:
+        """What the vectors are made by. A folder's weights are hashed for it, once."""
+        folder, settings = self._folder, self._settings
+        return ModelIdentity(
+            provider="onnx",
+            name=folder.path.name,
+            dimension=folder.dimension,
+            weights=folder.sha256,
+            precision=settings.precision,
+            max_tokens=settings.max_tokens or folder.max_tokens,
+            pooling="mean",
+        )
+
+    @property
+    def tokenizer(self) -> str | None:
+        """The model's `tokenizer.json`, as it is shipped."""
+        return self._folder.read_tokenizer()
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """One normalised row for each text, in order. The first call loads the model.
+
+        Raises:
+            SetupError: the model's files are missing, have another hash, or do not load.
+            TextRefused: some of the texts are not Unicode.
+            EmbedError: onnxruntime failed.
+        """
+        vectors = np.empty((len(texts), self.identity.dimension), np.float32)
+        if not texts:
+            return vectors
+        refuse_undecodable(texts)
+        model = self._model()
+        for start in range(0, len(texts), WINDOW):
+            window = slice(start, start + WINDOW)
+            vectors[window] = model.embed(texts[window], self.identity.dimension)
+        return vectors
+
+    @cached_property
+    def _folder(self) -> ModelFolder:
+        settings = self._settings
+        folder = find_model(settings.name, settings.precision)
+        if settings.dimension not in (0, folder.dimension):
+            raise ConfigError(
+                f"model {settings.name!r} makes vectors of {folder.dimension} numbers, "
+                f"but `dimension` says {settings.dimension}"
+            )
+        if not 0 <= settings.max_tokens <= folder.positions:
+            raise ConfigError(
+                f"model {settings.name!r} reads at most {folder.positions} tokens, "
+                f"but `max_tokens` says {settings.max_tokens}"
+            )
+        return folder
+
+    def _model(self) -> _Model:
+        with self._lock:
+            if self._loaded is None:
+                settings = self._settings
+                self._loaded = _Model(
+                    session=_open_session(self._folder, settings.precision, self._threads),
+                    tokenizer=_open_tokenizer(self._folder, self.identity.max_tokens),
+                    batch=_batch(settings),
+                )
+            return self._loaded
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A loaded model; may be used by several threads at once."""
+
+    session: InferenceSession
+    tokenizer: Tokenizer
+    batch: int
+
+    def embed(self, texts: Sequence[str], dimension: int) -> np.ndarray:
+        encodings = self.tokenizer.encode_batch(list(texts))
+        vectors = np.empty((len(texts), dimension), np.float32)
+        for positions in batches_by_length([len(e.ids) for e in encodings], self.batch):
+            vectors[positions] = self._run([encodings[p] for p in positions])
+        return vectors
+
+    def _run(self, encodings: Sequence[Encoding]) -> np.ndarray:
+        ids, mask = pad([e.ids for e in encodings])
+        known = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        inputs = {i.name: known[i.name] for i in self.session.get_inputs() if i.name in known}
+        try:
+            output: np.ndarray = self.session.run(None, inputs)[0]
+        # onnxruntime's errors have no common class.
+        except Exception as error:
+            raise EmbedError(f"onnxruntime failed: {error}") from error
+        return output if output.ndim == 2 else pool(output, mask)
+
+
+def batches_by_length(lengths: Sequence[int], size: int) -> Iterator[np.ndarray]:
+    """The positions of these lengths in batches of like ones, longest first: little is padding."""
+    order = np.argsort(-np.asarray(lengths), kind="stable")
+    for start in range(0, len(order), size):
+        yield order[start : start + size]
+
+
+def pad(ids: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids as a rectangle, and a mask of the same shape: 1 where there is a token."""
+    shape = len(ids), max(len(row) for row in ids)
+    values, mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    for n, row in enumerate(ids):
+        values[n, : len(row)] = row
+        mask[n, : len(row)] = 1
+    return values, mask
+
+
+def pool(tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """The normalised mean of each text's tokens: (texts, tokens, size) → (texts, size)."""
+    # The norm cancels the division that makes a sum a mean.
+    total = (tokens * mask[..., None]).sum(axis=1)
+    vectors: np.ndarray = total / np.linalg.norm(total, axis=1, keepdims=True)
+    return vectors
+
+
+def _threads_by_default() -> int:
+    given = os.environ.get("LAKEWAKE_THREADS", "")
+    if given and not given.isdecimal():
+        raise ConfigError(f"LAKEWAKE_THREADS is {given!r}, not a number")
+    return int(given or 0) or os.cpu_count() or 1
+
+
+def _batch(settings: ModelSettings) -> int:
+    # int8 scales by the largest value of the batch, so that a text's vector would depend on the
+    # texts beside it (cosine 0.99 with itself alone). One at a time costs a tenth of the speed.
+    return 1 if settings.precision == "int8" else settings.batch or BATCH
+
+
+def _open_session(folder: ModelFolder, precision: str, threads: int) -> InferenceSession:
+    import onnxruntime
+
+    graph = folder.graph(precision)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    # onnxruntime's errors have no common class.
+    except Exception as error:
+        what = graph if isinstance(graph, str) else f"the graph of {folder.weights}"
+        hint = "delete it: it is built again from the weights" if folder.architecture else ""
+        raise SetupError(f"{what} cannot be loaded: {error}", hint=hint) from error
+
+
+def _open_tokenizer(folder: ModelFolder, max_tokens: int) -> Tokenizer:
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_str(folder.read_tokenizer())
+    # tokenizers raises plain Exception.
+    except Exception as error:
+        raise SetupError(f"the tokenizer.json in {folder.path} cannot be used: {error}") from error
+    # As shipped it cuts at 128 tokens, and pads every text to 128.
+    tokenizer.enable_truncation(max_tokens)
+    tokenizer.no_padding()
+    return tokenizer

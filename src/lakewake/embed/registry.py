@@ -1,0 +1,70 @@
+"""Provider → embedder. Each is imported where it is used: some are slow to import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lakewake.embed import Embedder
+from lakewake.errors import ConfigError
+from lakewake.model.settings import ModelSettings
+
+
+def load_embedder(settings: ModelSettings, column: str | None = None) -> Embedder:
+    """The embedder of these settings, its model not loaded yet.
+
+    Args:
+        column: the table's vector column; where there is one, the vectors come from it.
+
+    Raises:
+        ConfigError: no such provider, or its settings do not fit.
+    """
+    if column is not None:
+        from lakewake.embed.column import ColumnEmbedder
+
+        return ColumnEmbedder(settings, column)
+    factory = PROVIDERS.get(settings.provider)
+    if factory is None:
+        raise ConfigError(
+            f"there is no embedding provider {settings.provider!r}",
+            hint=f"valid ones: {', '.join(PROVIDERS)}",
+        )
+    return factory(settings)
+
+
+def _onnx(settings: ModelSettings) -> Embedder:
+    from lakewake.embed.onnx import OnnxEmbedder
+
+    return OnnxEmbedder(settings)
+
+
+def _sentence_transformers(settings: ModelSettings) -> Embedder:
+    from lakewake.embed.sentence import SentenceEmbedder
+
+    return SentenceEmbedder(settings)
+
+
+def _http(settings: ModelSettings) -> Embedder:
+    from lakewake.embed.http import HttpEmbedder
+
+    return HttpEmbedder(settings)
+
+
+def _hashing(settings: ModelSettings) -> Embedder:
+    from lakewake.embed.hashing import HashingEmbedder
+
+    return HashingEmbedder(settings)
+
+
+def _column(settings: ModelSettings) -> Embedder:
+    raise ConfigError(
+        "provider 'column' needs the table's vector column", hint='add `vector = "…"` to the index'
+    )
+
+
+PROVIDERS: dict[str, Callable[[ModelSettings], Embedder]] = {
+    "onnx": _onnx,
+    "sentence-transformers": _sentence_transformers,
+    "http": _http,
+    "hashing": _hashing,
+    "column": _column,
+}

@@ -1,0 +1,132 @@
+"""Texts → vectors by sentence-transformers: any model it can load, at torch's cost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lakewake.embed.texts import refuse_undecodable
+from lakewake.embed.weights import file_sha256
+from lakewake.errors import ConfigError, EmbedError, SetupError
+from lakewake.model.recipe import ModelIdentity
+from lakewake.model.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+BATCH = 32
+WEIGHTS = "model.safetensors"
+
+
+class SentenceEmbedder:
+    """Runs a sentence-transformers model, by its hub name or from a folder.
+
+    Only the library can tell what its model is, so that the identity loads it too.
+    """
+
+    def __init__(self, settings: ModelSettings) -> None:
+        if settings.precision != "fp32":
+            raise ConfigError(
+                f"sentence-transformers has no precision {settings.precision!r} here",
+                hint="provider 'onnx' has int8",
+            )
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._loaded: SentenceTransformer | None = None
+
+    @cached_property
+    def identity(self) -> ModelIdentity:
+        """What the vectors are made by; the weights' hash where their file can be found."""
+        model = self._model()
+        dimension = model.get_embedding_dimension()
+        if self._settings.dimension not in (0, dimension):
+            raise ConfigError(
+                f"model {self._settings.name!r} makes vectors of {dimension} numbers, "
+                f"but `dimension` says {self._settings.dimension}"
+            )
+        steps = {type(step).__name__: step for step in model}
+        pooling = steps["Pooling"].pooling_mode if "Pooling" in steps else ""
+        return ModelIdentity(
+            provider="sentence-transformers",
+            name=self._name,
+            dimension=dimension,
+            weights=_weights_sha256(self._settings.name),
+            max_tokens=model.max_seq_length or 0,
+            pooling=pooling if isinstance(pooling, str) else "+".join(pooling),
+            normalized="Normalize" in steps,
+        )
+
+    @property
+    def tokenizer(self) -> str | None:
+        """The tokenizer of a model that has a fast one."""
+        fast = getattr(self._model().tokenizer, "backend_tokenizer", None)
+        return None if fast is None else str(fast.to_str())
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """One row for each text, in order, as the model makes it. The first call loads the model.
+
+        Raises:
+            SetupError: the extra is not installed, or the model cannot be loaded.
+            TextRefused: some of the texts are not Unicode.
+            EmbedError: torch failed.
+        """
+        if not texts:
+            return np.empty((0, self.identity.dimension), np.float32)
+        refuse_undecodable(texts)
+        size = self._settings.batch or BATCH
+        try:
+            vectors = self._model().encode(list(texts), batch_size=size, show_progress_bar=False)
+        except RuntimeError as error:
+            raise EmbedError(f"sentence-transformers failed: {error}") from error
+        return np.asarray(vectors, np.float32)
+
+    @property
+    def _name(self) -> str:
+        """A folder goes by its own name: the index outlives its being moved."""
+        path = Path(self._settings.name).expanduser()
+        return path.absolute().name if path.is_dir() else self._settings.name
+
+    def _model(self) -> SentenceTransformer:
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = _load(self._settings)
+            return self._loaded
+
+
+def _load(settings: ModelSettings) -> SentenceTransformer:
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        raise SetupError(
+            "provider 'sentence-transformers' is not installed",
+            hint="pip install 'lakewake[sentence-transformers]'",
+        ) from error
+    try:
+        model = SentenceTransformer(str(Path(settings.name).expanduser()))
+    except (OSError, ValueError) as error:
+        raise SetupError(
+            f"sentence-transformers cannot load model {settings.name!r}: {error}",
+            hint="give a model's name at its hub, or a folder with its files",
+        ) from error
+    if settings.max_tokens:
+        model.max_seq_length = settings.max_tokens
+    return model
+
+
+def _weights_sha256(name: str) -> str:
+    local = Path(name).expanduser() / WEIGHTS
+    if local.is_file():
+        return file_sha256(local)
+    from huggingface_hub import try_to_load_from_cache
+
+    # A short name is one of the library's own models.
+    for repository in [name] if "/" in name else [f"sentence-transformers/{name}"]:
+        cached = try_to_load_from_cache(repository, WEIGHTS)
+        if isinstance(cached, str):
+            return file_sha256(Path(cached))
+    return ""

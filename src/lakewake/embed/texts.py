@@ -1,0 +1,28 @@
+"""Texts that no model can read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lakewake.errors import TextRefused
+
+
+def refuse_undecodable(texts: Sequence[str]) -> None:
+    """Make sure that every text is Unicode.
+
+    Raises:
+        TextRefused: some hold half a surrogate pair, as undecodable bytes become in Python.
+    """
+    reasons = {n: "not valid Unicode" for n, text in enumerate(texts) if not _is_unicode(text)}
+    if reasons:
+        raise TextRefused(f"{len(reasons)} of {len(texts)} texts are not valid Unicode", reasons)
+
+
+def _is_unicode(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

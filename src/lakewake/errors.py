@@ -1,0 +1,133 @@
+"""Every error a person can meet, one base class, each answering three questions.
+
+LakewakeError                what is the fact, did anything land, what to do next
+├── ConfigError              lakewake.toml, a flag or an argument is wrong            exit 2
+│   └── FilterError          a --where that does not parse or does more than filter   exit 2
+├── SetupError               weights, Hudi bundle, Java or an extra is missing        exit 2
+├── TableError               the table cannot be read as asked                        exit 1
+│   └── HistoryLost          its history cannot be followed from the frontier         exit 3
+├── EmbedError               the provider failed                                      exit 1
+│   └── TextRefused          it refuses some of the texts, whatever is tried          exit 1
+├── StoreError               the index cannot be read or written                      exit 1
+│   ├── IndexMissing         there is no index yet                                    exit 3
+│   ├── StaleFrontier        another writer moved the frontier                        exit 1
+│   └── OutcomeUnknown       the commit may have landed                               exit 1
+└── RecipeMismatch           the index was built by another recipe or model           exit 2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class LakewakeError(Exception):
+    """A failure with a fact, a word on what landed, and a hint.
+
+    Args:
+        fact: what is the case, one sentence without a final stop.
+        landed: what was written; "nothing was written" unless told otherwise.
+        hint: what to do next, as a command or an edit.
+    """
+
+    exit_code = 1
+
+    def __init__(self, fact: str, *, hint: str = "", landed: str = "nothing was written") -> None:
+        super().__init__(fact)
+        self.fact = fact
+        self.hint = hint
+        self.landed = landed
+
+    def __str__(self) -> str:
+        lines = [self.fact, f"  {self.landed}"]
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, str]:
+        """The same three answers for `--json`."""
+        return {
+            "error": type(self).__name__,
+            "fact": self.fact,
+            "landed": self.landed,
+            "hint": self.hint,
+        }
+
+
+class ConfigError(LakewakeError):
+    """The configuration, a flag or an argument cannot be used."""
+
+    exit_code = 2
+
+
+class FilterError(ConfigError):
+    """A filter that does not parse, or asks for more than filtering."""
+
+
+class SetupError(LakewakeError):
+    """Something that `lakewake setup` or an extra provides is not there."""
+
+    exit_code = 2
+
+
+class TableError(LakewakeError):
+    """The table cannot be read as asked."""
+
+
+class HistoryLost(TableError):
+    """The table's history cannot be followed from where the index stands."""
+
+    exit_code = 3
+
+
+class EmbedError(LakewakeError):
+    """The embedding provider failed or answered something unusable."""
+
+
+class TextRefused(EmbedError):
+    """The provider refuses some of the texts themselves: to send them again is useless.
+
+    Args:
+        reasons: position in the list given to `embed` → why that text is refused.
+        vectors: what `embed` would have returned, with NaN in the refused rows, so that the others
+            are not embedded twice; None when they were not embedded.
+    """
+
+    def __init__(
+        self, fact: str, reasons: Mapping[int, str], vectors: np.ndarray | None = None
+    ) -> None:
+        super().__init__(fact, hint="mend or leave out these texts")
+        self.reasons = dict(reasons)
+        self.vectors = vectors
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """The refused texts' positions, in order."""
+        return tuple(sorted(self.reasons))
+
+
+class StoreError(LakewakeError):
+    """The index cannot be read or written."""
+
+
+class IndexMissing(StoreError):
+    """There is no index of that name yet."""
+
+    exit_code = 3
+
+
+class StaleFrontier(StoreError):
+    """Another writer moved the frontier first; nothing of this batch landed."""
+
+
+class OutcomeUnknown(StoreError):
+    """The commit may or may not have landed; the same batch can be tried again."""
+
+
+class RecipeMismatch(LakewakeError):
+    """The index was built by another recipe or model than the one asked for."""
+
+    exit_code = 2

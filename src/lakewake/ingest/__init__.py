@@ -1,0 +1,304 @@
+"""CSV, JSON lines or Parquet → a Hudi table: read and check every line, then write once.
+
+lines.py     text files, line by line; what is not a row is a bad line
+staging.py   typed rows in a Parquet file that Spark reads
+table.py     what the table is and may be asked, the write
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from lakewake.errors import ConfigError, LakewakeError, TableError
+from lakewake.ingest.lines import BadLine
+from lakewake.ingest.staging import (
+    FORMATS,
+    BadLines,
+    Source,
+    Staged,
+    Wanted,
+    find_source,
+    stage,
+)
+from lakewake.ingest.table import (
+    TYPES,
+    Claims,
+    Shape,
+    Written,
+    check_claims,
+    check_column_names,
+    existing_shape,
+    new_shape,
+    table_schema,
+    write,
+    write_options,
+)
+from lakewake.progress import Reporter, Silent
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+OPERATIONS = ("upsert", "insert", "bulk_insert", "delete", "insert_overwrite")
+
+
+@dataclass(frozen=True)
+class IngestRequest:
+    """What to write where.
+
+    Attributes:
+        source: a file, a folder of files, or a pattern.
+        table: path of the table; created when nothing is there.
+        format: `csv`, `json` (one object in each line) or `parquet`; None: as the names tell.
+        key, ordering, partition, table_type, name: how to create the table (`table_type` is `cow`
+            or `mor`). An existing table's own are used; saying something else is an error.
+        strict: write nothing when there is any bad line.
+        bad_file: where to list all bad lines, as JSON lines.
+        staging: a folder that Spark's executors can read too; None: this machine's own.
+        options: further Hudi options, which win over ours.
+    """
+
+    source: str
+    table: str
+    format: str | None = None
+    key: tuple[str, ...] = ()
+    ordering: str | None = None
+    partition: tuple[str, ...] = ()
+    table_type: str | None = None
+    name: str | None = None
+    operation: str = "upsert"
+    strict: bool = False
+    bad_file: Path | None = None
+    staging: Path | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def claims(self) -> Claims:
+        """What it says of the table's shape."""
+        return Claims(self.name, self.key, self.ordering, self.partition, self.table_type)
+
+
+@dataclass(frozen=True)
+class IngestReport:
+    """What one ingest did.
+
+    Attributes:
+        rows: read = taken + bad; `duplicates` of the taken ones share a key with another.
+        inserted, updated, deleted: as the commit itself counts them.
+        bad_lines: the first few of them.
+        new_columns: columns that the table did not have before.
+        instant: the commit's, empty when there was nothing to write.
+    """
+
+    table: str
+    operation: str
+    created: bool
+    read: int
+    bad: int
+    duplicates: int
+    inserted: int
+    updated: int
+    deleted: int
+    instant: str
+    bad_lines: tuple[BadLine, ...] = ()
+    new_columns: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def written(self) -> int:
+        """Rows that the commit put in, replaced or took out."""
+        return self.inserted + self.updated + self.deleted
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object that `ingest --json` prints."""
+        names = ("table", "operation", "created", "read", "written", "bad", "duplicates")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "inserted": self.inserted,
+            "updated": self.updated,
+            "deleted": self.deleted,
+            "instant": self.instant,
+            "bad_lines": [b.as_dict() for b in self.bad_lines],
+            "new_columns": list(self.new_columns),
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def ingest(
+    spark: SparkSession, request: IngestRequest, reporter: Reporter | None = None
+) -> IngestReport:
+    """Write files of rows to a Hudi table, in one commit.
+
+    Raises:
+        ConfigError: the request, a file or a column cannot be used; or `strict` and a bad line.
+        TableError: the table cannot be written to as asked.
+    """
+    started = time.monotonic()
+    reporter = reporter or Silent()
+    check_request(request)
+    request = replace(request, table=_absolute(request.table))
+    source = find_source(request.source, request.format)
+    found = existing_shape(spark, request.table)
+    shape = _agreed_shape(request, found)
+    schema = table_schema(spark, request.table) if found else None
+    wanted = wanted_columns(request.operation, shape, schema)
+    with tempfile.TemporaryDirectory(dir=request.staging, prefix="lakewake-") as folder:
+        staged, bad = _stage(request, source, wanted, Path(folder), reporter)
+        new = tuple(n for n in staged.schema.names if n not in wanted.types)
+        check_column_names(new)
+        frame = _frame(spark, staged, schema)
+        duplicates = _count_duplicates(frame, request, shape, staged)
+        written = Written("")
+        if staged.rows:
+            with reporter.stage("write", staged.rows) as progress:
+                options = write_options(shape, request.operation, uuid.uuid4().hex)
+                written = write(frame, request.table, {**options, **request.options})
+                progress.advance(staged.rows)
+    return IngestReport(
+        table=request.table,
+        operation=request.operation,
+        created=found is None and bool(written.instant),
+        read=staged.read,
+        bad=bad.count,
+        duplicates=duplicates,
+        inserted=written.inserted,
+        updated=written.updated,
+        deleted=written.deleted,
+        instant=written.instant,
+        bad_lines=tuple(bad.first),
+        new_columns=new if found and request.operation != "delete" else (),
+        seconds=time.monotonic() - started,
+    )
+
+
+def check_request(request: IngestRequest) -> None:
+    """Whether the request makes sense by itself.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    choices = [
+        ("operation", request.operation, OPERATIONS),
+        ("format", request.format, FORMATS),
+        ("type", request.table_type, tuple(TYPES)),
+    ]
+    for name, value, valid in choices:
+        if value is not None and value not in valid:
+            raise ConfigError(f"--{name} is {value!r}", hint=f"one of {', '.join(valid)}")
+    if request.staging is not None and not request.staging.is_dir():
+        raise ConfigError(f"there is no folder {request.staging} to stage rows in")
+
+
+def _absolute(table: str) -> str:
+    return table if "://" in table else os.path.abspath(Path(table).expanduser())
+
+
+def _agreed_shape(request: IngestRequest, found: Shape | None) -> Shape:
+    if found is not None:
+        check_claims(request.table, found, request.claims)
+        if not found.key and request.operation in ("upsert", "delete"):
+            raise ConfigError(
+                f"the table at {request.table} has no key of its own to {request.operation} by",
+                hint="Hudi makes its keys; only --operation insert and its kin can be used",
+            )
+        return found
+    if request.operation == "delete":
+        raise TableError(
+            f"there is no table at {request.table} to delete from", hint="check the path"
+        )
+    return new_shape(request.table, request.claims)
+
+
+def wanted_columns(operation: str, shape: Shape, schema: StructType | None) -> Wanted:
+    """What the rows must have and become, for this operation on a table of this shape."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    types = {f.name: f.type for f in to_arrow_schema(schema)} if schema is not None else {}
+    ordering = (shape.ordering,) if shape.ordering else ()
+    if operation == "delete":
+        columns = (*shape.key, *(p for p in shape.partition if p not in shape.key))
+        return Wanted(filled=shape.key, present=shape.partition, types=types, only=columns)
+    return Wanted((*shape.key, *ordering), shape.partition, types, complete=True)
+
+
+def _stage(
+    request: IngestRequest, source: Source, wanted: Wanted, folder: Path, reporter: Reporter
+) -> tuple[Staged, BadLines]:
+    with _opened(request.bad_file) as sink, reporter.stage("read") as progress:
+        bad = BadLines(sink)
+        try:
+            staged = stage(source, wanted, folder, bad, progress.advance)
+        except OSError as error:
+            raise ConfigError(
+                f"rows cannot be staged in {folder}: {error}", hint="is there room on the disk?"
+            ) from error
+    if request.strict and bad.count:
+        raise bad_lines_error(bad)
+    return staged, bad
+
+
+@contextmanager
+def _opened(file: Path | None) -> Iterator[TextIO | None]:
+    if file is None:
+        yield None
+        return
+    try:
+        stream = file.open("w", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
+    with stream:
+        yield stream
+
+
+def bad_lines_error(bad: BadLines) -> LakewakeError:
+    """What `strict` says of bad lines."""
+    named = "; ".join(f"{b.file} line {b.line}: {b.reason}" for b in bad.first)
+    more = f"; and {bad.count - len(bad.first)} more" if bad.count > len(bad.first) else ""
+    return ConfigError(
+        f"{bad.count} bad lines: {named}{more}",
+        hint="correct them, or leave --strict out to write the others",
+    )
+
+
+def _frame(spark: SparkSession, staged: Staged, schema: StructType | None) -> DataFrame:
+    """The staged rows; columns that the table has are exactly of its types."""
+    from pyspark.sql.functions import col
+
+    frame = spark.read.parquet(staged.file.as_uri())
+    known = {f.name: f for f in schema.fields} if schema is not None else {}
+    return frame.select(
+        *(
+            col(n).cast(known[n].dataType).alias(n, metadata=known[n].metadata)
+            if n in known
+            else col(n)
+            for n in frame.columns
+        )
+    )
+
+
+def _count_duplicates(
+    frame: DataFrame, request: IngestRequest, shape: Shape, staged: Staged
+) -> int:
+    """How many rows share their row id with another one of the files.
+
+    Raises:
+        ConfigError: there are some, and nothing tells which of them is the newest.
+    """
+    if not staged.rows or not shape.key:
+        return 0
+    ids = dict.fromkeys((*shape.key, *shape.partition))
+    duplicates = staged.rows - int(frame.select(*ids).distinct().count())
+    if duplicates and request.operation == "upsert" and not shape.ordering:
+        raise ConfigError(
+            f"{duplicates} rows repeat the key of another row, and the table has no ordering field",
+            hint="remove them, or create the table with --ordering COLUMN: the newest then wins",
+        )
+    return duplicates

@@ -1,0 +1,249 @@
+"""The Hudi table that rows are written to: what it is, what a request may ask of it, the write."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakewake.errors import ConfigError, TableError
+from lakewake.source.storage import Storage
+from lakewake.source.timeline import META_COLUMNS, parse_properties
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+TYPES = {"cow": "COPY_ON_WRITE", "mor": "MERGE_ON_READ"}
+#: The commit carries this with a value of its own for every ingest: how a write knows its instant.
+MARK = "lakewake.ingest"
+
+#: Hudi's messages can hold a whole stack trace.
+_REASON = 400
+_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a table is made by. Fixed when it is created.
+
+    Attributes:
+        type: `cow` or `mor`.
+        hive_style: partition folders are called `country=Italy` rather than `Italy`.
+    """
+
+    name: str
+    key: tuple[str, ...]
+    ordering: str | None = None
+    partition: tuple[str, ...] = ()
+    type: str = "cow"
+    hive_style: bool = True
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What a request says of the table's shape; None or empty where it says nothing."""
+
+    name: str | None = None
+    key: tuple[str, ...] = ()
+    ordering: str | None = None
+    partition: tuple[str, ...] = ()
+    type: str | None = None
+
+
+@dataclass(frozen=True)
+class Written:
+    """What one commit did, in its own figures."""
+
+    instant: str
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+
+def existing_shape(spark: SparkSession, path: str) -> Shape | None:
+    """The shape of the table at a path, or None when nothing is there.
+
+    Raises:
+        TableError: something else lies there.
+    """
+    storage = Storage(path)
+    properties = storage.read(".hoodie/hoodie.properties") if storage.exists() else None
+    if properties is not None:
+        return shape_of(parse_properties(properties.decode()))
+    if storage.exists() and _holds_something(spark, path):
+        raise TableError(
+            f"{path} holds something else than a Hudi table", hint="name a new or empty folder"
+        )
+    return None
+
+
+def _holds_something(spark: SparkSession, path: str) -> bool:
+    jvm: Any = spark._jvm
+    place = jvm.org.apache.hadoop.fs.Path(path)
+    files = place.getFileSystem(spark._jsc.hadoopConfiguration())
+    return bool(files.getFileStatus(place).isFile() or len(files.listStatus(place)))
+
+
+def shape_of(properties: Mapping[str, str]) -> Shape:
+    """The shape that `hoodie.properties` tells."""
+    ordering = properties.get("hoodie.table.ordering.fields") or properties.get(
+        "hoodie.table.precombine.field"
+    )
+    types = {hudi: ours for ours, hudi in TYPES.items()}
+    return Shape(
+        name=properties.get("hoodie.table.name", ""),
+        key=_columns(properties.get("hoodie.table.recordkey.fields", "")),
+        ordering=ordering or None,
+        partition=_columns(properties.get("hoodie.table.partition.fields", "")),
+        type=types[properties.get("hoodie.table.type", "COPY_ON_WRITE")],
+        hive_style=properties.get("hoodie.datasource.write.hive_style_partitioning") == "true",
+    )
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    """The columns of a list such as `country:simple,year`."""
+    return tuple(part.split(":")[0].strip() for part in text.split(",") if part.strip())
+
+
+def new_shape(path: str, claims: Claims) -> Shape:
+    """The shape of a table that is to be created.
+
+    Raises:
+        ConfigError: no key is named.
+    """
+    if not claims.key:
+        raise ConfigError(
+            f"there is no table at {path} yet, and no key to create it with",
+            hint="name the column that identifies a row: --key COLUMN",
+        )
+    last = path.rstrip("/").rsplit("/", 1)[-1]
+    return Shape(
+        name=claims.name or re.sub(r"\W", "_", last),
+        key=claims.key,
+        ordering=claims.ordering,
+        partition=claims.partition,
+        type=claims.type or "cow",
+    )
+
+
+def check_claims(path: str, shape: Shape, claims: Claims) -> None:
+    """Whether what a request says of a table is true.
+
+    Raises:
+        ConfigError: something of it is not.
+    """
+    for what in ("name", "key", "ordering", "partition", "type"):
+        said, true = getattr(claims, what), getattr(shape, what)
+        if said and said != true:
+            raise ConfigError(
+                f"the table at {path} has {what} {_shown(true)}, not {_shown(said)}",
+                hint=f"leave --{what} out: an existing table's own is used",
+            )
+
+
+def _shown(value: str | tuple[str, ...] | None) -> str:
+    return (value if isinstance(value, str) else ", ".join(value or ())) or "none"
+
+
+def check_column_names(names: Iterable[str]) -> None:
+    """Whether Hudi can store columns of these names.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    wrong = [n for n in names if not _COLUMN.fullmatch(n)]
+    if wrong:
+        raise ConfigError(
+            f"Hudi cannot store columns called {', '.join(map(repr, wrong))}",
+            hint="use letters, digits and _, not beginning with a digit",
+        )
+
+
+def table_schema(spark: SparkSession, path: str) -> StructType:
+    """The table's own columns, as Spark reads them."""
+    from pyspark.sql.types import StructType
+
+    schema = spark.read.format("hudi").load(path).schema
+    return StructType([f for f in schema.fields if f.name not in META_COLUMNS])
+
+
+def write_options(shape: Shape, operation: str, mark: str) -> dict[str, str]:
+    """Hudi's options for one write."""
+    options = {
+        "hoodie.table.name": shape.name,
+        "hoodie.datasource.write.table.type": TYPES[shape.type],
+        "hoodie.datasource.write.operation": operation,
+        "hoodie.datasource.write.partitionpath.field": ",".join(shape.partition),
+        "hoodie.datasource.write.hive_style_partitioning": str(shape.hive_style).lower(),
+        "hoodie.datasource.write.commitmeta.key.prefix": MARK,
+        MARK: mark,
+    }
+    if shape.key:
+        options["hoodie.datasource.write.recordkey.field"] = ",".join(shape.key)
+    if shape.ordering:
+        options["hoodie.datasource.write.precombine.field"] = shape.ordering
+    return options
+
+
+def write(frame: DataFrame, path: str, options: Mapping[str, str]) -> Written:
+    """Write the rows and tell what the commit did.
+
+    Raises:
+        TableError: Hudi refused; the error says whether the commit landed all the same.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    spark = frame.sparkSession
+    try:
+        frame.write.format("hudi").options(**options).mode("append").save(path)
+    except (Py4JError, PySparkException) as error:
+        found = _find_commit(spark, path, options[MARK]) if existing_shape(spark, path) else None
+        landed = f"commit {found.instant} landed" if found else "nothing was committed"
+        raise TableError(f"writing to {path} failed: {_reason(error)}", landed=landed) from error
+    written = _find_commit(spark, path, options[MARK])
+    if written is None:
+        raise TableError(
+            f"the write to {path} ended, and its commit is not on the timeline",
+            landed="it may have been rolled back or archived by another writer",
+            hint="run it again: an upsert of the same rows changes nothing",
+        )
+    return written
+
+
+def _reason(error: Exception) -> str:
+    """The innermost cause, which is the one that tells."""
+    cause: Any = getattr(error, "java_exception", None)
+    while cause is not None and cause.getCause() is not None:
+        cause = cause.getCause()
+    text = str(error) if cause is None else f"{cause.getMessage() or cause.getClass().getName()}"
+    return " ".join(text.split())[:_REASON]
+
+
+def _find_commit(spark: SparkSession, path: str, mark: str) -> Written | None:
+    """The completed commit that carries this mark, looked for from the newest."""
+    for instant, metadata in _commits(spark, path):
+        if (metadata.get("extraMetadata") or {}).get(MARK) == mark:
+            stats = [s for p in metadata["partitionToWriteStats"].values() for s in p]
+            return Written(
+                instant,
+                sum(s["numInserts"] for s in stats),
+                sum(s["numUpdateWrites"] for s in stats),
+                sum(s["numDeletes"] for s in stats),
+            )
+    return None
+
+
+def _commits(spark: SparkSession, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    jvm: Any = spark._jvm
+    hudi = jvm.org.apache.hudi
+    conf = hudi.hadoop.fs.HadoopFSUtils.getStorageConfWithCopy(spark._jsc.hadoopConfiguration())
+    table = hudi.common.table
+    client = table.HoodieTableMetaClient.builder().setConf(conf).setBasePath(path).build()
+    timeline = client.getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
+    for instant in reversed(list(timeline.getInstants())):
+        metadata = table.timeline.TimelineUtils.getCommitMetadata(instant, timeline)
+        yield instant.requestedTime(), json.loads(metadata.toJsonString())

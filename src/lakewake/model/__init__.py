@@ -1,0 +1,1 @@
+"""Frozen values that the stages exchange. Nothing here does I/O."""

@@ -1,0 +1,85 @@
+"""Chunks, and how an index holds them. The Arrow columns are a documented, stable format."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakewake.model.recipe import Recipe
+from lakewake.model.rows import RowId
+
+#: `_id` of the one row that carries the frontier. No chunk id can equal it: those are JSON arrays.
+CHECKPOINT_ID = "__checkpoint__"
+#: The prefix that payload columns must not have.
+RESERVED = "_"
+
+
+def text_hash(text: str) -> str:
+    """sha256 of a text, in hex: what `_hash` holds."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def chunk_id(row: RowId, field: str, n: int) -> str:
+    """The primary key of a chunk: equal exactly for equal (row id, field, number)."""
+    return json.dumps([row.partition, row.key, field, n], ensure_ascii=False, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One piece of a row's text."""
+
+    row: RowId
+    field: str
+    n: int
+    text: str
+    hash: str
+
+    @property
+    def id(self) -> str:
+        """Its primary key in an index."""
+        return chunk_id(self.row, self.field, self.n)
+
+
+@dataclass(frozen=True)
+class StoredChunk:
+    """What an index says of a chunk it holds, short of text and vector."""
+
+    id: str
+    hash: str
+    source_hash: str
+    payload_hash: str
+
+
+def index_schema(recipe: Recipe, payload: pa.Schema) -> pa.Schema:
+    """The Arrow schema of an index of this recipe over payload columns of these types."""
+    text = [
+        pa.field("_id", pa.string(), False, {"lance-schema:unenforced-primary-key": "true"}),
+        *(pa.field(n, pa.string()) for n in ("_key", "_partition", "_field")),
+        pa.field("_chunk", pa.int32()),
+        *(pa.field(n, pa.string()) for n in ("_hash", "_source_hash", "_payload_hash")),
+        pa.field("_instant", pa.string()),
+        pa.field("_text", pa.string()),
+        pa.field("_vector", pa.list_(pa.float32(), recipe.model.dimension)),
+        pa.field("_checkpoint", pa.string()),
+    ]
+    # Nullable throughout: the checkpoint row has none of these.
+    return pa.schema([*text, *(pa.field(f.name, f.type) for f in payload)])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """All that one commit changes in an index, besides its frontier.
+
+    Attributes:
+        rows: opens the chunks to insert or replace, as record batches of the index's schema
+            (without the checkpoint row); can be called again, each `_id` comes once.
+        deletes: `_id`s to remove; none of them is among `rows`.
+    """
+
+    schema: pa.Schema
+    rows: Callable[[], pa.RecordBatchReader]
+    deletes: tuple[str, ...] = ()

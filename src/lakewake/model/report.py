@@ -1,0 +1,182 @@
+"""What a run did. The same object is returned, printed, and shown as `--json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakewake.model.plan import Action
+from lakewake.model.rows import RowId
+
+#: How many row ids a report lists; the full count stands beside the list.
+LISTED = 100
+
+
+@dataclass(frozen=True)
+class PlanReport:
+    """What the next sync would do, and its price."""
+
+    index: str
+    action: Action
+    why: str
+    pending: tuple[str, ...]
+    rows_changed: int
+    rows_deleted: int
+    to_embed: int
+    reused: int
+    from_instant: str
+    to_instant: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object that `plan --json` prints for each index."""
+        return {
+            "index": self.index,
+            "action": self.action.value,
+            "why": self.why,
+            "pending": list(self.pending),
+            "rows_changed": self.rows_changed,
+            "rows_deleted": self.rows_deleted,
+            "to_embed": self.to_embed,
+            "reused": self.reused,
+            "from_instant": self.from_instant,
+            "to_instant": self.to_instant,
+        }
+
+
+@dataclass(frozen=True)
+class SyncReport:
+    """What one sync did.
+
+    Attributes:
+        rows_changed: rows whose text, vector or payload differs from what the index held.
+        embedded: texts the embedder received.
+        reused: chunks written with a vector that was already known.
+        seconds: per stage, and `total`.
+    """
+
+    index: str
+    action: Action
+    why: str
+    rows_changed: int = 0
+    rows_deleted: int = 0
+    chunks_upserted: int = 0
+    chunks_deleted: int = 0
+    embedded: int = 0
+    reused: int = 0
+    quarantined: int = 0
+    from_instant: str = ""
+    to_instant: str = ""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object that `sync --json` prints for each index."""
+        return {
+            "index": self.index,
+            "action": self.action.value,
+            "why": self.why,
+            "rows_changed": self.rows_changed,
+            "rows_deleted": self.rows_deleted,
+            "chunks_upserted": self.chunks_upserted,
+            "chunks_deleted": self.chunks_deleted,
+            "embedded": self.embedded,
+            "reused": self.reused,
+            "quarantined": self.quarantined,
+            "from_instant": self.from_instant,
+            "to_instant": self.to_instant,
+            "seconds": {k: round(v, 3) for k, v in self.seconds.items()},
+        }
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """Whether index and table agree, at one instant."""
+
+    index: str
+    instant: str
+    rows: int
+    chunks: int
+    pending: int = 0
+    quarantined: int = 0
+    missing: tuple[RowId, ...] = ()
+    orphaned: tuple[RowId, ...] = ()
+    stale: tuple[RowId, ...] = ()
+    duplicated: tuple[RowId, ...] = ()
+    wrong_model: int = 0
+
+    @property
+    def agrees(self) -> bool:
+        """No fault. Pending rows and duplicates in the table itself are none."""
+        return not (self.missing or self.orphaned or self.stale or self.wrong_model)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object that `verify --json` prints for each index."""
+        out: dict[str, Any] = {
+            "index": self.index,
+            "instant": self.instant,
+            "agrees": self.agrees,
+            "rows": self.rows,
+            "chunks": self.chunks,
+            "pending": self.pending,
+            "quarantined": self.quarantined,
+        }
+        for name in ("missing", "orphaned", "stale", "duplicated"):
+            ids: tuple[RowId, ...] = getattr(self, name)
+            out[name] = [{"partition": i.partition, "key": i.key} for i in ids[:LISTED]]
+            out[f"{name}_count"] = len(ids)
+        out["wrong_model"] = self.wrong_model
+        return out
+
+
+@dataclass(frozen=True)
+class StatusReport:
+    """Where an index stands.
+
+    Attributes:
+        built: whether there is an index at all.
+        lag_commits: completed, data-changing instants the index has not absorbed.
+        lag_seconds: age of the oldest of them, 0 when there is none.
+        would: the action the next sync would take, and why.
+    """
+
+    index: str
+    built: bool
+    table: str
+    store: str
+    instant: str
+    newest_instant: str
+    lag_commits: int
+    lag_seconds: float
+    rows: int
+    chunks: int
+    generation: int
+    duplicates: int
+    model: Mapping[str, Any]
+    would: Action
+    why: str
+
+    @property
+    def in_step(self) -> bool:
+        """Nothing to absorb, and nothing else that a sync would do."""
+        return self.built and self.lag_commits == 0 and self.would is Action.NOTHING
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object that `status --json` prints for each index."""
+        return {
+            "index": self.index,
+            "built": self.built,
+            "in_step": self.in_step,
+            "table": self.table,
+            "store": self.store,
+            "instant": self.instant,
+            "newest_instant": self.newest_instant,
+            "lag_commits": self.lag_commits,
+            "lag_seconds": round(self.lag_seconds, 1),
+            "rows": self.rows,
+            "chunks": self.chunks,
+            "generation": self.generation,
+            "duplicates": self.duplicates,
+            "model": dict(self.model),
+            "would": self.would.value,
+            "why": self.why,
+        }

@@ -1,0 +1,74 @@
+"""Rows on their way from the table: what is read of them, and their identity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+
+class RowId(NamedTuple):
+    """Hudi's own identity of a row: partition path and record key."""
+
+    partition: str
+    key: str
+
+
+@dataclass(frozen=True)
+class RowBatch:
+    """Some rows of the table, cut down to what a recipe uses. All lists have one entry a row.
+
+    Attributes:
+        ids: who the rows are.
+        instants: requested time of the commit that wrote each version.
+        source_hashes: sha256 of everything the row's chunks are made from.
+        payload_hashes: sha256 of the payload values.
+        texts: text field → rendered text (None or blank: the row has no chunk of that field).
+        vectors: the vector column, when the recipe takes vectors from the table (null: no chunk).
+        payload: the payload columns.
+        appeared: ids that came by a plain insert, which does not look whether the table already
+            holds them elsewhere.
+    """
+
+    ids: tuple[RowId, ...]
+    instants: tuple[str, ...]
+    source_hashes: tuple[str, ...]
+    payload_hashes: tuple[str, ...]
+    texts: Mapping[str, tuple[str | None, ...]]
+    payload: pa.RecordBatch
+    vectors: pa.Array | None = None
+    appeared: frozenset[RowId] = frozenset()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a stretch of history (or a whole snapshot) did to the rows of a table.
+
+    Attributes:
+        rows: new and changed rows, in batches; can be walked once.
+        deleted: ids of rows that are gone.
+        duplicates: ids of which the table now holds more than one version.
+        total: how many rows will come, where that is known.
+        payload: names and types of the payload columns, where no row may come to tell them.
+    """
+
+    rows: Iterable[RowBatch]
+    deleted: tuple[RowId, ...] = ()
+    duplicates: frozenset[RowId] = frozenset()
+    total: int | None = None
+    payload: pa.Schema | None = None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How an index differs from the table, row by row. Empty when they agree."""
+
+    missing: tuple[RowId, ...] = ()
+    orphaned: tuple[RowId, ...] = ()
+    stale: tuple[RowId, ...] = ()
+    duplicated: tuple[RowId, ...] = ()

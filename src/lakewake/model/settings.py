@@ -1,0 +1,62 @@
+"""What a person chose in lakewake.toml, checked and frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lakewake.model.recipe import Chunking, TextField
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """Which embedder, and how to reach it.
+
+    Attributes:
+        provider: `onnx`, `sentence-transformers`, `http`, `hashing` or `column`.
+        name: the model's name, a folder with its files, or what the HTTP service calls it.
+        precision: `fp32` or `int8` (onnx only).
+        dimension: length of the vectors; needed where the provider cannot tell (http, column).
+        url: base address of an OpenAI-compatible service, up to and including `/v1`.
+        key_env: the environment variable that holds its key; the key itself is never stored.
+        max_tokens: the longest text the model reads whole; 0: what the model says.
+        tokenizer: path of a `tokenizer.json` for chunking by tokens (http only).
+    """
+
+    provider: str = "onnx"
+    name: str = "all-MiniLM-L6-v2"
+    precision: str = "fp32"
+    dimension: int = 0
+    url: str = ""
+    key_env: str = "OPENAI_API_KEY"
+    max_tokens: int = 0
+    tokenizer: str = ""
+    batch: int = 0
+    timeout: float = 30.0
+    retries: int = 5
+
+
+@dataclass(frozen=True)
+class IndexSettings:
+    """One `[[index]]` of the configuration, paths made absolute."""
+
+    name: str
+    table: str
+    store: str
+    fields: tuple[TextField, ...] = ()
+    vector: str | None = None
+    payload: tuple[str, ...] = ()
+    chunking: Chunking = field(default_factory=Chunking)
+    model: ModelSettings = ModelSettings()
+    metric: str = "cosine"
+    embedding_store: bool = True
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The whole configuration."""
+
+    path: Path
+    indexes: tuple[IndexSettings, ...]
+    spark: Mapping[str, str] = field(default_factory=dict)

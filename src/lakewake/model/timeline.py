@@ -1,0 +1,148 @@
+"""A table's timeline as one look at it saw it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+#: Completed actions that may change rows. Compaction completes as `commit`, log compaction as
+#: `deltacommit`, clustering as `replacecommit`.
+DATA_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
+#: Actions that, while in flight, may still become one of the above.
+OPEN_ACTIONS = DATA_ACTIONS | {"compaction", "logcompaction", "clustering"}
+#: Operations that move rows between files without changing any.
+MAINTENANCE = frozenset({"COMPACT", "CLUSTER", "LOG_COMPACT"})
+#: Operations that can store a second version of a row id beside the first.
+DUPLICATING = frozenset({"INSERT", "BULK_INSERT"})
+
+
+@dataclass(frozen=True, order=True)
+class Instant:
+    """One action on the timeline. `completed` is None while it is in flight."""
+
+    requested: str
+    completed: str | None
+    action: str
+
+    @property
+    def changes_data(self) -> bool:
+        """Completed, and of a kind that may have changed rows."""
+        return self.completed is not None and self.action in DATA_ACTIONS
+
+    @property
+    def may_change_data(self) -> bool:
+        """Still in flight, and of a kind that may change rows once it completes."""
+        return self.completed is None and self.action in OPEN_ACTIONS
+
+
+@dataclass(frozen=True, order=True)
+class FileGroup:
+    """Hudi's unit of storage: the versions of one set of rows in one partition."""
+
+    partition: str
+    file_id: str
+
+
+@dataclass(frozen=True)
+class WriteStat:
+    """What one commit did to one file group."""
+
+    group: FileGroup
+    path: str
+    previous_base_file: str | None
+    inserts: int
+    updates: int
+    deletes: int
+
+    @property
+    def is_log(self) -> bool:
+        """A merge-on-read log file rather than a base file."""
+        return self.path.rsplit("/", 1)[-1].startswith(".")
+
+    def beside(self, name: str | None) -> str:
+        """The path of another file in the same folder; '' for none."""
+        folder = self.path.rpartition("/")[0]
+        return "" if not name else f"{folder}/{name}" if folder else name
+
+
+@dataclass(frozen=True)
+class CommitMetadata:
+    """The parts of a commit's metadata that following needs."""
+
+    operation: str
+    writes: tuple[WriteStat, ...] = ()
+    replaced: tuple[FileGroup, ...] = ()
+    schema: Mapping[str, str] | None = None
+
+    @property
+    def is_maintenance(self) -> bool:
+        """Clustering or compaction: rows moved, none changed."""
+        return self.operation in MAINTENANCE
+
+
+@dataclass(frozen=True)
+class TableIdentity:
+    """What makes a table the same table as before."""
+
+    name: str
+    record_key: str
+    partition_fields: str
+    type: str
+
+    def as_dict(self) -> dict[str, str]:
+        """For JSON."""
+        return {
+            "name": self.name,
+            "record_key": self.record_key,
+            "partition_fields": self.partition_fields,
+            "type": self.type,
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, str]) -> TableIdentity:
+        """The inverse of `as_dict`."""
+        return cls(**value)
+
+
+@dataclass(frozen=True)
+class Look:
+    """Everything one look at the table's metadata told, without reading a row.
+
+    Attributes:
+        instants: the whole active timeline.
+        commits: metadata of the completed instants that the look was asked to open.
+        schema: the table's columns and types after the newest commit.
+        merges_contents: rows may change without a new row version (custom or partial-update merge).
+    """
+
+    table: TableIdentity
+    instants: tuple[Instant, ...]
+    schema: Mapping[str, str]
+    commits: Mapping[str, CommitMetadata] = field(default_factory=dict)
+    merges_contents: bool = False
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def completed(self) -> dict[str, str]:
+        """Requested time → completion time of the completed, data-changing instants."""
+        return {i.requested: i.completed for i in self.instants if i.changes_data and i.completed}
+
+    @property
+    def in_flight(self) -> tuple[str, ...]:
+        """Requested times of what may still change rows."""
+        return tuple(sorted(i.requested for i in self.instants if i.may_change_data))
+
+    @property
+    def first_active(self) -> str:
+        """The oldest requested time on the active timeline, empty when there is none."""
+        return min((i.requested for i in self.instants), default="")
+
+    @property
+    def newest(self) -> str:
+        """The requested time of the data-changing instant that completed last."""
+        done = self.completed
+        return max(done, key=lambda r: (done[r], r), default="")
+
+    def same_timeline(self, other: Look) -> bool:
+        """Whether no data-changing instant completed, began or vanished between the two looks."""
+        return self.completed == other.completed and self.table == other.table

@@ -1,0 +1,58 @@
+"""Decides what a batch of rows changes in an index. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from lakewake.model.chunks import Chunk, StoredChunk
+from lakewake.model.rows import RowBatch, RowId
+
+
+@dataclass(frozen=True)
+class Patch:
+    """What a batch of rows changes.
+
+    Attributes:
+        upserts: chunks to write, with the position of their row in the batch.
+        deletes: ids of chunks to remove.
+        rows_changed: rows of which anything is written or removed.
+        stored_twice: rows that a plain insert added although the index holds them already.
+    """
+
+    upserts: tuple[tuple[int, Chunk], ...]
+    deletes: tuple[str, ...]
+    rows_changed: int
+    stored_twice: frozenset[RowId]
+
+
+def build_patch(
+    batch: RowBatch,
+    chunks_of: Callable[[int], tuple[Chunk, ...]],
+    existing: Mapping[RowId, tuple[StoredChunk, ...]],
+) -> Patch:
+    """Compare rows with what an index holds of them.
+
+    A row whose source and payload are as the index has them is left alone, and is not chunked.
+    """
+    upserts: list[tuple[int, Chunk]] = []
+    deletes: list[str] = []
+    changed = 0
+    for n, row in enumerate(batch.ids):
+        held = existing.get(row, ())
+        if _same(batch, n, held):
+            continue
+        chunks = chunks_of(n)
+        wanted = {c.id for c in chunks}
+        gone = [h.id for h in held if h.id not in wanted]
+        upserts += [(n, c) for c in chunks]
+        deletes += gone
+        changed += bool(chunks or gone)
+    return Patch(tuple(upserts), tuple(deletes), changed, batch.appeared & existing.keys())
+
+
+def _same(batch: RowBatch, n: int, held: tuple[StoredChunk, ...]) -> bool:
+    return bool(held) and all(
+        h.source_hash == batch.source_hashes[n] and h.payload_hash == batch.payload_hashes[n]
+        for h in held
+    )

@@ -1,0 +1,211 @@
+"""Progress is data: stages report counts, a reporter shows them or does not.
+
+Everything is shown on one stream, stderr for the command line, so that stdout holds results only.
+Stages may nest; each is shown for itself and leaves one line when it ends well, unless it was over
+before anyone could have waited for it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+#: Seconds between two lines of a running stage where there is no terminal.
+LINE_EVERY = 10.0
+#: A stage shorter than this leaves no line.
+BRIEF = 0.5
+
+
+class Stage(Protocol):
+    """One running stage."""
+
+    def advance(self, n: int) -> None:
+        """`n` more are done."""
+
+
+class Reporter(Protocol):
+    """Where stages report to."""
+
+    def stage(self, name: str, total: int | None = None) -> AbstractContextManager[Stage]:
+        """A stage begins; it ends with the context. `total` None: not known beforehand."""
+
+    def say(self, text: str) -> None:
+        """One line for a person to read."""
+
+
+def choose_reporter(stream: TextIO, *, quiet: bool = False) -> Reporter:
+    """The reporter that suits the stream: bars on a terminal, lines elsewhere, or silence."""
+    if quiet:
+        return Silent()
+    if stream.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        return Terminal(stream)
+    return Lines(stream)
+
+
+def finished_line(name: str, done: int, seconds: float) -> str:
+    """What a stage leaves behind: its name, count, time and rate."""
+    if not done:
+        return f"{name}: {seconds:.1f} s"
+    return f"{name}: {done:,} in {seconds:.1f} s{_rate(done, seconds)}"
+
+
+def running_line(name: str, done: int, total: int | None, seconds: float) -> str:
+    """How far a stage is, for a screen that cannot draw a bar."""
+    share = f" of {total:,} ({100 * done // total} %)" if total else ""
+    return f"{name}: {done:,}{share}, {seconds:.0f} s{_rate(done, seconds)}"
+
+
+def _rate(done: int, seconds: float) -> str:
+    # Below a tenth of a second the clock says more about itself than about the stage.
+    return f", {per_second(done / seconds)}" if seconds >= 0.1 else ""
+
+
+def per_second(rate: float) -> str:
+    """`1,200/s`, and `0.4/s` for what is slow."""
+    return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
+
+
+class _SilentStage:
+    def advance(self, n: int) -> None:
+        pass
+
+
+class Silent:
+    """Reports nothing: the default of the Python API, and `--quiet`."""
+
+    def stage(self, name: str, total: int | None = None) -> AbstractContextManager[Stage]:
+        """A stage that shows nothing."""
+        return nullcontext(_SilentStage())
+
+    def say(self, text: str) -> None:
+        """Nothing."""
+
+
+class _LineStage:
+    """Counts, and writes a line when the last one is long ago."""
+
+    def __init__(self, lines: Lines, name: str, total: int | None) -> None:
+        self._lines, self._name, self._total = lines, name, total
+        self._began = self._last = lines.clock()
+        self._done = 0
+
+    def advance(self, n: int) -> None:
+        self._done += n
+        now = self._lines.clock()
+        if now - self._last >= LINE_EVERY and self._done != self._total:
+            self._last = now
+            seconds = now - self._began
+            self._lines.say(running_line(self._name, self._done, self._total, seconds))
+
+    def finish(self) -> None:
+        seconds = self._lines.clock() - self._began
+        if seconds >= BRIEF:
+            self._lines.say(finished_line(self._name, self._done, seconds))
+
+
+class Lines:
+    """Plain lines, for logs and pipes: one when a stage ends, and one every ten seconds before."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self.clock = clock
+
+    @contextmanager
+    def stage(self, name: str, total: int | None = None) -> Iterator[Stage]:
+        """A stage that writes lines. One that fails leaves no line: the error is the news."""
+        stage = _LineStage(self, name, total)
+        yield stage
+        stage.finish()
+
+    def say(self, text: str) -> None:
+        """One line."""
+        print(text, file=self._stream, flush=True)
+
+
+class _Bar:
+    """One bar of a rich display."""
+
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        self._progress, self._task = progress, task
+        self.done = 0
+
+    def advance(self, n: int) -> None:
+        self.done += n
+        self._progress.advance(self._task, n)
+
+
+class Terminal:
+    """Bars with count, rate and time while a stage runs; one line each once it is done."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        from rich.console import Console
+
+        self._clock = clock
+        self._console = Console(file=stream, highlight=False)
+        self._progress = _bars(self._console)
+        self._running = 0
+
+    @contextmanager
+    def stage(self, name: str, total: int | None = None) -> Iterator[Stage]:
+        """A stage with a bar. One that fails leaves no line: the error is the news."""
+        began = self._clock()
+        with self._bar(name, total) as bar:
+            yield bar
+        seconds = self._clock() - began
+        if seconds >= BRIEF:
+            self.say(finished_line(name, bar.done, seconds))
+
+    @contextmanager
+    def _bar(self, name: str, total: int | None) -> Iterator[_Bar]:
+        # The display is drawn only while a stage runs: between stages the screen is the command's.
+        if not self._running:
+            self._progress.start()
+        self._running += 1
+        task = self._progress.add_task(name, total=total)
+        try:
+            yield _Bar(self._progress, task)
+        finally:
+            self._progress.remove_task(task)
+            self._running -= 1
+            if not self._running:
+                self._progress.stop()
+
+    def say(self, text: str) -> None:
+        """One line, above the bars."""
+        self._console.print(text, markup=False, style="dim")
+
+
+def _bars(console: Console) -> Progress:
+    """A display that vanishes when its last stage ends."""
+    from rich import progress as bars
+    from rich.text import Text
+
+    class Rate(bars.ProgressColumn):
+        """How many a second."""
+
+        def render(self, task: bars.Task) -> Text:
+            return Text(per_second(task.speed) if task.speed else "", style="dim")
+
+    class Count(bars.ProgressColumn):
+        """How many, and of how many where that is known."""
+
+        def render(self, task: bars.Task) -> Text:
+            total = f" of {task.total:,.0f}" if task.total is not None else ""
+            return Text(f"{task.completed:,.0f}{total}")
+
+    return bars.Progress(
+        bars.TextColumn("{task.description}", markup=False),
+        bars.BarColumn(bar_width=24),
+        Count(),
+        Rate(),
+        bars.TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    )

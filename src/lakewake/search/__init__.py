@@ -1,0 +1,8 @@
+"""7 · The rows nearest to a text or a vector, filtered. Starts no JVM."""
+
+from __future__ import annotations
+
+from lakewake.search.run import search
+from lakewake.search.where import check_columns, parse_where
+
+__all__ = ["check_columns", "parse_where", "search"]

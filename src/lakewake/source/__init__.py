@@ -1,0 +1,63 @@
+"""1 · What changed in the table.
+
+A table is looked at (its metadata, no JVM), then read (its rows, Spark). `memory.py` is the
+reference; Hudi is the real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from lakewake.model.frontier import Frontier
+from lakewake.model.rows import Changes, Difference, RowId
+from lakewake.model.timeline import Instant, Look
+
+#: The columns of an index that a comparison needs, besides its payload.
+COMPARED = ("_id", "_key", "_partition", "_field", "_chunk", "_text", "_hash", "_source_hash")
+
+
+class Table(Protocol):
+    """The source of truth, seen through one recipe. Never written to."""
+
+    def look(self, frontier: Frontier | None) -> Look:
+        """One look at the timeline; opens the commits that `frontier` has not absorbed.
+
+        Raises:
+            TableError: no Hudi table there, or one that cannot be followed.
+        """
+
+    def snapshot(self, look: Look) -> Changes:
+        """Every row as of `look`; `deleted` is empty.
+
+        Raises:
+            TableMoved: a commit completed since the look; look again.
+        """
+
+    def changes(self, look: Look, frontier: Frontier, pending: Sequence[Instant]) -> Changes:
+        """The rows that `pending` changed and removed, as of `look`, exactly.
+
+        Raises:
+            HistoryLost: files that tell it are gone, or the order cannot be told.
+            TableMoved: a commit completed since the look; look again.
+        """
+
+    def rows(self, look: Look, ids: Collection[RowId]) -> Changes:
+        """The named rows as of `look`, those that are there; `duplicates` are among them.
+
+        Raises:
+            TableMoved: a commit completed since the look; look again.
+        """
+
+    def compare(self, look: Look, index: Iterator[pa.RecordBatch]) -> Difference:
+        """How an index (its `COMPARED` columns and its payload) differs from the table at `look`.
+
+        Raises:
+            TableMoved: a commit completed since the look; look again.
+        """
+
+
+class TableMoved(Exception):
+    """A commit completed between a look and the read that it was to pin."""

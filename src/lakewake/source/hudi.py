@@ -1,0 +1,291 @@
+"""A Hudi table: looked at through its own small files, read through Spark."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakewake.errors import TableError
+from lakewake.model.frontier import Frontier
+from lakewake.model.recipe import Recipe
+from lakewake.model.rows import Changes, Difference, RowId
+from lakewake.model.timeline import DUPLICATING, CommitMetadata, Instant, Look
+from lakewake.source import TableMoved, arrow, compare, view
+from lakewake.source.files import GroupReader
+from lakewake.source.lineage import Touched, touched_by
+from lakewake.source.storage import Storage
+from lakewake.source.timeline import (
+    FIRST_VERSION,
+    file_name,
+    identity_of,
+    merges_contents,
+    parse_commit,
+    parse_instants,
+    parse_properties,
+    parse_schema,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Up to so many rows written by a window are brought over in one job; more are streamed.
+COLLECT_ROWS = 100_000
+#: A commit can be archived between the listing and the reading of its file; looking again helps.
+LOOKS = 5
+
+
+def look_at(path: str, frontier: Frontier | None = None) -> Look:
+    """One look at the table at `path`, without a JVM.
+
+    Raises:
+        TableError: there is no Hudi table, or one that cannot be followed.
+    """
+    storage = Storage(path)
+    for _ in range(LOOKS):
+        look = _try_look(storage, frontier)
+        if look is not None:
+            return look
+    raise TableError(f"the timeline of {path} keeps changing while it is read", hint="try again")
+
+
+def _try_look(storage: Storage, frontier: Frontier | None) -> Look | None:
+    properties = _properties(storage)
+    folder = f".hoodie/{properties.get('hoodie.timeline.path', 'timeline')}"
+    instants = parse_instants(storage.names(folder) or ())
+    done = sorted((i for i in instants if i.changes_data), key=lambda i: (i.completed or "", i))
+    known = frontier.instants if frontier else {i.requested: "" for i in done}
+    commits: dict[str, CommitMetadata] = {}
+    schema = None
+    for instant in reversed(done):
+        if instant.requested in known and schema is not None:
+            continue
+        content = storage.read(f"{folder}/{file_name(instant)}")
+        if content is None:
+            return None
+        commits[instant.requested] = parse_commit(content)
+        schema = schema or commits[instant.requested].schema
+    if schema is None:
+        schema = parse_schema(properties.get("hoodie.table.create.schema"))
+    return Look(
+        table=identity_of(properties),
+        instants=instants,
+        schema=schema or {},
+        commits=commits,
+        merges_contents=merges_contents(properties),
+        properties=properties,
+    )
+
+
+def _properties(storage: Storage) -> dict[str, str]:
+    content = storage.read(".hoodie/hoodie.properties")
+    if content is None:
+        content = storage.read(".hoodie/hoodie.properties.backup")
+    if content is None:
+        if not storage.exists():
+            raise TableError(
+                f"there is no table at {storage.base}",
+                hint="check `table` in the config; `lakewake ingest FILE TABLE` makes one",
+            )
+        raise TableError(
+            f"{storage.base} is not a Hudi table: it has no .hoodie/hoodie.properties",
+            hint="name the table's base path, the folder that holds .hoodie",
+        )
+    properties = parse_properties(content.decode())
+    _refuse_unfollowable(storage.base, properties)
+    return properties
+
+
+def _refuse_unfollowable(base: str, properties: dict[str, str]) -> None:
+    if properties.get("hoodie.populate.meta.fields", "true") == "false":
+        raise TableError(
+            f"table {base} was written with hoodie.populate.meta.fields=false: "
+            "its rows carry no key and no commit time",
+            hint="rewrite it with hoodie.populate.meta.fields=true",
+        )
+    version = int(properties.get("hoodie.table.version", "0"))
+    if version < FIRST_VERSION:
+        raise TableError(
+            f"table {base} has table version {version}; Lakewake follows version {FIRST_VERSION} "
+            "and later, whose timeline tells when a commit completed",
+            hint="write to it once with Hudi 1.x and automatic upgrade, or CALL upgrade_table",
+        )
+
+
+class HudiTable:
+    """One Hudi table, seen through one recipe."""
+
+    def __init__(self, path: str, recipe: Recipe, session: Callable[[], SparkSession]) -> None:
+        self._path = path
+        self._recipe = recipe
+        self._session = session
+
+    def look(self, frontier: Frontier | None) -> Look:
+        """One look at the timeline; no JVM is started for it."""
+        return look_at(self._path, frontier)
+
+    def snapshot(self, look: Look) -> Changes:
+        """Every row as of `look`, the newest version of each."""
+        if not look.completed:
+            return Changes(())
+        rows, duplicates, total = _newest(self._pinned(look))
+        batches = view.row_batches(arrow.stream(rows), self._recipe)
+        return Changes(batches, (), duplicates, total, view.payload_schema(rows, self._recipe))
+
+    def rows(self, look: Look, ids: Collection[RowId]) -> Changes:
+        """The named rows as of `look`, read from the table by their keys."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        wanted = F.broadcast(self._session().createDataFrame(sorted(ids), "p string, k string"))
+        rows, twice, total = _newest(self._pinned(look).join(wanted, ["p", "k"], "left_semi"))
+        batches = view.row_batches(iter(arrow.collect(rows)), self._recipe)
+        return Changes(tuple(batches), (), twice, total)
+
+    def changes(self, look: Look, frontier: Frontier, pending: Sequence[Instant]) -> Changes:
+        """What `pending` changed and removed: the difference of the touched file groups."""
+        commits = [look.commits[i.requested] for i in pending]
+        touched = touched_by(commits)
+        if not touched.groups:
+            return Changes((), (), frontier.duplicates)
+        reader = GroupReader(self._session(), self._path, look, frontier, pending)
+        with reader.explaining():
+            changed = self._difference(reader, touched)
+            asked, changed = self._set_aside(changed, frontier.duplicates)
+            rows, gone = self._bring(changed, _rows_written(commits), reader)
+        appeared = any(c.operation in DUPLICATING for c in commits)
+        found = Changes(
+            view.row_batches(rows, self._recipe, appeared), gone, frontier.duplicates - asked
+        )
+        self._check_unmoved(look, until=pending[-1].completed or "")
+        return self._ask_table(look, found, asked) if asked else found
+
+    def compare(self, look: Look, index: Iterator[pa.RecordBatch]) -> Difference:
+        """How an index differs from the table as of `look`, worked out in Spark."""
+        spark = self._session()
+        with tempfile.TemporaryDirectory(prefix="lakewake-verify-") as folder:
+            stored = compare.export(spark, index, Path(folder), self._recipe)
+            if not look.completed:
+                return compare.difference(stored, None, self._recipe, frozenset())
+            rows, duplicates, _ = _newest(self._pinned(look))
+            return compare.difference(stored, rows, self._recipe, duplicates)
+
+    def _pinned(self, look: Look) -> DataFrame:
+        """`row_view` of the table, whose file slices Spark fixed while the timeline stood still."""
+        spark = self._session()
+        rows = view.row_view(spark.read.format("hudi").load(self._path), self._recipe)
+        self._check_unmoved(look)
+        return rows
+
+    def _check_unmoved(self, look: Look, until: str = "") -> None:
+        """Raise `TableMoved` when an instant came or went since, completed at or before `until`."""
+
+        def seen(timeline: Look) -> dict[str, str]:
+            return {r: c for r, c in timeline.completed.items() if not until or c <= until}
+
+        again = self.look(Frontier(look.table, look.completed))
+        if seen(again) != seen(look) or again.table != look.table:
+            raise TableMoved
+
+    def _difference(self, reader: GroupReader, touched: Touched) -> DataFrame:
+        """`row_view` of the changed rows, with `gone` (not there now) and `fresh` (not before)."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        after = reader.after(touched)
+        if after is not None and not touched.needs_before and not reader.look.merges_contents:
+            mine = F.col("i").isin([i.requested for i in reader.pending])
+            rows = view.row_view(after, self._recipe).where(mine)
+            return _one_each(rows).withColumns({"gone": F.lit(False), "fresh": F.lit(False)})
+        before = reader.before(touched)
+        if before is None:
+            rows = view.row_view(after, self._recipe)
+            return _one_each(rows).withColumns({"gone": F.lit(False), "fresh": F.lit(True)})
+        old = view.row_view(before, self._recipe)
+        new = view.row_view(after, self._recipe) if after is not None else old.limit(0)
+        return _one_each(_changed(old, new, contents=reader.look.merges_contents))
+
+    def _bring(
+        self, changed: DataFrame, written: int, reader: GroupReader
+    ) -> tuple[Iterator[pa.RecordBatch], tuple[RowId, ...]]:
+        """The changed rows and the ids of those that are gone: in one job when they are few."""
+        if written > COLLECT_ROWS:
+            gone = arrow.collect(changed.where("gone").select("p", "k"))
+            rows = reader.explained(arrow.stream(changed.where("not gone")))
+        else:
+            found = arrow.collect(changed)
+            gone = [b.filter(b.column("gone")) for b in found]
+            rows = iter([b.filter(pc.invert(b.column("gone"))) for b in found])
+        return rows, tuple(row for b in gone for row in view.row_ids(b))
+
+    def _set_aside(
+        self, changed: DataFrame, duplicates: frozenset[RowId]
+    ) -> tuple[frozenset[RowId], DataFrame]:
+        """Which rows known to be stored twice are among the changed, and the others."""
+        if not duplicates:
+            return frozenset(), changed
+        from pyspark.sql import functions as F  # noqa: N812
+
+        known = F.broadcast(
+            self._session().createDataFrame(sorted(duplicates), "p string, k string")
+        )
+        batches = arrow.collect(changed.select("p", "k").join(known, ["p", "k"], "left_semi"))
+        asked = frozenset(row for b in batches for row in view.row_ids(b))
+        return asked, changed.join(known, ["p", "k"], "left_anti") if asked else changed
+
+    def _ask_table(self, look: Look, found: Changes, asked: frozenset[RowId]) -> Changes:
+        """Read rows that are, or were, stored twice from the table itself.
+
+        Another copy may lie in a file group that the window did not touch.
+        """
+        truth = self.rows(look, asked)
+        there = {row for batch in truth.rows for row in batch.ids}
+        return Changes(
+            chain(found.rows, truth.rows),
+            found.deleted + tuple(sorted(asked - there)),
+            found.duplicates | truth.duplicates,
+        )
+
+
+def _rows_written(commits: Sequence[CommitMetadata]) -> int:
+    return sum(w.inserts + w.updates + w.deletes for c in commits for w in c.writes)
+
+
+def _changed(old: DataFrame, new: DataFrame, *, contents: bool) -> DataFrame:
+    """New rows whose version differs from the old one's, and old rows that have no new version."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    version = F.struct("sh", "ph") if contents else F.struct("i", "s")
+    was = old.select(F.col("p").alias("bp"), F.col("k").alias("bk"), version.alias("bv"))
+    same = (F.col("p") == F.col("bp")) & (F.col("k") == F.col("bk"))
+    return (
+        new.withColumn("av", version)
+        .join(was, same, "full_outer")
+        .where(~F.col("av").eqNullSafe(F.col("bv")))
+        .withColumns({"gone": F.col("k").isNull(), "fresh": F.col("bk").isNull()})
+        .withColumns({"p": F.coalesce("p", "bp"), "k": F.coalesce("k", "bk")})
+        .drop("bp", "bk", "av", "bv")
+    )
+
+
+def _one_each(rows: DataFrame) -> DataFrame:
+    """The newest version of each row id."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812
+
+    newest = Window.partitionBy("p", "k").orderBy(F.desc("i"), F.desc("s"))
+    return rows.withColumn("n", F.row_number().over(newest)).where("n = 1").drop("n")
+
+
+def _newest(rows: DataFrame) -> tuple[DataFrame, frozenset[RowId], int]:
+    """The rows, each id once; the ids that were there more than once; how many rows that makes."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    twice = F.collect_list(F.when(F.col("count") > 1, F.struct("p", "k")))
+    found = rows.groupBy("p", "k").count().agg(twice, F.count("*")).first()
+    assert found is not None
+    duplicates = frozenset(RowId(r["p"], r["k"]) for r in found[0])
+    return (_one_each(rows) if duplicates else rows), duplicates, found[1]

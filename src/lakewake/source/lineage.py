@@ -1,0 +1,74 @@
+"""Which file groups a window of commits touched, before it and after it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lakewake.model.timeline import DUPLICATING, CommitMetadata, FileGroup
+
+
+@dataclass(frozen=True)
+class Touched:
+    """The file groups whose rows a window may have changed.
+
+    The rows of these groups at the window's start and at its end are the same rows but for what the
+    window's data operations did: clustering's inputs and outputs always come together.
+
+    Attributes:
+        groups: all of them.
+        born: those whose first base file was written in the window (copy-on-write).
+        replaced: those that hold no row any more at its end.
+        first: the base file a group had at the start, as far as a commit of the window names it.
+        last: the newest base file that the window wrote to a group.
+        needs_before: rows may be gone, or stored twice; otherwise every change shows at the end.
+    """
+
+    groups: frozenset[FileGroup] = frozenset()
+    born: frozenset[FileGroup] = frozenset()
+    replaced: frozenset[FileGroup] = frozenset()
+    first: Mapping[FileGroup, str] = field(default_factory=dict)
+    last: Mapping[FileGroup, str] = field(default_factory=dict)
+    needs_before: bool = False
+
+    @property
+    def after(self) -> frozenset[FileGroup]:
+        """The groups that hold the rows at the end."""
+        return self.groups - self.replaced
+
+
+def touched_by(commits: Sequence[CommitMetadata]) -> Touched:
+    """What commits, in completion order, touched. No groups: only maintenance."""
+    data = [c for c in commits if not c.is_maintenance]
+    groups = {w.group for c in data for w in c.writes} | {g for c in data for g in c.replaced}
+    writes = [w for c in commits for w in c.writes if not w.is_log]
+    first: dict[FileGroup, str] = {}
+    for write in writes:
+        first.setdefault(write.group, write.beside(write.previous_base_file))
+    return Touched(
+        groups=frozenset(_with_clustered(groups, commits)),
+        born=frozenset(g for g, path in first.items() if not path),
+        replaced=frozenset(g for c in commits for g in c.replaced),
+        first={g: path for g, path in first.items() if path},
+        last={w.group: w.path for w in writes},
+        needs_before=_needs_before(data),
+    )
+
+
+def _with_clustered(groups: set[FileGroup], commits: Sequence[CommitMetadata]) -> set[FileGroup]:
+    """The groups, and all that clustering in the window joined with them, either way."""
+    moves = [
+        {w.group for w in c.writes} | set(c.replaced)
+        for c in commits
+        if c.is_maintenance and c.replaced
+    ]
+    joined = [m for m in moves if m & groups]
+    grown = groups.union(*joined)
+    return grown if grown == groups else _with_clustered(grown, commits)
+
+
+def _needs_before(data: Sequence[CommitMetadata]) -> bool:
+    return any(
+        c.replaced or c.operation in DUPLICATING or any(w.deletes or w.is_log for w in c.writes)
+        for c in data
+    )

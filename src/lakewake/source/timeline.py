@@ -1,0 +1,158 @@
+"""Reads what Hudi writes under `.hoodie`: properties, instants and commit metadata. Pure."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lakewake.model.timeline import (
+    CommitMetadata,
+    FileGroup,
+    Instant,
+    TableIdentity,
+    WriteStat,
+)
+
+META_COLUMNS = frozenset(
+    {
+        "_hoodie_commit_time",
+        "_hoodie_commit_seqno",
+        "_hoodie_record_key",
+        "_hoodie_partition_path",
+        "_hoodie_file_name",
+        "_hoodie_operation",
+    }
+)
+#: Payload classes that replace a row whole, so that a changed row has a new version.
+WHOLE_ROW_PAYLOADS = frozenset(
+    {"", "DefaultHoodieRecordPayload", "OverwriteWithLatestAvroPayload", "EventTimeAvroPayload"}
+)
+#: From this table version on the timeline names completion times.
+FIRST_VERSION = 8
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """`hoodie.properties` as a mapping (Java's format, as far as Hudi uses it)."""
+    out = {}
+    for line in text.splitlines():
+        if line and not line.startswith(("#", "!")):
+            key, _, value = line.partition("=")
+            out[key.strip()] = value.strip().replace("\\:", ":").replace("\\=", "=")
+    return out
+
+
+def parse_instants(names: Iterable[str]) -> tuple[Instant, ...]:
+    """The timeline that a listing of `.hoodie/timeline` shows.
+
+    `R_C.action` is completed; `R.action.requested`, `R.action.inflight` and `R.inflight` (a commit)
+    are on the way. A completed file outlives the two others of its instant and wins over them.
+    """
+    done: dict[str, Instant] = {}
+    open_: dict[str, Instant] = {}
+    for name in names:
+        head, _, rest = name.partition(".")
+        requested, _, completed = head.partition("_")
+        if not requested.isdigit():
+            continue
+        if completed.isdigit():
+            done[requested] = Instant(requested, completed, rest)
+        else:
+            action = rest.split(".")[0]
+            open_[requested] = Instant(
+                requested, None, "commit" if action == "inflight" else action
+            )
+    return tuple(sorted({**open_, **done}.values(), key=lambda i: i.requested))
+
+
+def parse_commit(content: bytes) -> CommitMetadata:
+    """A completed commit's metadata: Avro since Hudi 1.0, JSON before and for some writers."""
+    raw = json.loads(content) if content[:1] == b"{" else _read_avro(content)
+    writes = tuple(
+        _write_stat(partition, stat)
+        for partition, stats in (raw.get("partitionToWriteStats") or {}).items()
+        for stat in stats
+    )
+    replaced = tuple(
+        FileGroup(partition, file_id)
+        for partition, ids in (raw.get("partitionToReplaceFileIds") or {}).items()
+        for file_id in ids
+    )
+    schema = parse_schema((raw.get("extraMetadata") or {}).get("schema"))
+    return CommitMetadata(raw.get("operationType") or "UNKNOWN", writes, replaced, schema)
+
+
+def _read_avro(content: bytes) -> dict[str, Any]:
+    import fastavro
+
+    return next(iter(fastavro.reader(io.BytesIO(content))))
+
+
+def _write_stat(partition: str, stat: Mapping[str, Any]) -> WriteStat:
+    return WriteStat(
+        FileGroup(partition, stat["fileId"]),
+        stat["path"],
+        stat.get("prevBaseFile") or None,
+        stat.get("numInserts") or 0,
+        stat.get("numUpdateWrites") or 0,
+        stat.get("numDeletes") or 0,
+    )
+
+
+def parse_schema(text: str | None) -> dict[str, str] | None:
+    """Column → its Avro type as JSON, nullability and Hudi's own columns left out."""
+    if not text:
+        return None
+    fields = json.loads(text)["fields"]
+    return {f["name"]: _type_text(f["type"]) for f in fields if f["name"] not in META_COLUMNS}
+
+
+def _type_text(avro: Any) -> str:
+    if isinstance(avro, list):
+        kinds = [t for t in avro if t != "null"]
+        avro = kinds[0] if len(kinds) == 1 else kinds
+    # Writers give nested records names of their own; the same shape is the same type.
+    return json.dumps(_unnamed(avro), sort_keys=True)
+
+
+def _unnamed(avro: Any) -> Any:
+    if isinstance(avro, dict):
+        if set(avro) == {"type"} and isinstance(avro["type"], str):
+            return avro["type"]
+        drop = {"doc", "default", "namespace"}
+        if avro.get("type") in ("record", "fixed", "enum"):
+            drop = drop | {"name"}
+        return {k: _unnamed(v) for k, v in avro.items() if k not in drop}
+    if isinstance(avro, list):
+        return [_unnamed(v) for v in avro]
+    return avro
+
+
+def identity_of(properties: Mapping[str, str]) -> TableIdentity:
+    """Who the table is, by its properties."""
+    return TableIdentity(
+        name=properties.get("hoodie.table.name", ""),
+        record_key=properties.get("hoodie.table.recordkey.fields", ""),
+        partition_fields=properties.get("hoodie.table.partition.fields", ""),
+        type=properties.get("hoodie.table.type", "COPY_ON_WRITE"),
+    )
+
+
+def merges_contents(properties: Mapping[str, str]) -> bool:
+    """Whether a row can change while its version (commit time, sequence number) stays."""
+    if properties.get("hoodie.table.partial.update.mode"):
+        return True
+    if properties.get("hoodie.record.merge.mode") == "CUSTOM":
+        return True
+    payload = properties.get("hoodie.table.payload.class") or properties.get(
+        "hoodie.compaction.payload.class", ""
+    )
+    version = int(properties.get("hoodie.table.version", "0"))
+    return version < 9 and payload.rsplit(".", 1)[-1] not in WHOLE_ROW_PAYLOADS
+
+
+def file_name(instant: Instant) -> str:
+    """The timeline file of a completed instant."""
+    assert instant.changes_data
+    return f"{instant.requested}_{instant.completed}.{instant.action}"

@@ -1,0 +1,158 @@
+"""A recipe as Spark expressions: what is read of a row, and the Arrow batches that come of it.
+
+Texts are rendered and hashed inside Spark, so that comparing a table with an index moves no text
+through Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakewake.model.recipe import Recipe, TextField
+from lakewake.model.rows import RowBatch, RowId
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+#: Rows per batch: enough to sort by length and embed well, few enough to keep memory flat.
+BATCH_ROWS = 1000
+#: Explicit formats: the defaults cut microseconds and follow the session's time zone.
+JSON_OPTIONS = {
+    "timeZone": "UTC",
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+def quoted(column: str) -> str:
+    """A column's name for Spark, whatever characters it has."""
+    return "`" + column.replace("`", "``") + "`"
+
+
+def row_view(rows: DataFrame, recipe: Recipe) -> DataFrame:
+    """One row each: identity, version, hashes, texts, vector and payload."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    types = {f.name: f.dataType.typeName() for f in rows.schema.fields}
+    texts = [_text(f, types) for f in recipe.fields]
+    vector = [F.col(quoted(recipe.vector)).cast("array<float>").alias("v")] if recipe.vector else []
+    return rows.select(
+        F.coalesce(F.col("_hoodie_partition_path"), F.lit("")).alias("p"),
+        F.col("_hoodie_record_key").alias("k"),
+        F.col("_hoodie_commit_time").alias("i"),
+        F.col("_hoodie_commit_seqno").alias("s"),
+        *(t.alias(f"t{n}") for n, t in enumerate(texts)),
+        *vector,
+        *(F.col(quoted(c)).alias(f"c{n}") for n, c in enumerate(recipe.payload)),
+    ).select("*", _source_hash(recipe).alias("sh"), payload_hash(_numbered(recipe)).alias("ph"))
+
+
+def _numbered(recipe: Recipe) -> list[Column]:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return [F.col(f"c{n}") for n in range(len(recipe.payload))]
+
+
+def _text(field: TextField, types: dict[str, str]) -> Column:
+    """The template filled in; null when every column of it is null or blank."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    def plain(column: str) -> Column:
+        value = F.col(quoted(column))
+        if types.get(column) == "timestamp":  # a cast follows the session's time zone
+            value = F.to_utc_timestamp(value, F.current_timezone())
+        return F.coalesce(value.cast("string"), F.lit(""))
+
+    pieces: list[Column] = []
+    for literal, column in field.parts():
+        pieces += [F.lit(literal)] if literal else []
+        pieces += [plain(column)] if column is not None else []
+    said = [plain(c).rlike(r"\S") for c in field.columns]
+    something = said[0]
+    for other in said[1:]:
+        something = something | other
+    return F.when(something, F.concat(*pieces))
+
+
+def _source_hash(recipe: Recipe) -> Column:
+    """sha256 of a single text, so that a whole text's `_hash` equals it; else of the hashes."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if recipe.vector:
+        return F.sha2(F.coalesce(F.to_json(F.col("v")), F.lit("")), 256)
+    hashes = [F.coalesce(F.sha2(F.col(f"t{n}"), 256), F.lit("")) for n in range(len(recipe.fields))]
+    return hashes[0] if len(hashes) == 1 else F.sha2(F.concat_ws(",", *hashes), 256)
+
+
+def payload_hash(columns: list[Column]) -> Column:
+    """sha256 of the payload values in order, whatever the columns are called."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    named = [c.alias(f"c{n}") for n, c in enumerate(columns)]
+    if not named:
+        return F.lit("")
+    return F.sha2(F.to_json(F.struct(*named), JSON_OPTIONS), 256)
+
+
+def row_batches(
+    batches: Iterator[pa.RecordBatch], recipe: Recipe, appeared: bool = False
+) -> Iterator[RowBatch]:
+    """Arrow batches of `row_view` as values, in bounded pieces."""
+    for batch in batches:
+        for start in range(0, batch.num_rows, BATCH_ROWS):
+            yield _row_batch(batch.slice(start, BATCH_ROWS), recipe, appeared)
+
+
+def _row_batch(batch: pa.RecordBatch, recipe: Recipe, appeared: bool) -> RowBatch:
+    ids = row_ids(batch)
+    fresh = batch.column("fresh").to_pylist() if appeared else [False] * len(ids)
+    return RowBatch(
+        ids=ids,
+        instants=tuple(batch.column("i").to_pylist()),
+        source_hashes=tuple(batch.column("sh").to_pylist()),
+        payload_hashes=tuple(batch.column("ph").to_pylist()),
+        texts={
+            f.name: tuple(batch.column(f"t{n}").to_pylist()) for n, f in enumerate(recipe.fields)
+        },
+        payload=payload_batch(batch, recipe),
+        vectors=batch.column("v") if recipe.vector else None,
+        appeared=frozenset(row for row, new in zip(ids, fresh, strict=True) if new),
+    )
+
+
+def row_ids(batch: pa.RecordBatch) -> tuple[RowId, ...]:
+    """The identities in a batch of `row_view`."""
+    pairs = zip(batch.column("p").to_pylist(), batch.column("k").to_pylist(), strict=True)
+    return tuple(RowId(p, k) for p, k in pairs)
+
+
+def payload_batch(batch: pa.RecordBatch, recipe: Recipe) -> pa.RecordBatch:
+    """The payload columns under their own names and session-independent types."""
+    columns = [steady(batch.column(f"c{n}")) for n in range(len(recipe.payload))]
+    if not columns:
+        # A batch without columns would forget how many rows it has.
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
+    schema = pa.schema(
+        [pa.field(name, c.type) for name, c in zip(recipe.payload, columns, strict=True)]
+    )
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def payload_schema(rows: DataFrame, recipe: Recipe) -> pa.Schema:
+    """Names and types of the payload columns of `row_view`."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    types = {f.name: to_arrow_type(f.dataType) for f in rows.schema.fields}
+    empty = [steady(pa.array([], types[f"c{n}"])) for n in range(len(recipe.payload))]
+    return pa.schema([pa.field(c, e.type) for c, e in zip(recipe.payload, empty, strict=True)])
+
+
+def steady(column: pa.Array) -> pa.Array:
+    """The column in a type that does not depend on the session that read it."""
+    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+        return column.cast(pa.timestamp("us", tz="UTC"))
+    return column

@@ -1,0 +1,369 @@
+"""The Spark session: which options it gets, how it starts quietly, and how it ends."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import importlib.util
+import logging
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakewake.errors import SetupError
+from lakewake.home import lakewake_home
+from lakewake.java import Java, find_java
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
+EXTENSION = "org.apache.spark.sql.hudi.HoodieSparkSessionExtension"
+
+#: What Hudi asks of every session.
+HUDI_OPTIONS: Mapping[str, str] = {
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+    "spark.sql.extensions": EXTENSION,
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+    "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+}
+
+_ERROR = re.compile(r"ERROR\b|Exception in |[\w.]+(Exception|Error):")
+_LOGGING = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files a session is given.
+
+    Attributes:
+        scratch: a folder of its own, gone when the process ends.
+        bundle: the Hudi bundle.
+        archive: the class-data archive, None where there is none.
+    """
+
+    scratch: Path
+    bundle: Path
+    archive: Path | None = None
+
+    @property
+    def log(self) -> Path:
+        """Where the JVM's own output goes when it is kept from the terminal."""
+        return self.scratch / "jvm.log"
+
+    @property
+    def logging(self) -> Path:
+        """The logging configuration of a quiet session."""
+        return self.scratch / "log4j2.properties"
+
+
+def is_local(master: str) -> bool:
+    """Whether a master address means this process's own machine and JVM."""
+    return master.split("[", 1)[0] == "local"
+
+
+def local_options(files: Files) -> dict[str, str]:
+    """What fits one machine: short jobs over small shuffles, reachable from nowhere else."""
+    return {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        "spark.local.dir": str(files.scratch / "local"),
+        "spark.sql.shuffle.partitions": "4",
+    }
+
+
+def session_options(given: Mapping[str, str], files: Files, *, verbose: bool) -> dict[str, str]:
+    """All options of a session: ours, then the person's, which win.
+
+    Java options and class paths are the exception: those of both sides are kept.
+    """
+    local = is_local(given.get("spark.master", "local[*]"))
+    options = {
+        "spark.master": "local[*]",
+        "spark.app.name": "lakewake",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.warehouse.dir": (files.scratch / "warehouse").as_uri(),
+        "spark.jars.ivy": str(files.scratch / "ivy"),
+        **HUDI_OPTIONS,
+        **(local_options(files) if local else {}),
+        **given,
+    }
+    java = " ".join(_java_options(files, local=local, verbose=verbose))
+    _join(options, "spark.driver.extraJavaOptions", " ", java, given)
+    if not brings_hudi(given):
+        # In local mode the class path is enough, spares a copy of the jar at every start, and is
+        # what a class-data archive can speak about.
+        where = ("spark.driver.extraClassPath", ":") if local else ("spark.jars", ",")
+        _join(options, *where, str(files.bundle), given)
+    return options
+
+
+def brings_hudi(options: Mapping[str, str]) -> bool:
+    """Whether the person's own options put a Hudi bundle of theirs on the class path."""
+    keys = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
+    return any("hudi-spark" in options.get(key, "") for key in keys)
+
+
+def _join(
+    options: dict[str, str], key: str, separator: str, ours: str, given: Mapping[str, str]
+) -> None:
+    options[key] = separator.join(part for part in (ours, given.get(key, "")) if part)
+
+
+def _java_options(files: Files, *, local: bool, verbose: bool) -> Iterator[str]:
+    yield shlex.quote(f"-Dderby.system.home={files.scratch / 'derby'}")
+    # Hudi measures object sizes with a library that first tries for seconds to attach to its own
+    # JVM, and then guesses as well without.
+    yield "-Djol.skipDynamicAttach=true"
+    yield "-Djol.skipHotspotSAAttach=true"
+    if not verbose:
+        yield f"-Dlog4j2.configurationFile={files.logging.as_uri()}"
+    if local:
+        # Most commands end before the optimising compiler has paid for itself.
+        yield "-XX:TieredStopAtLevel=1"
+    if local and files.archive is not None:
+        yield "-Xshare:auto"
+        yield shlex.quote(f"-XX:SharedArchiveFile={files.archive}")
+
+
+def bundle_jar() -> Path:
+    """The Hudi bundle that `lakewake setup` fetched.
+
+    Raises:
+        SetupError: it is not there.
+    """
+    jar = bundle_path()
+    if not jar.is_file():
+        raise SetupError(f"the Hudi bundle is not at {jar}", hint="run `lakewake setup`")
+    return jar
+
+
+def bundle_path() -> Path:
+    """Where the Hudi bundle is, once it has been fetched."""
+    _, name, version = BUNDLE.split(":")
+    return lakewake_home() / "jars" / f"{name}-{version}.jar"
+
+
+def archive_path(java: Java, bundle: Path) -> Path:
+    """Where the class-data archive of this Java, this Spark and this bundle is, or would be.
+
+    The JVM refuses an archive of other files than those it runs; another key keeps the two apart.
+    """
+    parts = [str(java.home), java.version]
+    for path in (_spark_home() / "jars", bundle):
+        parts += [str(path), str(path.stat().st_mtime_ns)]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    return lakewake_home() / "jvm" / f"{key}.jsa"
+
+
+def _spark_home() -> Path:
+    # Not imported: that takes longer than all the rest of a set-up that has nothing to do.
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise SetupError("PySpark is not installed", hint="`pip install lakewake` brings it")
+    return Path(found.origin).parent
+
+
+_ours: SparkSession | None = None
+
+
+def start_session(options: Mapping[str, str], *, verbose: bool = False) -> SparkSession:
+    """The session of this process: the one that runs already, or a new one with these options.
+
+    Raises:
+        SetupError: Java or the bundle is missing, Spark did not start, or the session that runs
+            has no Hudi in it.
+    """
+    running = running_session()
+    if running is not None:
+        check_session(running)
+        return running
+    java = find_java()
+    bundle = bundle_jar()
+    archive = archive_path(java, bundle)
+    files = Files(scratch_folder(), bundle, archive if archive.is_file() else None)
+    global _ours
+    _ours = launch(session_options(options, files, verbose=verbose), files, java, verbose=verbose)
+    return _ours
+
+
+def stop_session() -> None:
+    """Stop the session that `start_session` started. A caller's own is left alone."""
+    global _ours
+    if _ours is not None:
+        _ours.stop()
+        _ours = None
+
+
+def running_session() -> SparkSession | None:
+    """The session this process has or, inside `spark-submit`, was started for."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if SparkContext._active_spark_context is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return None
+    return SparkSession.builder.getOrCreate()
+
+
+def check_session(spark: SparkSession) -> None:
+    """Whether a session of the caller's can read Hudi tables.
+
+    Raises:
+        SetupError: it cannot; says which options it was to be started with.
+    """
+    from py4j.java_gateway import JavaClass
+
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is None:
+        raise SetupError(
+            "this Spark session has no JVM of its own (Spark Connect)",
+            hint="give a classic session, or none: Lakewake then starts one",
+        )
+    needed = " ".join(f"--conf {key}={value}" for key, value in HUDI_OPTIONS.items())
+    hint = f"start it with `spark-submit --packages {BUNDLE} {needed}`"
+    if not isinstance(jvm.org.apache.hudi.common.table.HoodieTableMetaClient, JavaClass):
+        raise SetupError("Hudi is not in this Spark session", hint=hint)
+    if EXTENSION not in str(spark.conf.get("spark.sql.extensions", "")):
+        raise SetupError("Hudi's extension is not set in this Spark session", hint=hint)
+
+
+def launch(options: Mapping[str, str], files: Files, java: Java, *, verbose: bool) -> SparkSession:
+    """Start a JVM with exactly these options and a session in it.
+
+    Raises:
+        SetupError: it did not start.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
+    try:
+        with launch_environment(options, java), _signals_kept():
+            gateway = SparkContext._gateway or start_jvm(conf, files, verbose=verbose)
+            context = SparkContext(conf=conf, gateway=gateway)
+        return SparkSession(context)
+    except (OSError, Py4JError, PySparkException) as error:
+        raise not_started(files, error, verbose=verbose) from error
+
+
+def start_jvm(conf: SparkConf, files: Files, *, verbose: bool) -> JavaGateway:
+    """Start the JVM; what it prints goes to a file, or to stderr when asked for."""
+    from pyspark.java_gateway import launch_gateway
+
+    files.logging.write_text(_LOGGING)
+    if verbose:
+        return launch_gateway(conf, {"stdout": sys.__stderr__})
+    # What Py4J logs it also raises, and it logs the broken connections of an interrupt as errors.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_not_an_interrupt)
+    with files.log.open("ab") as log:
+        return launch_gateway(conf, {"stdout": log, "stderr": subprocess.STDOUT})
+
+
+def _not_an_interrupt(record: logging.LogRecord) -> bool:
+    """Py4J logs a Ctrl-C with its stack before raising it; the program says itself how it ends."""
+    return not (record.exc_info and record.exc_info[0] is KeyboardInterrupt)
+
+
+def not_started(files: Files, error: Exception, *, verbose: bool) -> SetupError:
+    """The error that says why there is no session, in the JVM's words where it left any."""
+    said = "" if verbose or not files.log.is_file() else files.log.read_text(errors="replace")
+    reason = complaint(said) or complaint(str(error)) or type(error).__name__
+    return SetupError(f"Spark did not start: {reason}", hint="-v shows all that Spark says")
+
+
+def complaint(output: str) -> str:
+    """The line of a failed program's output that tells a person most: its first error or line."""
+    lines = [line.strip(": \t") for line in output.splitlines() if line.strip()]
+    errors = (line for line in lines if _ERROR.match(line))
+    return next(errors, lines[0] if lines else "")
+
+
+@contextlib.contextmanager
+def launch_environment(options: Mapping[str, str], java: Java) -> Iterator[None]:
+    """What Spark's launcher and its Python workers read from the environment, while it starts."""
+    values = {"JAVA_HOME": str(java.home), "PYSPARK_PYTHON": sys.executable}
+    if is_local(options["spark.master"]):
+        values["SPARK_HOME"] = str(_spark_home())
+    else:
+        values["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    if python := options.get("spark.pyspark.python"):
+        values["PYSPARK_PYTHON"] = python
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Undo that PySpark takes SIGINT for itself: the program decides how it ends."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def scratch_folder() -> Path:
+    """A folder that is gone when the process ends, after the JVM."""
+    folder = Path(tempfile.mkdtemp(prefix="lakewake-spark-"))
+    atexit.register(_end, folder)
+    return folder
+
+
+def _end(scratch: Path) -> None:
+    stop_session()
+    # First the JVM: it would write again into a folder removed under it.
+    shut_down_jvm()
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def shut_down_jvm(gateway: JavaGateway | None = None) -> None:
+    """End the given JVM, else that of this process, and wait until it is gone."""
+    from pyspark import SparkContext
+
+    if gateway is None:
+        gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+    process = getattr(gateway, "proc", None)
+    if process is None:
+        return
+    gateway.shutdown()
+    # The JVM ends when the pipe to its stdin does.
+    process.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=60)

@@ -1,0 +1,103 @@
+"""5 · Where an index lives: one whole batch or nothing.
+
+A store is three small things: one that writes, one that reads, one that keeps house.
+`memory.py` is the reference; every store passes the same contract suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from lakewake.model.chunks import Batch, StoredChunk
+from lakewake.model.frontier import Frontier
+from lakewake.model.query import Query
+from lakewake.model.recipe import Recipe
+from lakewake.model.rows import RowId
+
+
+class StoreReader(Protocol):
+    """One version of an index, pinned: everything it tells is of the same commit.
+
+    The checkpoint row is hidden by every method.
+    """
+
+    @property
+    def generation(self) -> int:
+        """Which build of the index this is, counted from 1."""
+
+    def frontier(self) -> Frontier:
+        """What this version has absorbed."""
+
+    def recipe(self) -> Recipe:
+        """What this version was built by."""
+
+    def schema(self) -> pa.Schema:
+        """The index's columns, as `model.chunks.index_schema` makes them."""
+
+    def counts(self) -> tuple[int, int]:
+        """(rows, chunks) it holds."""
+
+    def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
+        """The chunks of those of the given rows that have any."""
+
+    def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
+        """Text hash → a vector of that text, for those it holds anywhere."""
+
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """All chunks, only these columns, in bounded batches."""
+
+    def search(self, query: Query) -> pa.Table:
+        """The nearest chunks: every column but `_vector` and `_checkpoint`, plus `_similarity`.
+
+        Best first; `_similarity` is the cosine in [-1, 1]. At least `query.limit` distinct rows
+        where the filter leaves that many.
+
+        Raises:
+            FilterError: the filter names a column that the index does not hold.
+        """
+
+
+class StoreWriter(Protocol):
+    """The only thing that moves a frontier."""
+
+    def generation(self) -> int:
+        """The number of the active generation, without reading it; 0 when there is none."""
+
+    def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
+        """Write generation `after + 1` whole, then make it the active one. `after` is 0 at first.
+
+        Raises:
+            StaleFrontier: another builder made that generation; its index stands, nothing of ours.
+        """
+
+    def commit(self, batch: Batch, expect: Frontier, then: Frontier) -> None:
+        """Apply the whole batch and move the frontier, or do neither.
+
+        The same batch twice changes nothing.
+
+        Raises:
+            StaleFrontier: the frontier is neither `expect` nor `then`; nothing landed.
+            OutcomeUnknown: it may have landed; call again with the same batch.
+        """
+
+
+class StoreKeeper(Protocol):
+    """Upkeep that never changes what an index says."""
+
+    def maintain(self) -> dict[str, int]:
+        """Compact, refresh indexes, drop old versions and generations; says what it did."""
+
+
+class Store(StoreWriter, StoreKeeper, Protocol):
+    """A place for one index."""
+
+    def open(self) -> StoreReader | None:
+        """The newest version of the active generation, or None when there is no index yet.
+
+        Raises:
+            StoreError: something else lies there, or it cannot be read.
+        """

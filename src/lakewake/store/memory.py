@@ -1,0 +1,194 @@
+"""The reference store: an index in this process, behind one lock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakewake.errors import IndexMissing, StaleFrontier, StoreError
+from lakewake.model.chunks import Batch, StoredChunk
+from lakewake.model.frontier import Frontier
+from lakewake.model.query import Query
+from lakewake.model.recipe import Recipe
+from lakewake.model.rows import RowId
+from lakewake.store.filters import matches, to_sql
+from lakewake.store.nearest import as_matrix, check_query, count_rows, first_rows, rank
+
+SCAN_ROWS = 8192
+
+
+@dataclass(frozen=True)
+class MemoryReader:
+    """One version of an index; versions are values, so each reader is pinned by itself."""
+
+    number: int
+    built_by: Recipe
+    absorbed: Frontier
+    chunks: pa.Table
+
+    @property
+    def generation(self) -> int:
+        """Which build of the index this is, counted from 1."""
+        return self.number
+
+    def frontier(self) -> Frontier:
+        """What this version has absorbed."""
+        return self.absorbed
+
+    def recipe(self) -> Recipe:
+        """What this version was built by."""
+        return self.built_by
+
+    def schema(self) -> pa.Schema:
+        """The index's columns."""
+        return self.chunks.schema
+
+    def counts(self) -> tuple[int, int]:
+        """(rows, chunks) it holds."""
+        return count_rows(self.chunks.select(["_partition", "_key"])), self.chunks.num_rows
+
+    def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
+        """The chunks of those of the given rows that have any."""
+        wanted = set(rows)
+        out: dict[RowId, tuple[StoredChunk, ...]] = {}
+        for value in self.chunks.drop_columns(["_vector", "_text"]).to_pylist():
+            row = RowId(value["_partition"], value["_key"])
+            if row in wanted:
+                out[row] = (*out.get(row, ()), stored_chunk(value))
+        return out
+
+    def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
+        """Text hash → a vector of that text, for those it holds anywhere."""
+        found = self.chunks.filter(
+            pc.is_in(self.chunks["_hash"], pa.array(list(hashes), pa.string()))
+        )
+        matrix = as_matrix(found["_vector"], self.built_by.model.dimension)
+        return dict(zip(found["_hash"].to_pylist(), matrix, strict=True))
+
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """All chunks, only these columns, in bounded batches."""
+        yield from self.chunks.select(list(columns)).to_batches(max_chunksize=SCAN_ROWS)
+
+    def search(self, query: Query) -> pa.Table:
+        """The nearest chunks, best first."""
+        vector = check_query(query, self.built_by.model.dimension)
+        ranked = rank(self._filtered(query), self.built_by.metric, vector)
+        return first_rows(ranked, query.limit)[0]
+
+    def _filtered(self, query: Query) -> pa.Table:
+        if query.where is None:
+            return self.chunks
+        to_sql(query.where, self.chunks.schema)  # refuses unknown columns, with or without rows
+        values = self.chunks.drop_columns(["_vector"]).to_pylist()
+        keep = [matches(query.where, v) for v in values]
+        return self.chunks.filter(pa.array(keep, pa.bool_()))
+
+
+def check_columns(batch: pa.Schema, index: pa.Schema) -> None:
+    """Refuse a batch that is not made for this index.
+
+    Raises:
+        StoreError: names or types of the columns differ.
+    """
+    if not batch.equals(index):
+        raise StoreError(
+            f"the batch has the columns {_described(batch)}; the index has {_described(index)}",
+            hint="the recipe or the table's types changed: sync with --rebuild",
+        )
+
+
+def _described(schema: pa.Schema) -> str:
+    return ", ".join(f"{f.name} {f.type}" for f in schema)
+
+
+def stored_chunk(value: dict[str, str]) -> StoredChunk:
+    """A chunk as the index says it, from a row of it."""
+    return StoredChunk(value["_id"], value["_hash"], value["_source_hash"], value["_payload_hash"])
+
+
+def _nothing() -> None:
+    pass
+
+
+class MemoryStore:
+    """An index that lasts as long as the process.
+
+    `fail_before_commit` and `fail_after_commit` are called on the two sides of every write and may
+    raise, so that tests can cut a writer off before and after its batch has landed.
+    """
+
+    def __init__(self) -> None:
+        self.fail_before_commit: Callable[[], None] = _nothing
+        self.fail_after_commit: Callable[[], None] = _nothing
+        self._lock = threading.Lock()
+        self._version: MemoryReader | None = None
+
+    def generation(self) -> int:
+        """The number of the active generation, 0 when there is none."""
+        index = self.open()
+        return index.generation if index else 0
+
+    def open(self) -> MemoryReader | None:
+        """The newest version, or None when there is no index yet."""
+        return self._version
+
+    def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
+        """Write generation `after + 1` whole and make it the active one.
+
+        Raises:
+            StaleFrontier: another builder made that generation.
+        """
+        chunks = _read(batch)
+        self.fail_before_commit()
+        with self._lock:
+            active = self._version.generation if self._version else 0
+            if active != after:
+                raise StaleFrontier(f"generation {active} is active, the build began at {after}")
+            self._version = MemoryReader(after + 1, recipe, then, chunks)
+        self.fail_after_commit()
+
+    def commit(self, batch: Batch, expect: Frontier, then: Frontier) -> None:
+        """Apply the whole batch and move the frontier, or do neither.
+
+        Raises:
+            StaleFrontier: the frontier is neither `expect` nor `then`.
+        """
+        chunks = _read(batch)
+        self.fail_before_commit()
+        with self._lock:
+            self._version = _after(self._version, chunks, batch.deletes, expect, then)
+        self.fail_after_commit()
+
+    def maintain(self) -> dict[str, int]:
+        """Nothing: there is nothing to keep in order."""
+        return {}
+
+
+def _read(batch: Batch) -> pa.Table:
+    with batch.rows() as reader:
+        return pa.Table.from_batches(list(reader), schema=batch.schema)
+
+
+def _after(
+    version: MemoryReader | None,
+    upserts: pa.Table,
+    deletes: Sequence[str],
+    expect: Frontier,
+    then: Frontier,
+) -> MemoryReader:
+    if version is None:
+        raise IndexMissing("there is no index to commit to", hint="build it first: `lakewake sync`")
+    stands = version.absorbed.to_json()
+    if stands == then.to_json():
+        return version
+    if stands != expect.to_json():
+        raise StaleFrontier("another writer moved the frontier first", hint="sync again")
+    check_columns(upserts.schema, version.schema())
+    gone = pa.array([*upserts["_id"].to_pylist(), *deletes], pa.string())
+    kept = version.chunks.filter(pc.invert(pc.is_in(version.chunks["_id"], gone)))
+    return replace(version, absorbed=then, chunks=pa.concat_tables([kept, upserts]))

@@ -1,0 +1,57 @@
+"""Store addresses: `lance://folder`, `memory://name`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from lakewake.errors import ConfigError
+from lakewake.model.recipe import ModelIdentity
+from lakewake.model.settings import IndexSettings
+from lakewake.store import Store
+from lakewake.store.embeddings import FILE, EmbeddingStore, MemoryEmbeddings, SqliteEmbeddings
+from lakewake.store.memory import MemoryStore
+
+_in_this_process: dict[tuple[str, str], MemoryStore] = {}
+
+
+def _lance(folder: str, name: str) -> Store:
+    # Imported where it is used: Lance takes half a second to load.
+    from lakewake.store.lance import LanceStore
+
+    return LanceStore(folder, name)
+
+
+def _memory(place: str, name: str) -> Store:
+    return _in_this_process.setdefault((place, name), MemoryStore())
+
+
+STORES: dict[str, Callable[[str, str], Store]] = {"lance": _lance, "memory": _memory}
+
+
+def open_store(url: str, name: str) -> Store:
+    """The store at an address, for the index of that name.
+
+    Raises:
+        ConfigError: no store goes by that scheme.
+    """
+    scheme, separator, place = url.partition("://")
+    if not separator or scheme not in STORES:
+        raise ConfigError(
+            f"store '{url}' has no scheme that is known",
+            hint="valid are " + ", ".join(f"{s}://…" for s in sorted(STORES)),
+        )
+    if not place:
+        raise ConfigError(f"store '{url}' names no place", hint=f"as in {scheme}://index")
+    return STORES[scheme](place, name)
+
+
+def open_embeddings(
+    settings: IndexSettings, identity: ModelIdentity, say: Callable[[str], None]
+) -> EmbeddingStore:
+    """The embedding store beside an index; one in memory where it is off or has no folder."""
+    scheme, _, place = settings.store.partition("://")
+    # Vectors that come from the table are not embedded, so there is nothing to keep.
+    if scheme != "lance" or not settings.embedding_store or settings.vector:
+        return MemoryEmbeddings()
+    return SqliteEmbeddings(Path(place) / FILE, identity, say)

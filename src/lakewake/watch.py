@@ -1,0 +1,136 @@
+"""Keeping indexes in step: sync, wait, sync again, until told to stop.
+
+An index whose sync fails is tried again later and later, at most five minutes apart, and does not
+hold up the others. Only errors that waiting cannot heal end the watch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Self
+
+from lakewake.errors import ConfigError, LakewakeError, RecipeMismatch, SetupError
+
+if TYPE_CHECKING:
+    from lakewake.model.report import SyncReport
+
+#: The longest time between two tries of an index that fails.
+LONGEST_PAUSE = 300.0
+#: A person has to act before these go away.
+UNHEALABLE = (ConfigError, RecipeMismatch, SetupError)
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class Failing:
+    """An index whose last syncs failed: how many times, and in which round it is tried again."""
+
+    times: int
+    due: int
+
+
+def rounds_to_wait(times: int, interval: float) -> int:
+    """How many rounds after its last try an index that failed `times` times in a row is tried."""
+    return max(1, min(1 << min(times, 30), math.floor(LONGEST_PAUSE / interval)))
+
+
+def failed_again(before: Failing | None, round_number: int, interval: float) -> Failing:
+    """What is known of an index after one more failure."""
+    times = before.times + 1 if before else 1
+    return Failing(times, round_number + rounds_to_wait(times, interval))
+
+
+def watch(
+    syncs: Mapping[str, Callable[[], SyncReport]],
+    *,
+    interval: float,
+    wait: Callable[[float], bool],
+    say: Callable[[str], None],
+    show: Callable[[Sequence[SyncReport]], None],
+) -> None:
+    """Sync every index each `interval` seconds until `wait` says that it is time to stop.
+
+    Args:
+        syncs: index name → its sync.
+        wait: waits that many seconds; True: stop now.
+        say: gets a line for each sync that failed.
+        show: gets the reports of each round that did something.
+
+    Raises:
+        ConfigError, RecipeMismatch, SetupError: a sync met an error that waiting cannot heal.
+    """
+    failing: dict[str, Failing] = {}
+    for round_number in itertools.count():
+        reports = []
+        for name, sync in syncs.items():
+            if name in failing and failing[name].due > round_number:
+                continue
+            try:
+                reports.append(sync())
+                failing.pop(name, None)
+            except UNHEALABLE:
+                raise
+            except Exception as error:
+                failing[name] = failed_again(failing.get(name), round_number, interval)
+                pause = (failing[name].due - round_number) * interval
+                say(failed_line(name, error, pause))
+        if done := [r for r in reports if did_something(r)]:
+            show(done)
+        if wait(interval):
+            return
+
+
+def did_something(report: SyncReport) -> bool:
+    """Whether the sync moved the index."""
+    return report.action.value != "nothing"
+
+
+def failed_line(name: str, error: Exception, seconds: float) -> str:
+    """A failed sync in one line: the fact, what landed, and when it is tried again."""
+    fact = error.fact if isinstance(error, LakewakeError) else f"{type(error).__name__}: {error}"
+    landed = f"; {error.landed}" if isinstance(error, LakewakeError) else ""
+    return f"{name}: sync failed: {fact}{landed}; next try in {seconds:.0f} s"
+
+
+class StopSignal:
+    """SIGINT or SIGTERM: the first asks to stop after the running round, the second stops at once.
+
+    Stopping at once is safe as well: a batch lands whole or not at all.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+        # Unlike an Event's, its `put` may interrupt its own `get`, as a signal handler does.
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._before = {n: signal.signal(n, self._on_signal) for n in STOPPING}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        if self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+        self._wake.put(None)
+        # Not print: its buffer may be the very thing that the signal interrupted.
+        os.write(2, b"stopping after the running sync; once more: at once\n")
+
+    def wait(self, seconds: float) -> bool:
+        """Wait that long, or until a signal comes; True when one has come."""
+        try:
+            self._wake.get(timeout=seconds)
+        except Empty:
+            return self._asked
+        return True

@@ -1,0 +1,39 @@
+"""What the tests of every folder share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakewake.spark import start_session, stop_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Makes commits to small tables fast; tests of default settings override them per write.
+SMALL_TABLES = {
+    "hoodie.metadata.enable": "false",
+    "hoodie.embed.timeline.server": "false",
+    "hoodie.write.markers.type": "DIRECT",
+    "hoodie.clean.automatic": "false",
+    "hoodie.archive.automatic": "false",
+    "hoodie.insert.shuffle.parallelism": "2",
+    "hoodie.upsert.shuffle.parallelism": "2",
+    "hoodie.delete.shuffle.parallelism": "2",
+    "hoodie.bulkinsert.shuffle.parallelism": "2",
+}
+
+
+@pytest.fixture(scope="session")
+def small_tables() -> dict[str, str]:
+    """Write options for small tables."""
+    return dict(SMALL_TABLES)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one session that all tests share."""
+    yield start_session({"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"})
+    stop_session()

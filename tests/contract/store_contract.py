@@ -1,0 +1,494 @@
+"""What every store promises, as tests. A store's own suite subclasses `StoreContract`."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lakewake.errors import ConfigError, FilterError, IndexMissing, StaleFrontier, StoreError
+from lakewake.model.chunks import Batch, chunk_id, index_schema, text_hash
+from lakewake.model.frontier import Frontier
+from lakewake.model.query import Query
+from lakewake.model.recipe import ModelIdentity, Recipe, TextField
+from lakewake.model.rows import RowId
+from lakewake.model.timeline import TableIdentity
+from lakewake.model.where import And, Compare, In, IsNull
+from lakewake.store import Store, StoreReader
+
+DIMENSION = 8
+TABLE = TableIdentity("wines", "wine_id", "country", "COPY_ON_WRITE")
+PAYLOAD = pa.schema(
+    [
+        ("country", pa.string()),
+        ("points", pa.int32()),
+        ("stock", pa.int64()),
+        ("price", pa.float64()),
+        ("weight", pa.float32()),
+        ("organic", pa.bool_()),
+        ("tax", pa.decimal128(10, 2)),
+        ("bottled", pa.date32()),
+        ("seen", pa.timestamp("us", "UTC")),
+        ("tags", pa.list_(pa.string())),
+    ]
+)
+FULL = {
+    "country": "Italy",
+    "points": 90,
+    "stock": 2**40,
+    "price": 12.5,
+    "weight": 0.75,
+    "organic": True,
+    "tax": Decimal("1.50"),
+    "bottled": datetime.date(2020, 2, 29),
+    "seen": datetime.datetime(2024, 1, 1, 12, tzinfo=datetime.UTC),
+    "tags": ["red", None, "o'ak"],
+}
+STRANGE = ("o'brien", 'say "hi"', "two\nlines", "nul\x00byte", "𝄞 🍷", "back\\slash", "", "%_;--")
+
+
+def recipe(metric: str = "cosine", dimension: int = DIMENSION) -> Recipe:
+    model = ModelIdentity("hashing", "test", dimension)
+    return Recipe(
+        model, (TextField("text", "{text}"),), payload=tuple(PAYLOAD.names), metric=metric
+    )
+
+
+SCHEMA = index_schema(recipe(), PAYLOAD)
+
+
+def frontier(sync: int, writer: str = "") -> Frontier:
+    return Frontier(TABLE, {f"2025010100000{sync}{writer}": "1"}, sync=sync)
+
+
+def vector_of(text: str, dimension: int = DIMENSION) -> list[float]:
+    seed = int(text_hash(text)[:8], 16)
+    return np.random.default_rng(seed).normal(size=dimension).astype(np.float32).tolist()
+
+
+def chunk(key: str, text: str = "red", n: int = 0, **values: Any) -> dict[str, Any]:
+    """A row of an index; `values` are payload columns or ours, by name."""
+    row = RowId(values.pop("_partition", "p"), key)
+    return {
+        "_id": chunk_id(row, "text", n),
+        "_key": row.key,
+        "_partition": row.partition,
+        "_field": "text",
+        "_chunk": n,
+        "_hash": text_hash(text),
+        "_source_hash": f"s-{key}",
+        "_payload_hash": f"p-{key}",
+        "_instant": "20250101000000000",
+        "_text": text,
+        "_vector": vector_of(text),
+        **values,
+    }
+
+
+def batch(
+    *rows: dict[str, Any], deletes: tuple[str, ...] = (), schema: pa.Schema = SCHEMA
+) -> Batch:
+    table = pa.Table.from_pylist(list(rows), schema=schema)
+    return Batch(schema, lambda: table.to_reader(max_chunksize=100), deletes)
+
+
+def contents(reader: StoreReader | None) -> dict[str, dict[str, Any]]:
+    """Every chunk by id, with all its columns."""
+    assert reader is not None
+    rows = [r for b in reader.scan(reader.schema().names) for r in b.to_pylist()]
+    by_id = {r["_id"]: r for r in rows}
+    assert len(by_id) == len(rows), "an id is there twice"
+    return by_id
+
+
+def as_stored(*rows: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {r["_id"]: r for r in pa.Table.from_pylist(list(rows), schema=SCHEMA).to_pylist()}
+
+
+def query(text: str, limit: int = 3, **more: Any) -> Query:
+    return Query(np.array(vector_of(text), np.float32), limit, **more)
+
+
+def keys(found: pa.Table) -> list[str]:
+    return found["_key"].to_pylist()
+
+
+def race(*calls: Any) -> list[BaseException | None]:
+    """Run the calls at the same time; what each raised."""
+    gate = threading.Barrier(len(calls))
+    outcomes: list[BaseException | None] = [None] * len(calls)
+
+    def run(n: int) -> None:
+        gate.wait()
+        try:
+            calls[n]()
+        except Exception as error:
+            outcomes[n] = error
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return outcomes
+
+
+class StoreContract:
+    """Promises of `Store` and `StoreReader`; a subclass gives the `store` fixture."""
+
+    @pytest.fixture
+    def store(self) -> Store:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def built(self, store: Store) -> Store:
+        """An index of three rows at frontier 1."""
+        rows = [chunk("a", "red"), chunk("b", "white"), chunk("c", "rosé")]
+        store.create(recipe(), batch(*rows), frontier(1), after=0)
+        return store
+
+    def test_there_is_nothing_to_open_at_first(self, store: Store) -> None:
+        assert store.open() is None
+
+    def test_upkeep_of_nothing_does_nothing(self, store: Store) -> None:
+        assert store.maintain() == {}
+
+    def test_a_commit_without_an_index_is_refused(self, store: Store) -> None:
+        with pytest.raises(IndexMissing):
+            store.commit(batch(), frontier(1), frontier(2))
+        assert store.open() is None
+
+    def test_a_built_index_holds_exactly_its_batch(self, built: Store) -> None:
+        expected = as_stored(chunk("a", "red"), chunk("b", "white"), chunk("c", "rosé"))
+        assert contents(built.open()) == expected
+
+    def test_a_built_index_says_what_it_is(self, built: Store) -> None:
+        reader = built.open()
+        assert reader is not None
+        assert reader.generation == 1
+        assert reader.frontier() == frontier(1)
+        assert reader.recipe() == recipe()
+        assert reader.schema().equals(SCHEMA)
+
+    def test_an_empty_index_can_be_built_and_searched(self, store: Store) -> None:
+        store.create(recipe(), batch(), frontier(1), after=0)
+        reader = store.open()
+        assert reader is not None
+        assert reader.counts() == (0, 0)
+        assert reader.search(query("red")).num_rows == 0
+        assert contents(reader) == {}
+
+    def test_creating_twice_leaves_the_first_index(self, built: Store) -> None:
+        with pytest.raises(StaleFrontier):
+            built.create(recipe("dot"), batch(chunk("z")), frontier(9), after=0)
+        reader = built.open()
+        assert reader is not None
+        assert (reader.recipe(), reader.frontier()) == (recipe(), frontier(1))
+        assert reader.counts() == (3, 3)
+
+    def test_a_second_generation_replaces_the_first(self, built: Store) -> None:
+        built.create(recipe("dot"), batch(chunk("z")), frontier(9), after=1)
+        reader = built.open()
+        assert reader is not None
+        assert (reader.generation, reader.recipe()) == (2, recipe("dot"))
+        assert contents(reader) == as_stored(chunk("z"))
+
+    def test_the_active_generation_is_told_without_reading_it(self, store: Store) -> None:
+        assert store.generation() == 0
+        for after in range(2):
+            store.create(recipe(), batch(), frontier(after), after)
+            assert store.generation() == after + 1
+
+    def test_a_build_that_began_before_the_last_one_is_refused(self, built: Store) -> None:
+        built.create(recipe(), batch(chunk("z")), frontier(9), after=1)
+        with pytest.raises(StaleFrontier):
+            built.create(recipe(), batch(), frontier(10), after=1)
+        assert contents(built.open()) == as_stored(chunk("z"))
+
+    def test_of_two_racing_builders_exactly_one_wins(self, store: Store) -> None:
+        def build(writer: str) -> Any:
+            mine = batch(chunk(writer))
+            return lambda: store.create(recipe(), mine, frontier(1, writer), after=0)
+
+        outcomes = race(build("1"), build("2"), build("3"))
+        winner = [i for i, e in enumerate(outcomes) if e is None]
+        assert len(winner) == 1, outcomes
+        assert all(e is None or isinstance(e, StaleFrontier) for e in outcomes)
+        reader = store.open()
+        assert reader is not None
+        assert contents(reader) == as_stored(chunk(str(winner[0] + 1)))
+        assert reader.frontier() == frontier(1, str(winner[0] + 1))
+
+    def test_a_commit_upserts_deletes_and_moves_the_frontier(self, built: Store) -> None:
+        gone = chunk("c", "rosé")["_id"]
+        changed = batch(chunk("a", "orange"), chunk("d", "sparkling"), deletes=(gone,))
+        built.commit(changed, frontier(1), frontier(2))
+        reader = built.open()
+        expected = as_stored(chunk("a", "orange"), chunk("b", "white"), chunk("d", "sparkling"))
+        assert contents(reader) == expected
+        assert reader is not None
+        assert reader.frontier() == frontier(2)
+        assert reader.counts() == (3, 3)
+
+    def test_an_empty_batch_moves_only_the_frontier(self, built: Store) -> None:
+        before = contents(built.open())
+        built.commit(batch(), frontier(1), frontier(2))
+        reader = built.open()
+        assert reader is not None
+        assert reader.frontier() == frontier(2)
+        assert contents(reader) == before
+
+    def test_the_same_batch_twice_changes_nothing(self, built: Store) -> None:
+        twice = batch(chunk("d"), deletes=(chunk("a")["_id"],))
+        built.commit(twice, frontier(1), frontier(2))
+        once = contents(built.open())
+        built.commit(twice, frontier(1), frontier(2))
+        reader = built.open()
+        assert reader is not None
+        assert contents(reader) == once
+        assert reader.frontier() == frontier(2)
+
+    def test_a_commit_from_a_frontier_that_has_moved_lands_nothing(self, built: Store) -> None:
+        built.commit(batch(chunk("d")), frontier(1), frontier(2))
+        before = contents(built.open())
+        with pytest.raises(StaleFrontier):
+            built.commit(batch(chunk("e")), frontier(1), frontier(3))
+        reader = built.open()
+        assert reader is not None
+        assert contents(reader) == before
+        assert reader.frontier() == frontier(2)
+
+    def test_deleting_what_is_not_there_is_fine(self, built: Store) -> None:
+        built.commit(batch(deletes=("nothing", "o'ther")), frontier(1), frontier(2))
+        assert len(contents(built.open())) == 3
+
+    def test_fifty_thousand_deletes_land_in_one_commit(self, store: Store) -> None:
+        many = pa.array([f'["p","it\'s {n}","text",0]' for n in range(50_000)])
+        columns = [many if f.name == "_id" else pa.nulls(len(many), f.type) for f in SCHEMA]
+        table = pa.Table.from_arrays(columns, schema=SCHEMA)
+        store.create(recipe(), Batch(SCHEMA, table.to_reader), frontier(1), after=0)
+        deletes = tuple(many.to_pylist()[1:])
+        store.commit(batch(chunk("a"), deletes=deletes), frontier(1), frontier(2))
+        assert set(contents(store.open())) == {many[0].as_py(), chunk("a")["_id"]}
+
+    def test_a_batch_with_other_columns_is_refused(self, built: Store) -> None:
+        other = SCHEMA.set(SCHEMA.get_field_index("points"), pa.field("points", pa.string()))
+        with pytest.raises(StoreError, match="points string"):
+            built.commit(batch(chunk("d"), schema=other), frontier(1), frontier(2))
+        assert len(contents(built.open())) == 3
+
+    def test_rows_that_fail_on_their_way_land_nothing_and_keep_their_error(
+        self, built: Store
+    ) -> None:
+        def failing() -> pa.RecordBatchReader:
+            def rows() -> Any:
+                yield pa.RecordBatch.from_pylist([chunk("d")], schema=SCHEMA)
+                raise ConfigError("the provider failed")
+
+            return pa.RecordBatchReader.from_batches(SCHEMA, rows())
+
+        with pytest.raises(ConfigError, match="the provider failed"):
+            built.commit(Batch(SCHEMA, failing), frontier(1), frontier(2))
+        reader = built.open()
+        assert reader is not None
+        assert reader.frontier() == frontier(1)
+        assert reader.counts() == (3, 3)
+
+    def test_of_racing_commits_exactly_one_lands_and_no_id_is_doubled(self, built: Store) -> None:
+        def commit(writer: str) -> Any:
+            mine = batch(chunk("new", f"by {writer}"), chunk(f"only {writer}"))
+            return lambda: built.commit(mine, frontier(1), frontier(2, writer))
+
+        outcomes = race(*(commit(w) for w in "123"))
+        winner = [str(i + 1) for i, e in enumerate(outcomes) if e is None]
+        assert len(winner) == 1, outcomes
+        assert all(e is None or isinstance(e, StaleFrontier) for e in outcomes)
+        reader = built.open()
+        assert reader is not None
+        assert reader.frontier() == frontier(2, winner[0])
+        landed = set(contents(reader)) - {chunk(k)["_id"] for k in "abc"}
+        assert landed == {chunk("new")["_id"], chunk(f"only {winner[0]}")["_id"]}
+
+    def test_the_same_commit_raced_by_two_lands_once(self, built: Store) -> None:
+        same = batch(chunk("new"))
+        outcomes = race(*(lambda: built.commit(same, frontier(1), frontier(2)) for _ in range(2)))
+        assert outcomes == [None, None]
+        assert len(contents(built.open())) == 4
+
+    def test_a_reader_keeps_its_version_while_others_write(self, built: Store) -> None:
+        reader = built.open()
+        built.commit(batch(chunk("d"), deletes=(chunk("a")["_id"],)), frontier(1), frontier(2))
+        assert reader is not None
+        assert reader.frontier() == frontier(1)
+        assert {r["_key"] for r in contents(reader).values()} == {"a", "b", "c"}
+        assert "d" not in keys(reader.search(query("red", 10)))
+
+    @pytest.mark.parametrize("strange", STRANGE)
+    def test_strange_keys_and_texts_survive_every_way(self, built: Store, strange: str) -> None:
+        row = chunk(strange, strange, _partition=strange, country=strange, tags=[strange])
+        built.commit(batch(row), frontier(1), frontier(2))
+        reader = built.open()
+        assert reader is not None
+        assert contents(reader)[row["_id"]] == as_stored(row)[row["_id"]]
+        assert list(reader.existing([RowId(strange, strange)])) == [RowId(strange, strange)]
+        found = reader.search(query(strange, 1, where=Compare("country", "=", strange)))
+        assert keys(found) == [strange]
+        built.commit(batch(deletes=(row["_id"],)), frontier(2), frontier(3))
+        assert len(contents(built.open())) == 3
+
+    def test_a_text_of_a_megabyte_survives(self, built: Store) -> None:
+        text = "wine 🍷 " * 120_000
+        built.commit(batch(chunk("long", text)), frontier(1), frontier(2))
+        assert contents(built.open())[chunk("long")["_id"]]["_text"] == text
+
+    def test_payload_values_and_nulls_keep_their_types(self, store: Store) -> None:
+        rows = (chunk("full", **FULL), chunk("nulls"))
+        store.create(recipe(), batch(*rows), frontier(1), after=0)
+        store.commit(batch(chunk("later", **FULL)), frontier(1), frontier(2))
+        held = contents(store.open())
+        for key in ("full", "later"):
+            assert {k: held[chunk(key)["_id"]][k] for k in FULL} == FULL
+        assert [held[chunk("nulls")["_id"]][k] for k in FULL] == [None] * len(FULL)
+
+    def test_counts_tell_rows_and_chunks(self, store: Store) -> None:
+        rows = [chunk("a", "x", 0), chunk("a", "y", 1), chunk("b", "z"), chunk("a", _partition="q")]
+        store.create(recipe(), batch(*rows), frontier(1), after=0)
+        reader = store.open()
+        assert reader is not None
+        assert reader.counts() == (3, 4)
+
+    def test_existing_tells_the_chunks_of_the_rows_asked_for(self, store: Store) -> None:
+        rows = [chunk("a", "x", 0), chunk("a", "y", 1), chunk("b"), chunk("a", _partition="q")]
+        store.create(recipe(), batch(*rows), frontier(1), after=0)
+        reader = store.open()
+        assert reader is not None
+        found = reader.existing([RowId("p", "a"), RowId("p", "missing")])
+        assert list(found) == [RowId("p", "a")]
+        told = {(s.id, s.hash, s.source_hash, s.payload_hash) for s in found[RowId("p", "a")]}
+        columns = ("_id", "_hash", "_source_hash", "_payload_hash")
+        assert told == {tuple(r[c] for c in columns) for r in rows[:2]}
+
+    def test_few_of_many_rows_are_found_as_well_as_all_of_them(self, store: Store) -> None:
+        many = [chunk(f"it's {n}", str(n)) for n in range(300)]
+        store.create(recipe(), batch(*many), frontier(1), after=0)
+        reader = store.open()
+        assert reader is not None
+        for some in (many[:5], many):
+            rows = {RowId("p", r["_key"]) for r in some}
+            assert set(reader.existing(rows)) == rows
+            vectors = reader.vectors([r["_hash"] for r in some])
+            assert {h: v.tolist() for h, v in vectors.items()} == {
+                r["_hash"]: r["_vector"] for r in some
+            }
+
+    def test_vectors_leave_out_texts_it_does_not_hold(self, built: Store) -> None:
+        reader = built.open()
+        assert reader is not None
+        assert reader.vectors([text_hash("unheard of"), "it's"]) == {}
+        assert reader.vectors([]) == {}
+
+    def test_scan_gives_only_the_columns_asked_for(self, built: Store) -> None:
+        reader = built.open()
+        assert reader is not None
+        assert {tuple(b.schema.names) for b in reader.scan(["_key"])} == {("_key",)}
+        assert sorted(k for b in reader.scan(["_key"]) for k in b["_key"].to_pylist()) == [*"abc"]
+
+    def test_search_puts_the_same_text_first_with_cosine_one(self, built: Store) -> None:
+        reader = built.open()
+        assert reader is not None
+        found = reader.search(query("white"))
+        assert keys(found)[0] == "b"
+        assert found["_similarity"][0].as_py() == pytest.approx(1.0)
+        shown = [n for n in SCHEMA.names if n not in ("_vector", "_checkpoint")]
+        assert found.column_names == [*shown, "_similarity"]
+
+    @pytest.mark.parametrize("metric", ["cosine", "dot", "l2"])
+    def test_search_ranks_by_the_metric_and_tells_the_cosine(
+        self, store: Store, metric: str
+    ) -> None:
+        rows = [chunk(str(n), str(n)) for n in range(20)]
+        store.create(recipe(metric), batch(*rows), frontier(1), after=0)
+        reader = store.open()
+        assert reader is not None
+        found = reader.search(query("anything", 20))
+        q, all_of = np.array(vector_of("anything")), np.array([r["_vector"] for r in rows])
+        cos = all_of @ q / np.linalg.norm(all_of, axis=1) / np.linalg.norm(q)
+        near = {"cosine": cos, "dot": all_of @ q, "l2": -np.linalg.norm(all_of - q, axis=1)}[metric]
+        assert keys(found) == [str(n) for n in np.argsort(-near)]
+        np.testing.assert_allclose(
+            found["_similarity"],
+            np.sort(cos)[::-1] if metric == "cosine" else cos[np.argsort(-near)],
+            atol=1e-6,
+        )
+
+    def test_search_finds_enough_rows_when_rows_have_many_chunks(self, store: Store) -> None:
+        near = np.array(vector_of("red"))
+        crowd = [chunk("crowd", f"c{n}", n, _vector=(near + n * 1e-4).tolist()) for n in range(200)]
+        others = [chunk(str(n), str(n)) for n in range(5)]
+        store.create(recipe(), batch(*crowd, *others), frontier(1), after=0)
+        reader = store.open()
+        assert reader is not None
+        found = reader.search(query("red", 4))
+        assert keys(found)[0] == "crowd"
+        assert len(set(keys(found))) == 4
+        assert len(set(keys(reader.search(query("red", 100))))) == 6
+
+    def test_search_filters_before_it_ranks(self, store: Store) -> None:
+        rows = [
+            chunk(str(n), str(n), country="Italy" if n % 10 == 0 else "France", points=n)
+            for n in range(50)
+        ]
+        store.create(recipe(), batch(*rows), frontier(1), after=0)
+        reader = store.open()
+        assert reader is not None
+        italian = Compare("country", "=", "Italy")
+        assert set(keys(reader.search(query("7", 5, where=italian)))) == {*"0"} | {
+            "10",
+            "20",
+            "30",
+            "40",
+        }
+        both = And((italian, Compare("points", ">", 25)))
+        assert set(keys(reader.search(query("7", 5, where=both)))) == {"30", "40"}
+        listed = In("points", (1, 2))
+        assert set(keys(reader.search(query("7", 5, where=listed)))) == {"1", "2"}
+
+    def test_a_filter_that_nulls_pass_never_shows_the_checkpoint(self, built: Store) -> None:
+        reader = built.open()
+        assert reader is not None
+        found = reader.search(query("red", 10, where=IsNull("country")))
+        assert sorted(keys(found)) == [*"abc"]
+
+    def test_a_filter_on_a_column_that_is_not_there_is_refused(self, built: Store) -> None:
+        reader = built.open()
+        assert reader is not None
+        with pytest.raises(FilterError):
+            reader.search(query("red", where=Compare("colour", "=", "red")))
+
+    def test_a_query_of_another_dimension_is_refused(self, built: Store) -> None:
+        reader = built.open()
+        assert reader is not None
+        with pytest.raises(ConfigError, match="3 dimensions, the index has 8"):
+            reader.search(Query(np.ones(3, np.float32), 1))
+
+    def test_a_vector_without_direction_has_no_cosine_and_is_not_found(self, store: Store) -> None:
+        rows = (chunk("a"), chunk("zero", _vector=[0.0] * DIMENSION))
+        store.create(recipe(), batch(*rows), frontier(1), after=0)
+        reader = store.open()
+        assert reader is not None
+        assert keys(reader.search(query("red", 10))) == ["a"]
+
+    def test_upkeep_changes_nothing_that_the_index_says(self, built: Store) -> None:
+        for n in range(1, 4):
+            built.commit(batch(chunk(f"k{n}")), frontier(n), frontier(n + 1))
+        before = contents(built.open())
+        built.maintain()
+        reader = built.open()
+        assert reader is not None
+        assert contents(reader) == before
+        assert reader.frontier() == frontier(4)

@@ -1,0 +1,81 @@
+"""The oracle: build from nothing, and compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lakewake.embed.hashing import HashingEmbedder
+from lakewake.model.recipe import Recipe, TextField
+from lakewake.model.settings import ModelSettings
+from lakewake.source.hudi import HudiTable
+from lakewake.store import Store, StoreReader
+from lakewake.store.embeddings import EmbeddingStore, MemoryEmbeddings
+from lakewake.store.lance import LanceStore
+from lakewake.store.memory import MemoryStore
+from lakewake.sync import Parts, sync
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HASHING = ModelSettings(provider="hashing", name="hashing", dimension=32)
+TEXT = (TextField("text", "{txt}"),)
+
+
+def contents(index: StoreReader) -> dict[str, Any]:
+    """All that an index says: chunk id → text, hashes, payload and vector."""
+    columns = [c for c in index.schema().names if c not in ("_checkpoint", "_instant")]
+    out = {}
+    for batch in index.scan(columns):
+        for chunk in batch.to_pylist():
+            vector = np.round(np.array(chunk.pop("_vector")), 5)
+            out[chunk["_id"]] = (chunk, vector.tolist())
+    return out
+
+
+def following(
+    spark: SparkSession,
+    table: Path,
+    folder: Path,
+    *,
+    payload: tuple[str, ...] = ("id", "num"),
+    fields: tuple[TextField, ...] = TEXT,
+    store: Store | None = None,
+    embeddings: EmbeddingStore | None = None,
+) -> Parts:
+    """An index of a sample table in Lance, with an embedder that counts."""
+    embedder = HashingEmbedder(HASHING)
+    recipe = Recipe(embedder.identity, fields, payload=payload)
+    return Parts(
+        name="sample",
+        table=HudiTable(str(table), recipe, lambda: spark),
+        store=store or LanceStore(str(folder), "sample"),
+        recipe=recipe,
+        embedder=embedder,
+        embeddings=embeddings or MemoryEmbeddings(),
+    )
+
+
+def built_from_nothing(parts: Parts) -> dict[str, Any]:
+    """What the index of these parts would say if it were built now."""
+    fresh = Parts(
+        name=parts.name,
+        table=parts.table,
+        store=MemoryStore(),
+        recipe=parts.recipe,
+        embedder=HashingEmbedder(HASHING),
+        embeddings=MemoryEmbeddings(),
+    )
+    sync(fresh)
+    reader = fresh.store.open()
+    assert reader is not None
+    return contents(reader)
+
+
+def indexed(parts: Parts) -> dict[str, Any]:
+    """What the index of these parts says now."""
+    reader = parts.store.open()
+    assert reader is not None
+    return contents(reader)

@@ -1,0 +1,117 @@
+"""The session as a program meets it: quiet, tidy, with the right Python, not killed by Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakewake.errors import SetupError
+from lakewake.spark import HUDI_OPTIONS, check_session, start_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+#: Interrupts its whole process group, the JVM in it, while a job that would take hours runs.
+INTERRUPTED = """
+import os, signal, threading
+from lakewake.spark import start_session, stop_session
+
+spark = start_session({"spark.master": "local[1]"})
+interrupt = lambda: os.killpg(os.getpgid(0), signal.SIGINT)
+tracker = spark.sparkContext.statusTracker()
+def when_the_job_runs():
+    while not tracker.getActiveJobsIds():
+        pass
+    interrupt()
+threading.Thread(target=when_the_job_runs).start()
+try:
+    spark.sql("SELECT sum(sqrt(id) * sqrt(id + 1)) FROM range(1000000000000)").collect()
+except KeyboardInterrupt:
+    stop_session()
+    print("stopped cleanly")
+"""
+
+#: A session of somebody else's, with Hudi's classes or without.
+FOREIGN = """
+import sys
+from pyspark.sql import SparkSession
+from lakewake.errors import SetupError
+from lakewake.spark import bundle_jar, check_session
+
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+if sys.argv[1] == "classes only":
+    builder = builder.config("spark.driver.extraClassPath", str(bundle_jar()))
+try:
+    check_session(builder.getOrCreate())
+except SetupError as error:
+    print(error)
+"""
+
+
+def run(program: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program in a folder of its own, with a home that is not there."""
+    (folder / "tmp").mkdir()
+    (folder / "here").mkdir()
+    environment = {"HOME": str(folder / "no-home"), "TMPDIR": str(folder / "tmp")}
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=folder / "here",
+        env={**os.environ, "XDG_CACHE_HOME": cache, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        start_new_session=True,
+    )
+
+
+def test_a_session_of_ours_has_hudi_in_it(spark: SparkSession) -> None:
+    check_session(spark)
+    for key, value in HUDI_OPTIONS.items():
+        assert spark.conf.get(key) == value
+
+
+def test_workers_run_the_python_of_the_driver(spark: SparkSession) -> None:
+    found = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).collect()
+    assert found == [sys.executable]
+
+
+def test_the_session_that_runs_is_used_again(spark: SparkSession) -> None:
+    again = start_session({"spark.app.name": "another"})
+    assert again.sparkContext is spark.sparkContext
+    assert again.sparkContext.appName == "lakewake"
+
+
+def test_ctrl_c_ends_a_job_but_not_the_jvm_and_nothing_is_left_or_said(tmp_path: Path) -> None:
+    done = run(INTERRUPTED, folder=tmp_path)
+    assert (done.stdout, done.stderr) == ("stopped cleanly\n", "")
+    assert list((tmp_path / "here").iterdir()) == []
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "fact"),
+    [("nothing", "Hudi is not in"), ("classes only", "extension is not set")],
+)
+def test_a_callers_session_without_hudi_is_told_its_options(
+    kind: str, fact: str, tmp_path: Path
+) -> None:
+    said = run(FOREIGN, kind, folder=tmp_path).stdout
+    assert fact in said
+    assert "--packages org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0" in said
+    assert "--conf spark.sql.extensions=" in said
+
+
+def test_a_session_that_cannot_start_says_why(tmp_path: Path) -> None:
+    program = "from lakewake.spark import start_session as s; s({'spark.master': 'spak://x'})"
+    done = run(program, folder=tmp_path)
+    assert SetupError.__name__ in done.stderr
+    assert "Master must" in done.stderr
+    assert list((tmp_path / "tmp").iterdir()) == []

@@ -1,0 +1,130 @@
+"""For any rows and any filter, Lance and the plain function find the same rows."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import math
+from decimal import Decimal
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lakewake.errors import FilterError
+from lakewake.model.where import And, Compare, In, IsNull, Like, Not, Or, Where, leaves
+from lakewake.search.where import parse_where
+from lakewake.store.filters import fitted, matches, to_sql
+
+UTC = datetime.UTC
+LETTERS = "ab%_\\'\"`\n é🍷"
+WHOLE = [None, 0, 1, -1, 127, -128]
+TEXTS = [None, "", "a", "ab", "a%", "b_", "\\", "it's", "a\nb", "🍷é"]
+FLOATS = [None, 0.0, -0.0, 0.1, -1.5, math.nan, math.inf]
+MOMENTS = [
+    None,
+    datetime.datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC),
+    datetime.datetime(2024, 1, 1, tzinfo=UTC),
+    datetime.datetime(2024, 1, 1, 0, 0, 0, 1000, tzinfo=UTC),
+]
+PENCE = [None, Decimal("0.10"), Decimal("-1.00"), Decimal("99.99")]
+COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "tiny": (pa.int8(), WHOLE),
+    "big": (pa.int64(), [*WHOLE, 2**63 - 1, -(2**63)]),
+    "price": (pa.float64(), FLOATS),
+    "ratio": (pa.float32(), FLOATS),
+    "cost": (pa.decimal128(4, 2), PENCE),
+    "name": (pa.string(), TEXTS),
+    "red": (pa.bool_(), [None, True, False]),
+    "day": (pa.date32(), [None, datetime.date(2024, 1, 1), datetime.date(1, 1, 1)]),
+    "seen": (pa.timestamp("us", "UTC"), MOMENTS),
+    "millis": (pa.timestamp("ms", "Europe/Paris"), MOMENTS),
+}
+ROWS = 60
+SCHEMA = pa.schema({"n": pa.int32(), **{name: type for name, (type, _) in COLUMNS.items()}})
+# Each column walks through its values at a step of its own, so the rows mix them.
+TABLE = pa.table(
+    [pa.array(range(ROWS), pa.int32())]
+    + [
+        pa.array([values[n * step % len(values)] for n in range(ROWS)], type)
+        for step, (type, values) in enumerate(COLUMNS.values(), start=1)
+    ],
+    schema=SCHEMA,
+)
+VALUES = TABLE.to_pylist()
+
+numbers = st.one_of(
+    st.sampled_from([0, 1, -1, 127, 128, -128, -129, 2**63, -(2**63), 10**25]),
+    st.decimals(-200, 200, places=3),
+    st.sampled_from([Decimal("0.1"), Decimal("1e30"), Decimal("-0.0")]),
+)
+texts = st.text(LETTERS, max_size=5)
+moments = st.one_of(
+    st.sampled_from([m for m in MOMENTS if m]),
+    st.datetimes(),
+    st.datetimes(datetime.datetime(2023, 12, 31), datetime.datetime(2024, 1, 2)),
+    st.dates(),
+)
+LITERALS = {
+    **dict.fromkeys(("tiny", "big", "price", "ratio", "cost"), numbers),
+    "name": texts,
+    "red": st.booleans(),
+    "day": st.one_of(st.dates(), st.just(datetime.date(2024, 1, 1))),
+    **dict.fromkeys(("seen", "millis"), moments),
+}
+
+
+def conditions(column: str) -> st.SearchStrategy[Where]:
+    literal, name = LITERALS[column], st.just(column)
+    ops = st.sampled_from(["=", "!=", "<", "<=", ">", ">="])
+    lists = st.lists(literal, min_size=1, max_size=3).map(tuple)
+    return st.one_of(
+        st.builds(Compare, name, ops, literal), st.builds(In, name, lists), st.builds(IsNull, name)
+    )
+
+
+patterns = st.lists(st.sampled_from(["a", "b", "%", "_", r"\%", r"\_", r"\\", "'", "\n", "🍷"]))
+leaf = st.one_of(*map(conditions, COLUMNS), st.builds(Like, st.just("name"), patterns.map("".join)))
+
+
+def joined(inner: st.SearchStrategy[Where]) -> st.SearchStrategy[Where]:
+    parts = st.lists(inner, min_size=1, max_size=3).map(tuple)
+    return st.one_of(st.builds(Not, inner), st.builds(And, parts), st.builds(Or, parts))
+
+
+filters = st.recursive(leaf, joined, max_leaves=6)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return lance.write_dataset(TABLE, str(tmp_path_factory.mktemp("where") / "rows.lance"))
+
+
+@settings(
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(where=filters)
+def test_lance_and_the_plain_function_find_the_same_rows(dataset: Any, where: Where) -> None:
+    fit = fitted(where, SCHEMA)
+    by_hand = [row["n"] for row in VALUES if matches(fit, row)]
+    by_lance = dataset.to_table(columns=["n"], filter=to_sql(where, SCHEMA))["n"].to_pylist()
+    assert by_lance == by_hand
+
+
+@settings(max_examples=200, deadline=None)
+@given(where=filters)
+def test_fitting_a_filter_to_exact_types_does_not_change_what_it_finds(where: Where) -> None:
+    if any(condition.column == "ratio" for condition in leaves(where)):
+        return
+    fit = fitted(where, SCHEMA)
+    assert [matches(where, row) for row in VALUES] == [matches(fit, row) for row in VALUES]
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.text(max_size=60) | st.text("a1=<>'\"()-+*;,. ANDORTINLKE", max_size=60))
+def test_any_text_is_a_filter_or_a_filter_error(text: str) -> None:
+    with contextlib.suppress(FilterError):
+        assert list(leaves(parse_where(text)))

@@ -1,0 +1,287 @@
+import datetime
+import json
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakewake.cli import COMMANDS, run
+from lakewake.cli.failure import explain
+from lakewake.cli.plan import show_plan
+from lakewake.cli.screen import cut, duration, json_value, moment, one_line
+from lakewake.cli.search import hit_lines, parse_vector, show_result
+from lakewake.cli.status import show_status
+from lakewake.cli.sync import show_sync
+from lakewake.cli.verify import show_verify
+from lakewake.errors import ConfigError, StoreError
+from lakewake.model.plan import Action
+from lakewake.model.query import Hit, SearchResult
+from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
+from lakewake.model.rows import RowId
+
+NAMES = [command.__name__ for command, _ in COMMANDS]
+HIT = Hit("wine_0", "country=Italy", 0.81234, 0.81234, "Smoky.\nRed", "text", 0, {"price": 20.0})
+
+
+@pytest.fixture(autouse=True)
+def eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def test_every_command_of_the_design_is_there() -> None:
+    wanted = {"setup", "init", "demo", "ingest", "plan", "sync", "status", "search", "verify"}
+    assert set(NAMES) == wanted
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_help_of_each_command_ends_with_an_example_of_it(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([name, "--help"]) == 0
+    lines = capsys.readouterr().out.rstrip().splitlines()
+    assert lines[-2].strip() == "Example:"
+    assert lines[-1].strip().startswith(f"lakewake {name}")
+    assert max(map(len, lines)) <= 80
+
+
+def test_no_arguments_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 0
+    assert "Usage: lakewake" in capsys.readouterr().out
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == "lakewake 0.1.0\n"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; from lakewake.cli import run; run(['--help']);"
+        "heavy = {'pyarrow', 'numpy', 'lance', 'pyspark', 'onnxruntime', 'rich', 'sqlglot'};"
+        "sys.exit(repr(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_mistyped_command_is_a_usage_error_that_names_the_likely_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["serch"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: No such command 'serch'. Did you mean 'search'?\n")
+    assert "\n  nothing was written\n  hint: " in shown.err
+
+
+@pytest.mark.parametrize("k", ["0", "-3", "many"])
+def test_a_k_below_one_is_a_usage_error(k: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["search", "wines", "red", "-k", k]) == 2
+    assert "'-k'" in capsys.readouterr().err
+
+
+def test_with_json_a_usage_error_is_one_object_on_stdout(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["search", "wines", "red", "-k", "0", "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)
+    assert set(error) == {"error", "fact", "landed", "hint"}
+    assert error["error"] == "ConfigError"
+
+
+@pytest.mark.parametrize("args", [["search", "wines"], ["search", "wines", "x", "--vector", "[1]"]])
+def test_search_takes_either_a_text_or_a_vector(
+    args: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(args) == 2
+    assert "a text or --vector" in capsys.readouterr().err
+
+
+def test_watching_and_rebuilding_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sync", "--watch", "--rebuild"]) == 2
+    assert "--watch and --rebuild" in capsys.readouterr().err
+
+
+def test_an_interrupted_search_says_that_nothing_was_written() -> None:
+    error = explain(KeyboardInterrupt(), ["search", "wines"])
+    assert (error.exit_code, error.landed) == (130, "nothing was written")
+
+
+def test_an_interrupted_sync_says_that_nothing_was_written_in_part() -> None:
+    error = explain(KeyboardInterrupt(), ["sync"])
+    assert error.exit_code == 130
+    assert "nothing was written in part" in error.landed
+
+
+def test_an_error_nobody_foresaw_is_one_line_and_called_a_bug() -> None:
+    error = explain(ZeroDivisionError("by\nzero"), ["sync"])
+    assert error.exit_code == 1
+    assert error.fact == "ZeroDivisionError: by"
+    assert error.hint == "this is a bug, -v shows the trace"
+
+
+def test_our_own_errors_are_shown_as_they_are() -> None:
+    error = StoreError("full", landed="half", hint="free some space")
+    assert explain(error, []) is error
+
+
+def test_a_vector_can_be_given_as_json_or_as_a_file_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "query.json"
+    file.write_text("[0.5, 1]")
+    assert parse_vector("[0.5, 1]") == [0.5, 1.0] == parse_vector(str(file))
+
+
+@pytest.mark.parametrize("given", ["[0.5", "nowhere.json", '["x"]', "[[1]]", "{}x", "", "[null]"])
+def test_what_is_no_list_of_numbers_is_refused_as_a_vector(given: str) -> None:
+    with pytest.raises(ConfigError, match="--vector"):
+        parse_vector(given)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (Decimal("1.50"), "1.50"),
+        (datetime.date(2025, 3, 1), "2025-03-01"),
+        (datetime.datetime(2025, 3, 1, 12, 0, 1), "2025-03-01T12:00:01"),
+        (float("nan"), None),
+        (b"\x00\xff", "00ff"),
+        ([1, (2.5, None)], [1, [2.5, None]]),
+        ({"a": {"b": True}}, {"a": {"b": True}}),
+    ],
+)
+def test_payload_values_become_plain_json(value: Any, shown: Any) -> None:
+    assert json_value(value) == shown
+
+
+def test_text_for_a_terminal_has_no_line_breaks_and_no_escape_sequences() -> None:
+    assert one_line("a\n\x1b[31mb\t\x00c é🍷") == "a [31mb c é🍷"
+
+
+def test_a_text_is_cut_to_the_width_with_a_mark() -> None:
+    assert cut("abcdef", 4) == "abc…"
+    assert cut("abcd", 4) == "abcd"
+
+
+def test_an_instant_is_shown_as_a_date_and_a_foreign_one_as_it_is() -> None:
+    assert moment("20250301120001123") == "2025-03-01 12:00:01.123"
+    assert moment("00000000x") == "00000000x"
+    assert moment("") == "none"
+
+
+def test_durations_have_a_unit_that_suits_them() -> None:
+    shown = [duration(s) for s in (0.32, 4.2, 180, 9000)]
+    assert shown == ["320 ms", "4.2 s", "3 min", "2.5 h"]
+
+
+def test_a_hit_shows_rank_score_key_text_and_payload_within_the_width() -> None:
+    assert hit_lines(1, HIT, 80) == [
+        "  1  0.8123  wine_0  in country=Italy",
+        "     Smoky. Red",
+        "     price=20.0",
+    ]
+    assert max(len(line) for line in hit_lines(1, HIT, 12)) == 12
+
+
+def test_a_search_says_the_instant_it_speaks_for(capsys: pytest.CaptureFixture[str]) -> None:
+    show_result(SearchResult("wines", "20250301120001123", (HIT,)))
+    assert capsys.readouterr().out.startswith("wines: 1 row, table at 2025-03-01 12:00:01.123\n")
+
+
+def test_a_text_that_looks_like_markup_is_shown_as_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hit = Hit("[bold]k[/]", "", 1, 1, ":wine_glass: [red]", "text", 0)
+    show_result(SearchResult("wines", "", (hit,)))
+    shown = capsys.readouterr().out
+    assert "[bold]k[/]" in shown
+    assert ":wine_glass: [red]" in shown
+
+
+def test_a_sync_shows_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    report = SyncReport(
+        "wines",
+        Action.FOLLOW,
+        "1 commit",
+        rows_changed=1,
+        rows_deleted=2,
+        embedded=1234,
+        to_instant="20250301120001123",
+        seconds={"read": 0.25, "total": 1.5},
+    )
+    show_sync(report)
+    assert capsys.readouterr().out.splitlines() == [
+        "wines: follow",
+        "  why       1 commit",
+        "  rows      1 row changed, 2 deleted",
+        "  texts     1,234 texts embedded, 0 reused",
+        "  table at  2025-03-01 12:00:01.123",
+        "  took      1.5 s (read 250 ms)",
+    ]
+
+
+def test_a_long_reason_wraps_within_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    show_sync(SyncReport("wines", Action.NOTHING, "because " * 40))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 4
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_plan_shows_its_price(capsys: pytest.CaptureFixture[str]) -> None:
+    pending = ("20250301120001123",)
+    show_plan(PlanReport("wines", Action.FOLLOW, "1 commit", pending, 3, 1, 2, 1, "", pending[0]))
+    shown = capsys.readouterr().out
+    assert "3 rows to write, 1 to delete" in shown
+    assert "2 texts to embed, 1 reused" in shown
+
+
+def status_report(**changes: Any) -> StatusReport:
+    values: dict[str, Any] = {
+        "index": "wines",
+        "built": True,
+        "table": "lake/wines",
+        "store": "lance://index",
+        "instant": "20250301120001123",
+        "newest_instant": "20250301120001123",
+        "lag_commits": 0,
+        "lag_seconds": 0.0,
+        "rows": 10,
+        "chunks": 12,
+        "generation": 1,
+        "duplicates": 0,
+        "model": {"name": "all-MiniLM-L6-v2", "precision": "fp32", "dimension": 384},
+        "would": Action.NOTHING,
+        "why": "nothing new",
+    }
+    return StatusReport(**{**values, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "headline"),
+    [
+        ({}, "wines: in step"),
+        ({"lag_commits": 2, "lag_seconds": 4.0}, "wines: 2 commits behind, 4.0 s"),
+        ({"built": False}, "wines: not built yet"),
+        ({"would": Action.RECONCILE}, "wines: out of step"),
+    ],
+)
+def test_the_first_line_of_a_status_says_whether_the_index_is_in_step(
+    changes: dict[str, Any], headline: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_status(status_report(**changes))
+    assert capsys.readouterr().out.splitlines()[0].rstrip() == headline
+
+
+def test_a_verify_that_differs_names_the_first_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    stale = tuple(RowId("p", f"k{n}") for n in range(7))
+    show_verify(VerifyReport("wines", "20250301120001123", 10, 10, stale=stale))
+    shown = capsys.readouterr().out
+    assert shown.startswith("wines: index and table differ")
+    assert "7 rows: p/k0, p/k1, p/k2, p/k3, p/k4, …" in shown
+
+
+def test_a_verify_that_agrees_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    show_verify(VerifyReport("wines", "20250301120001123", 10, 10))
+    assert capsys.readouterr().out.startswith("wines: index and table agree")

@@ -1,0 +1,331 @@
+"""lakewake.toml: what it means, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lakewake.config import _INDEX_KEYS, _MODEL_KINDS, load_config, parse_config
+from lakewake.errors import ConfigError
+from lakewake.model.recipe import Chunking, TextField
+from lakewake.model.settings import IndexSettings, ModelSettings, Settings
+
+FILE = Path("/proj/conf/lakewake.toml")
+WINES = """
+[[index]]
+name = "wines"
+table = "lake/wine_reviews"
+"""
+TEXT = WINES + 'text = "{title}. {description}"\n'
+
+
+def parse(text: str) -> Settings:
+    return parse_config(text, FILE)
+
+
+def only(text: str) -> IndexSettings:
+    (index,) = parse(text).indexes
+    return index
+
+
+def refused(text: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        parse(text)
+    assert caught.value.exit_code == 2
+    assert caught.value.landed == "nothing was written"
+    return caught.value
+
+
+def test_the_smallest_index_gets_every_default():
+    assert only(TEXT) == IndexSettings(
+        name="wines",
+        table="/proj/conf/lake/wine_reviews",
+        store="lance:///proj/conf/index",
+        fields=(TextField("text", "{title}. {description}"),),
+    )
+
+
+def test_every_key_is_read():
+    index = only(
+        TEXT
+        + """
+        payload = ["title", "price"]
+        store = "lance://../idx"
+        chunk = {tokens = 200, overlap = 40}
+        model = {provider = "http", name = "m", url = "http://h/v1", dimension = 8, timeout = 5}
+        metric = "cosine"
+        embedding_store = false
+        """
+    )
+    assert index == IndexSettings(
+        name="wines",
+        table="/proj/conf/lake/wine_reviews",
+        store="lance:///proj/idx",
+        fields=(TextField("text", "{title}. {description}"),),
+        payload=("title", "price"),
+        chunking=Chunking(200, 40),
+        model=ModelSettings("http", "m", dimension=8, url="http://h/v1", timeout=5.0),
+        embedding_store=False,
+    )
+
+
+def test_a_list_of_texts_makes_one_field_each():
+    index = only(
+        WINES + 'text = [{column = "title"}, {name = "story", template = "{title}: {body}"}]\n'
+    )
+    assert index.fields == (
+        TextField("title", "{title}"),
+        TextField("story", "{title}: {body}"),
+    )
+
+
+def test_a_vector_column_takes_its_dimension_from_the_index():
+    index = only(WINES + 'vector = "embedding"\ndimension = 384\n')
+    assert index.vector == "embedding"
+    assert index.fields == ()
+    assert index.model == ModelSettings(provider="column", name="embedding", dimension=384)
+
+
+def test_a_vector_column_may_name_the_model_that_made_it():
+    index = only(WINES + 'vector = "embedding"\nmodel = "all-MiniLM-L6-v2"\n')
+    assert index.model == ModelSettings(name="all-MiniLM-L6-v2")
+
+
+def test_the_default_model_is_not_taken_for_the_maker_of_a_vector_column():
+    index = only('model = "big"\n' + WINES + 'vector = "embedding"\ndimension = 384\n')
+    assert index.model.provider == "column"
+
+
+def test_a_model_at_the_top_is_the_default_of_all_and_an_index_replaces_it_whole():
+    text = (
+        '[model]\nprovider = "hashing"\ndimension = 64\n'
+        + TEXT
+        + TEXT.replace('"wines"', '"other"')
+        + 'model = "all-MiniLM-L6-v2"\n'
+    )
+    first, second = parse(text).indexes
+    assert first.model == ModelSettings(provider="hashing", dimension=64)
+    assert second.model == ModelSettings(name="all-MiniLM-L6-v2")
+
+
+def test_a_model_folder_and_a_tokenizer_are_relative_to_the_file():
+    index = only(TEXT + 'model = {name = "./weights", tokenizer = "tok/tokenizer.json"}\n')
+    assert index.model.name == "/proj/conf/weights"
+    assert index.model.tokenizer == "/proj/conf/tok/tokenizer.json"
+
+
+@pytest.mark.parametrize("table", ["s3a://bucket/t", "gs://b/t", "hdfs://n:8020/t", "/abs/t"])
+def test_uris_and_absolute_paths_stay_as_they_are(table: str):
+    assert only(TEXT.replace("lake/wine_reviews", table)).table == table
+
+
+def test_stores_other_than_local_lance_stay_as_they_are():
+    assert only(TEXT + 'store = "qdrant://h:6333/w"\n').store == "qdrant://h:6333/w"
+    assert only(TEXT + 'store = "lance://s3://b/i"\n').store == "lance://s3://b/i"
+
+
+def test_spark_options_are_flattened_and_given_their_prefix():
+    text = (
+        TEXT
+        + '[spark]\nmaster = "local[2]"\nsql.shuffle.partitions = 4\n"spark.ui.enabled" = true\n'
+    )
+    assert parse(text).spark == {
+        "spark.master": "local[2]",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.ui.enabled": "true",
+    }
+
+
+def test_toml_that_does_not_parse_names_file_and_line():
+    error = refused('[[index]]\nname = "a"\ntable "b"\n')
+    assert str(FILE) in error.fact
+    assert "line 3" in error.fact
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "guess"),
+    [
+        (TEXT + 'paylod = ["a"]', "paylod", "payload"),
+        ("[indx]\n" + TEXT, "indx", "index"),
+        (TEXT + "model = {precison = 'int8'}", "precison", "precision"),
+        (TEXT + "chunk = {token = 5}", "token", "tokens"),
+        (WINES + "text = [{colum = 'a'}]", "colum", "name"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_valid_ones(text: str, key: str, guess: str):
+    error = refused(text)
+    assert f"unknown key `{key}`" in error.fact
+    assert guess in error.hint
+
+
+def test_a_near_miss_is_guessed():
+    assert "did you mean `payload`?" in refused(TEXT + 'paylod = ["a"]').hint
+
+
+@pytest.mark.parametrize(
+    ("line", "fact"),
+    [
+        ("embedding_store = 1", "`embedding_store` is a whole number, expected true or false"),
+        ("store = 3", "`store` is a whole number, expected a string"),
+        ("model = 3", "`model` is a whole number, expected a name or a table"),
+        ("model = {dimension = true}", "`dimension` is true or false, expected a whole number"),
+        ("model = {timeout = 'x'}", "`timeout` is a string, expected a number"),
+        ("chunk = 200", '`chunk` is neither "whole" nor a table'),
+        ("chunk = {tokens = 0}", "`tokens` is 0, expected 1 or more"),
+        ("chunk = {tokens = 5, overlap = 5}", "`overlap` 5 is not smaller than `tokens` 5"),
+        ("chunk = {overlap = 5}", "`tokens` is missing"),
+        ("payload = 'title'", "`payload` is not a list of column names"),
+        ("payload = ['title', 1]", "`payload` is not a list of column names"),
+        ("payload = ['a', 'b', 'a']", "payload names column 'a'"),
+        ("payload = ['_key']", "payload column '_key' begins with '_'"),
+        ("metric = 'cosin'", "`metric` is 'cosin'"),
+        ("store = 'index'", "`store` is 'index'"),
+        ("dimension = 3", "`dimension` belongs to `vector`"),
+        ("vector = 'e'", "needs either `text` or `vector`"),
+        ("model = {provider = 'onx'}", "`provider` is 'onx'"),
+        ("model = {provider = 'column'}", "`provider` is 'column'"),
+        ("model = {precision = 'int4'}", "`precision` is 'int4'"),
+        ("model = {provider = 'hashing', precision = 'int8'}", "`precision` 'int8' is for"),
+        ("model = {provider = 'http', name = 'm', dimension = 3}", "needs `url`"),
+        ("model = {provider = 'http', name = 'm', url = 'http://h/v1'}", "needs `dimension`"),
+        ("model = {provider = 'http', url = 'http://h/v1', dimension = 3}", "needs `name`"),
+        ("model = {retries = -1}", "`retries` is -1, expected 0 or more"),
+        ("model = {timeout = 0}", "`timeout` is 0.0, expected more than 0"),
+    ],
+)
+def test_a_wrong_value_says_what_is_expected(line: str, fact: str):
+    error = refused(TEXT + line)
+    assert "index 'wines'" in error.fact
+    assert fact in error.fact
+
+
+@pytest.mark.parametrize(
+    ("lines", "fact"),
+    [
+        ("", "needs either `text` or `vector`"),
+        ("text = ' '", "`text` is blank"),
+        ("text = '{title'", "`text` '{title'"),
+        ("text = '{}'", "braces hold a column's name only"),
+        ("text = '{points:.1f}'", "braces hold a column's name only"),
+        ("text = 'no column'", "names no column"),
+        ("text = ['title']", "`text` is a list, expected a template or a list of tables"),
+        ("text = []", "`text` is a list, expected a template or a list of tables"),
+        ("text = 3", "`text` is a whole number"),
+        (
+            "text = [{column = 'a'}, {name = 'a', template = '{b}'}]",
+            "two text fields are called 'a'",
+        ),
+        ("text = [{name = 'a'}]", "`template` is missing"),
+        ("vector = 'e'", "`vector` needs `dimension`"),
+        ("vector = 'e'\ndimension = 0", "`dimension` is 0, expected 1 or more"),
+        ("vector = 'e'\ndimension = 3\nchunk = {tokens = 5}", "`chunk` does nothing beside"),
+    ],
+)
+def test_a_wrong_text_or_vector_is_refused(lines: str, fact: str):
+    assert fact in refused(WINES + lines).fact
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../a", "-a", "_a", "wein.1", "größe"])
+def test_a_name_that_could_not_be_a_file_name_everywhere_is_refused(name: str):
+    assert "`name`" in refused(TEXT.replace('"wines"', f'"{name}"')).fact
+
+
+def test_two_indexes_of_one_name_are_refused():
+    assert "two indexes are called 'wines'" in refused(TEXT + TEXT).fact
+
+
+@pytest.mark.parametrize("key", ["name", "table"])
+def test_a_missing_key_comes_with_an_example(key: str):
+    lines = [line for line in TEXT.splitlines() if not line.startswith(key)]
+    error = refused("\n".join(lines))
+    assert f"`{key}` is missing" in error.fact
+    assert f"{key} = " in error.hint
+
+
+def test_an_index_written_as_one_table_is_told_about_the_brackets():
+    assert "[[index]]" in refused(TEXT.replace("[[index]]", "[index]")).hint
+
+
+def test_a_file_without_an_index_is_refused():
+    assert "lakewake init TABLE" in refused("").hint
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "model = {provider = 'http', api_key = 'sk-hidden'}",
+        "model = {provider = 'http', key_env = 'sk-hidden'}",
+        "[spark]\nhadoop.fs.s3a.secret.key = 'sk-hidden'",
+    ],
+)
+def test_a_secret_is_refused_and_not_repeated(lines: str):
+    assert "sk-hidden" not in str(refused(TEXT + lines))
+
+
+def test_a_spark_option_of_many_values_is_refused():
+    assert "`jars` is a list" in refused(TEXT + "[spark]\njars = ['a']").fact
+
+
+def test_the_flag_names_the_file_before_the_environment_does(tmp_path: Path):
+    for name in ("flag", "env"):
+        (tmp_path / f"{name}.toml").write_text(TEXT.replace("wines", name))
+    env = {"LAKEWAKE_CONFIG": str(tmp_path / "env.toml")}
+    assert load_config(env=env).indexes[0].name == "env"
+    assert load_config(tmp_path / "flag.toml", env=env).indexes[0].name == "flag"
+
+
+def test_without_flag_and_environment_the_file_is_the_one_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "lakewake.toml").write_text(TEXT)
+    monkeypatch.chdir(tmp_path)
+    settings = load_config(env={})
+    assert settings.path == tmp_path / "lakewake.toml"
+    assert settings.indexes[0].table == str(tmp_path / "lake/wine_reviews")
+
+
+def test_the_spark_master_comes_from_file_then_environment_then_flag(tmp_path: Path):
+    file = tmp_path / "lakewake.toml"
+    file.write_text(TEXT + '[spark]\nmaster = "local[1]"\nui.enabled = false\n')
+    env = {"LAKEWAKE_SPARK_MASTER": "local[2]"}
+    assert load_config(file, env={}).spark["spark.master"] == "local[1]"
+    assert load_config(file, env=env).spark["spark.master"] == "local[2]"
+    flagged = load_config(file, env=env, spark_master="local[3]")
+    assert flagged.spark == {"spark.master": "local[3]", "spark.ui.enabled": "false"}
+
+
+def test_a_missing_file_hints_at_init(tmp_path: Path):
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "no.toml", env={})
+    assert str(tmp_path / "no.toml") in caught.value.fact
+    assert "lakewake init TABLE" in caught.value.hint
+
+
+def test_a_folder_or_a_file_that_is_no_text_is_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(tmp_path, env={})
+    (tmp_path / "bin.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load_config(tmp_path / "bin.toml", env={})
+
+
+def test_every_example_of_the_documentation_is_accepted():
+    guide = Path(__file__).parents[2] / "docs" / "config.md"
+    blocks = re.findall(r"```toml\n(.*?)```", guide.read_text(), re.DOTALL)
+    assert len(blocks) == 7
+    for block in blocks:
+        if block.startswith("[[index]]"):
+            whole = block
+        elif block.startswith("["):
+            whole = TEXT + block
+        else:
+            whole = WINES + block
+        assert parse(whole).indexes[0].name == "wines"
+
+
+def test_the_documentation_names_every_key():
+    guide = (Path(__file__).parents[2] / "docs" / "config.md").read_text()
+    named = set(re.findall(r"^\| `(\w+)` \|", guide, re.MULTILINE))
+    assert named == {*_INDEX_KEYS, *_MODEL_KINDS}

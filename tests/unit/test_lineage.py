@@ -1,0 +1,85 @@
+"""Which file groups a window of commits touched."""
+
+from __future__ import annotations
+
+from lakewake.model.timeline import CommitMetadata, FileGroup, WriteStat
+from lakewake.source.lineage import touched_by
+
+
+def group(name: str) -> FileGroup:
+    return FileGroup("p", name)
+
+
+def wrote(name: str, at: int, before: int | None = None, *, deletes: int = 0, log: bool = False):
+    path = f"p/.{name}_{at}.log.1" if log else f"p/{name}_0_{at}.parquet"
+    previous = f"{name}_0_{before}.parquet" if before else None
+    return WriteStat(group(name), path, previous, 1, 0, deletes)
+
+
+def upsert(*writes: WriteStat) -> CommitMetadata:
+    return CommitMetadata("UPSERT", writes)
+
+
+def cluster(old: list[str], *writes: WriteStat) -> CommitMetadata:
+    return CommitMetadata("CLUSTER", writes, tuple(group(n) for n in old))
+
+
+def test_maintenance_alone_touches_nothing():
+    window = [cluster(["f"], wrote("g", 2)), CommitMetadata("COMPACT", (wrote("h", 3, 1),))]
+    assert touched_by(window).groups == frozenset()
+
+
+def test_an_update_touches_its_group_between_its_first_and_its_last_base_file():
+    touched = touched_by([upsert(wrote("f", 2, 1)), upsert(wrote("f", 3, 2))])
+    assert touched.groups == {group("f")}
+    assert touched.first == {group("f"): "p/f_0_1.parquet"}
+    assert touched.last == {group("f"): "p/f_0_3.parquet"}
+    assert not touched.needs_before
+
+
+def test_a_group_without_an_older_base_file_was_born_in_the_window():
+    touched = touched_by([upsert(wrote("f", 2)), upsert(wrote("f", 3, 2))])
+    assert touched.born == {group("f")}
+    assert touched.after == {group("f")}
+
+
+def test_deletes_logs_plain_inserts_and_replaced_groups_need_the_state_before():
+    assert touched_by([upsert(wrote("f", 2, 1, deletes=1))]).needs_before
+    assert touched_by([upsert(wrote("f", 2, log=True))]).needs_before
+    assert touched_by([CommitMetadata("INSERT", (wrote("f", 2, 1),))]).needs_before
+    assert touched_by([CommitMetadata("INSERT_OVERWRITE", (), (group("f"),))]).needs_before
+
+
+def test_a_group_with_only_logs_was_not_born_in_the_window():
+    assert touched_by([upsert(wrote("f", 2, log=True))]).born == frozenset()
+
+
+def test_clustering_after_an_update_brings_its_inputs_and_outputs_together():
+    window = [upsert(wrote("f", 2, 1)), cluster(["f", "sibling"], wrote("g", 3))]
+    touched = touched_by(window)
+    assert touched.groups == {group("f"), group("sibling"), group("g")}
+    assert touched.after == {group("g")}
+    assert touched.born == {group("g")}
+
+
+def test_clustering_of_untouched_groups_stays_out():
+    window = [upsert(wrote("f", 2, 1)), cluster(["other"], wrote("g", 3))]
+    assert touched_by(window).groups == {group("f")}
+
+
+def test_lineage_is_followed_through_several_clusterings():
+    window = [
+        cluster(["a"], wrote("b", 2)),
+        upsert(wrote("b", 3, 2)),
+        cluster(["b", "x"], wrote("c", 4)),
+    ]
+    touched = touched_by(window)
+    assert touched.groups == {group(n) for n in "abcx"}
+    assert touched.after == {group("c")}
+
+
+def test_an_overwritten_group_holds_nothing_afterwards():
+    window = [CommitMetadata("INSERT_OVERWRITE", (wrote("g", 2),), (group("f"),))]
+    touched = touched_by(window)
+    assert touched.after == {group("g")}
+    assert touched.groups - touched.born == {group("f")}

@@ -1,0 +1,148 @@
+"""Build, follow, reconcile or nothing: decided without reading a row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lakewake.errors import ConfigError
+from lakewake.model.frontier import Frontier
+from lakewake.model.plan import Action
+from lakewake.model.recipe import ModelIdentity, Recipe, TextField
+from lakewake.model.rows import RowId
+from lakewake.model.timeline import CommitMetadata, Instant, Look, TableIdentity
+from lakewake.plan import build_plan, check_columns
+
+TABLE = TableIdentity("t", "id", "part", "COPY_ON_WRITE")
+SCHEMA = {"txt": '"string"', "num": '"int"', "other": '"int"'}
+RECIPE = Recipe(ModelIdentity("hashing", "h", 8), (TextField("text", "{txt}"),), payload=("num",))
+
+
+def look(*instants: Instant, schema: dict[str, str] | None = None, **commits) -> Look:
+    meta = {f"{k[1:]}": CommitMetadata("UPSERT", schema=v) for k, v in commits.items()}
+    return Look(TABLE, instants, SCHEMA if schema is None else schema, meta)
+
+
+def done(requested: str, completed: str, action: str = "commit") -> Instant:
+    return Instant(requested, completed, action)
+
+
+def after(*instants: Instant) -> Frontier:
+    return build_plan(look(*instants), None, RECIPE).after
+
+
+def test_without_an_index_it_builds():
+    plan = build_plan(look(done("1", "2")), None, RECIPE)
+    assert plan.action is Action.BUILD
+    assert plan.after.instants == {"1": "2"}
+    assert plan.after.schema == {"txt": '"string"', "num": '"int"'}
+
+
+def test_nothing_new_means_nothing_to_do():
+    assert build_plan(look(done("1", "2")), after(done("1", "2")), RECIPE).action is Action.NOTHING
+
+
+def test_new_commits_are_followed_in_completion_order():
+    frontier = after(done("1", "2"))
+    plan = build_plan(look(done("1", "2"), done("3", "9"), done("4", "5")), frontier, RECIPE)
+    assert plan.action is Action.FOLLOW
+    assert [i.requested for i in plan.pending] == ["4", "3"]
+
+
+def test_a_slow_writer_that_completes_late_is_still_pending():
+    frontier = after(done("1", "2"), Instant("3", None, "commit"), done("4", "5"))
+    assert frontier.in_flight == ("3",)
+    plan = build_plan(look(done("1", "2"), done("3", "6"), done("4", "5")), frontier, RECIPE)
+    assert [i.requested for i in plan.pending] == ["3"]
+
+
+def test_instants_that_archival_took_from_the_old_end_are_not_lost():
+    frontier = after(done("1", "2"), done("3", "4"))
+    assert build_plan(look(done("3", "4")), frontier, RECIPE).action is Action.NOTHING
+
+
+def test_an_older_clean_left_on_the_timeline_does_not_make_archived_commits_lost():
+    frontier = after(done("1", "2"), done("3", "4"), done("5", "6"))
+    seen = look(done("2", "3", "clean"), done("5", "6"))
+    assert build_plan(seen, frontier, RECIPE).action is Action.NOTHING
+
+
+def test_absorbed_instants_that_vanished_mean_reconcile():
+    frontier = after(done("1", "2"), done("3", "4"))
+    plan = build_plan(look(done("1", "2"), done("5", "6", "restore")), frontier, RECIPE)
+    assert plan.action is Action.RECONCILE
+    assert "instant 3" in plan.why
+
+
+def test_history_that_begins_after_the_frontier_means_reconcile():
+    plan = build_plan(look(done("7", "8")), after(done("1", "2")), RECIPE)
+    assert plan.action is Action.RECONCILE
+    assert "keeps history from 7" in plan.why
+
+
+def test_another_completion_time_of_an_absorbed_instant_means_reconcile():
+    plan = build_plan(look(done("1", "3")), after(done("1", "2")), RECIPE)
+    assert plan.action is Action.RECONCILE
+
+
+def test_an_instant_seen_in_flight_and_archived_since_means_reconcile():
+    frontier = after(Instant("1", None, "commit"), done("3", "4"))
+    plan = build_plan(look(done("3", "4")), frontier, RECIPE)
+    assert plan.action is Action.RECONCILE
+    assert "in flight" in plan.why
+
+
+def test_an_instant_seen_in_flight_that_was_rolled_back_is_nothing():
+    frontier = after(done("1", "2"), Instant("3", None, "commit"))
+    assert build_plan(look(done("1", "2")), frontier, RECIPE).action is Action.NOTHING
+
+
+def test_another_table_at_the_same_place_means_reconcile():
+    other = replace(look(done("1", "2")), table=replace(TABLE, record_key="uuid"))
+    assert build_plan(other, after(done("1", "2")), RECIPE).action is Action.RECONCILE
+
+
+def test_a_changed_type_of_a_used_column_means_reconcile():
+    frontier = after(done("1", "2"))
+    seen = look(done("1", "2"), done("3", "4"), c3={"txt": '"string"', "num": '"long"'})
+    plan = build_plan(seen, frontier, RECIPE)
+    assert plan.action is Action.RECONCILE
+    assert "'num' went from int to long in 3" in plan.why
+
+
+def test_a_column_dropped_and_added_again_inside_one_window_means_reconcile():
+    frontier = after(done("1", "2"))
+    seen = look(
+        done("1", "2"), done("3", "4"), done("5", "6"), c3={"txt": '"string"'}, c5=dict(SCHEMA)
+    )
+    assert build_plan(seen, frontier, RECIPE).action is Action.RECONCILE
+
+
+def test_a_new_column_that_the_recipe_does_not_use_is_followed():
+    frontier = after(done("1", "2"))
+    seen = look(done("1", "2"), done("3", "4"), c3={**SCHEMA, "more": '"int"'})
+    assert build_plan(seen, frontier, RECIPE).action is Action.FOLLOW
+
+
+def test_an_index_of_an_empty_table_is_built_again_at_the_first_commit():
+    frontier = after()
+    assert build_plan(look(schema={}), frontier, RECIPE).action is Action.NOTHING
+    assert build_plan(look(done("1", "2")), frontier, RECIPE).action is Action.BUILD
+
+
+def test_a_column_that_is_not_there_is_refused_with_those_that_are():
+    with pytest.raises(ConfigError) as error:
+        check_columns(look(done("1", "2")), replace(RECIPE, payload=("nope",)))
+    assert "'nope'" in error.value.fact
+    assert "num, other, txt" in error.value.hint
+
+
+def test_a_frontier_survives_json_with_odd_keys_in_it():
+    frontier = replace(after(done("1", "2")), duplicates=frozenset({RowId("p=ä", "k\n'\"")}))
+    assert Frontier.from_json(frontier.to_json()) == frontier
+
+
+def test_a_frontier_of_another_format_is_refused():
+    with pytest.raises(ValueError, match="format 2"):
+        Frontier.from_json('{"format": 2}')

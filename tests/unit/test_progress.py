@@ -1,0 +1,163 @@
+import io
+
+import pytest
+
+from lakewake.progress import Lines, Silent, Terminal, choose_reporter, finished_line, running_line
+
+
+class Clock:
+    """A clock that moves only when told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def lines_and_clock() -> tuple[Lines, Clock, io.StringIO]:
+    clock, stream = Clock(), io.StringIO()
+    return Lines(stream, clock), clock, stream
+
+
+def test_a_stage_that_ends_leaves_one_line_with_count_time_and_rate() -> None:
+    lines, clock, stream = lines_and_clock()
+    with lines.stage("embed", 2000) as stage:
+        stage.advance(1500)
+        stage.advance(500)
+        clock.now += 4
+    assert stream.getvalue() == "embed: 2,000 in 4.0 s, 500/s\n"
+
+
+def test_a_stage_writes_how_far_it_is_every_ten_seconds() -> None:
+    lines, clock, stream = lines_and_clock()
+    with lines.stage("embed", 1000) as stage:
+        for _ in range(25):
+            clock.now += 1
+            stage.advance(10)
+        assert stream.getvalue().splitlines() == [
+            "embed: 100 of 1,000 (10 %), 10 s, 10/s",
+            "embed: 200 of 1,000 (20 %), 20 s, 10/s",
+        ]
+
+
+def test_a_stage_that_fails_leaves_no_line_that_says_it_is_done() -> None:
+    lines, _, stream = lines_and_clock()
+    with pytest.raises(ValueError, match="broken"), lines.stage("read"):
+        raise ValueError("broken")
+    assert stream.getvalue() == ""
+
+
+def test_nested_stages_each_leave_their_own_line_inner_first() -> None:
+    lines, clock, stream = lines_and_clock()
+    with lines.stage("write") as outer, lines.stage("embed") as inner:
+        inner.advance(2)
+        outer.advance(1)
+        clock.now += 1
+    assert [line.split()[:2] for line in stream.getvalue().splitlines()] == [
+        ["embed:", "2"],
+        ["write:", "1"],
+    ]
+
+
+def test_a_stage_that_is_over_at_once_leaves_no_line() -> None:
+    lines, clock, stream = lines_and_clock()
+    with lines.stage("read") as stage:
+        stage.advance(1)
+        clock.now += 0.4
+    assert stream.getvalue() == ""
+
+
+def test_a_stage_without_counts_says_only_how_long_it_took() -> None:
+    assert finished_line("start Spark", 0, 4.23) == "start Spark: 4.2 s"
+
+
+def test_a_stage_of_unknown_size_shows_its_count_without_a_share() -> None:
+    assert running_line("read", 1200, None, 3.0) == "read: 1,200, 3 s, 400/s"
+
+
+def test_a_slow_stage_shows_its_rate_with_a_decimal() -> None:
+    assert finished_line("write", 2, 16.0) == "write: 2 in 16.0 s, 0.1/s"
+
+
+def test_the_last_step_of_a_stage_is_told_by_its_final_line_alone() -> None:
+    lines, clock, stream = lines_and_clock()
+    with lines.stage("write", 2) as stage:
+        clock.now += 20
+        stage.advance(2)
+    assert stream.getvalue() == "write: 2 in 20.0 s, 0.1/s\n"
+
+
+def test_a_stage_of_nothing_does_not_divide_by_zero() -> None:
+    assert running_line("read", 0, 0, 0.0) == "read: 0, 0 s"
+
+
+def test_a_terminal_shows_bars_with_counts_and_leaves_one_line_a_stage() -> None:
+    screen, clock = Screen(), Clock()
+    terminal = Terminal(screen, clock)
+    with terminal.stage("read", 10) as read:
+        read.advance(4)
+        with terminal.stage("embed [bold]", 7) as embed:
+            embed.advance(7)
+            clock.now += 2
+            terminal._progress.refresh()
+            assert "4 of 10" in screen.getvalue()
+            assert "7 of 7" in screen.getvalue()
+        read.advance(6)
+    shown = screen.getvalue()
+    assert "embed [bold]: 7 in 2.0 s" in shown
+    assert "read: 10 in 2.0 s" in shown
+
+
+def test_a_terminal_stage_that_fails_takes_its_bar_away() -> None:
+    screen = Screen()
+    terminal = Terminal(screen)
+    with pytest.raises(ValueError, match="broken"), terminal.stage("read", 10):
+        raise ValueError("broken")
+    assert not terminal._progress.tasks
+    assert not terminal._progress.live.is_started
+    assert "read: " not in screen.getvalue()
+
+
+def test_a_terminal_can_be_used_again_after_its_stages_ended() -> None:
+    screen, clock = Screen(), Clock()
+    terminal = Terminal(screen, clock)
+    for _ in range(2):
+        with terminal.stage("read", 1) as stage:
+            stage.advance(1)
+            clock.now += 1
+    assert screen.getvalue().count("read: 1 in") == 2
+
+
+def test_bars_are_chosen_for_a_terminal_and_lines_for_a_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    assert isinstance(choose_reporter(Screen()), Terminal)
+    assert isinstance(choose_reporter(io.StringIO()), Lines)
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(choose_reporter(Screen()), Lines)
+
+
+def test_quiet_means_silence() -> None:
+    screen = Screen()
+    reporter = choose_reporter(screen, quiet=True)
+    assert isinstance(reporter, Silent)
+    reporter.say("hello")
+    with reporter.stage("read", 1) as stage:
+        stage.advance(1)
+    assert screen.getvalue() == ""
+
+
+def test_what_is_said_is_shown_as_it_is_not_as_markup() -> None:
+    screen = Screen()
+    Terminal(screen).say("column [red] of [/]")
+    assert "column [red] of [/]" in screen.getvalue()

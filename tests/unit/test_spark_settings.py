@@ -1,0 +1,240 @@
+"""Which options a session gets, decided without starting one."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from lakewake.errors import SetupError
+from lakewake.java import Java
+from lakewake.spark import (
+    BUNDLE,
+    EXTENSION,
+    HUDI_OPTIONS,
+    Files,
+    archive_path,
+    bundle_jar,
+    complaint,
+    is_local,
+    launch_environment,
+    not_started,
+    session_options,
+    start_jvm,
+)
+
+FILES = Files(Path("/scratch"), Path("/jars/bundle.jar"), Path("/jvm/key.jsa"))
+JAVA = Java(Path("/java"), "17.0.9", "PATH")
+
+
+def options(given: dict[str, str] | None = None, files: Files = FILES, verbose: bool = False):
+    return session_options(given or {}, files, verbose=verbose)
+
+
+def java_options(given: dict[str, str] | None = None, files: Files = FILES, verbose: bool = False):
+    return shlex.split(options(given, files, verbose)["spark.driver.extraJavaOptions"])
+
+
+@pytest.mark.parametrize(
+    ("master", "local"),
+    [
+        ("local", True),
+        ("local[*]", True),
+        ("local[2,4]", True),
+        ("local-cluster[2,1,1024]", False),
+        ("spark://localhost:7077", False),
+        ("yarn", False),
+    ],
+)
+def test_only_a_master_inside_this_jvm_is_local(master: str, local: bool) -> None:
+    assert is_local(master) is local
+
+
+def test_hudis_four_settings_are_in_every_session() -> None:
+    for master in ("local[2]", "yarn"):
+        assert HUDI_OPTIONS.items() <= options({"spark.master": master}).items()
+
+
+def test_what_a_person_gives_wins_over_ours() -> None:
+    given = {"spark.driver.memory": "7g", "spark.ui.enabled": "true", "spark.sql.extensions": "x.Y"}
+    assert given.items() <= options(given).items()
+
+
+def test_java_options_of_a_person_come_after_ours() -> None:
+    ours = java_options()
+    both = java_options({"spark.driver.extraJavaOptions": "-Xss4m -XX:TieredStopAtLevel=4"})
+    assert both == [*ours, "-Xss4m", "-XX:TieredStopAtLevel=4"]
+
+
+def test_a_local_session_has_the_bundle_on_its_class_path_and_copies_it_nowhere() -> None:
+    made = options({"spark.driver.extraClassPath": "/mine.jar"})
+    assert made["spark.driver.extraClassPath"] == "/jars/bundle.jar:/mine.jar"
+    assert "spark.jars" not in made
+
+
+def test_a_cluster_is_sent_the_bundle_beside_a_persons_jars() -> None:
+    made = options({"spark.master": "yarn", "spark.jars": "/mine.jar"})
+    assert made["spark.jars"] == "/jars/bundle.jar,/mine.jar"
+    assert "spark.driver.extraClassPath" not in made
+
+
+def test_a_hudi_bundle_of_the_persons_own_is_not_joined_by_ours() -> None:
+    for key in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"):
+        made = options({key: "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.1.1"})
+        assert not any("/jars/bundle.jar" in value for value in made.values())
+
+
+def test_a_cluster_keeps_its_own_addresses_and_folders() -> None:
+    made = options({"spark.master": "spark://host:7077"})
+    for key in ("spark.driver.bindAddress", "spark.driver.host", "spark.local.dir"):
+        assert key not in made
+
+
+def test_nothing_is_written_to_the_current_folder() -> None:
+    made = options()
+    assert made["spark.sql.warehouse.dir"] == "file:///scratch/warehouse"
+    assert made["spark.local.dir"] == "/scratch/local"
+    assert "-Dderby.system.home=/scratch/derby" in java_options()
+
+
+def test_a_quiet_session_has_our_logging_and_a_verbose_one_sparks() -> None:
+    ours = "-Dlog4j2.configurationFile=file:///scratch/log4j2.properties"
+    assert ours in java_options()
+    assert ours not in java_options(verbose=True)
+
+
+def test_the_archive_is_used_where_there_is_one_and_may_be_broken() -> None:
+    with_archive = java_options()
+    assert "-XX:SharedArchiveFile=/jvm/key.jsa" in with_archive
+    assert "-Xshare:auto" in with_archive
+    without = java_options(files=Files(FILES.scratch, FILES.bundle))
+    assert not any("share" in option.lower() for option in without)
+
+
+def test_folders_with_spaces_stay_one_option() -> None:
+    files = Files(Path("/my scratch"), Path("/b.jar"), Path("/my jvm/key.jsa"))
+    made = java_options(files=files)
+    assert "-Dderby.system.home=/my scratch/derby" in made
+    assert "-XX:SharedArchiveFile=/my jvm/key.jsa" in made
+    assert "-Dlog4j2.configurationFile=file:///my%20scratch/log4j2.properties" in made
+
+
+def test_a_missing_bundle_names_the_command_that_brings_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEWAKE_HOME", str(tmp_path))
+    with pytest.raises(SetupError) as caught:
+        bundle_jar()
+    assert str(tmp_path) in caught.value.fact
+    assert "lakewake setup" in caught.value.hint
+
+
+def test_the_bundle_is_found_by_name_and_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEWAKE_HOME", str(tmp_path))
+    jar = tmp_path / "jars" / "hudi-spark3.5-bundle_2.12-1.2.0.jar"
+    jar.parent.mkdir()
+    jar.touch()
+    assert bundle_jar() == jar
+    assert BUNDLE.endswith(":hudi-spark3.5-bundle_2.12:1.2.0")
+
+
+def test_another_java_or_bundle_has_another_archive(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.jar", tmp_path / "b.jar"
+    first.touch()
+    second.touch()
+    newer = Java(JAVA.home, "17.0.15", JAVA.origin)
+    assert archive_path(JAVA, first) == archive_path(JAVA, first)
+    assert (
+        len({archive_path(JAVA, first), archive_path(newer, first), archive_path(JAVA, second)})
+        == 3
+    )
+
+
+def test_a_replaced_bundle_has_another_archive(tmp_path: Path) -> None:
+    jar = tmp_path / "a.jar"
+    jar.touch()
+    before = archive_path(JAVA, jar)
+    os.utime(jar, ns=(1, 1))
+    assert archive_path(JAVA, jar) != before
+
+
+def test_workers_of_a_local_session_run_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/other/python")
+    monkeypatch.setenv("SPARK_HOME", "/other/spark")
+    with launch_environment({"spark.master": "local[2]"}, JAVA):
+        assert os.environ["PYSPARK_PYTHON"] == sys.executable
+        assert os.environ["JAVA_HOME"] == "/java"
+        assert Path(os.environ["SPARK_HOME"], "bin", "spark-submit").is_file()
+
+
+def test_workers_of_a_cluster_run_the_python_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/env/python")
+    monkeypatch.setenv("SPARK_HOME", "/cluster/spark")
+    with launch_environment({"spark.master": "yarn"}, JAVA):
+        assert os.environ["PYSPARK_PYTHON"] == "/env/python"
+        assert os.environ["SPARK_HOME"] == "/cluster/spark"
+    with launch_environment({"spark.master": "yarn", "spark.pyspark.python": "/opt/python"}, JAVA):
+        assert os.environ["PYSPARK_PYTHON"] == "/opt/python"
+
+
+def test_the_environment_is_as_before_once_spark_has_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PYSPARK_PYTHON", "/other/python")
+    before = dict(os.environ)
+    with launch_environment({"spark.master": "local"}, JAVA):
+        assert dict(os.environ) != before
+    assert dict(os.environ) == before
+
+
+def test_a_jvm_that_cannot_start_is_told_in_its_own_words(tmp_path: Path) -> None:
+    from pyspark import SparkConf
+    from pyspark.errors import PySparkRuntimeError
+
+    files = Files(tmp_path, tmp_path / "bundle.jar")
+    nowhere = Java(tmp_path / "no-java", "17", "JAVA_HOME")
+    with (
+        launch_environment({"spark.master": "local"}, nowhere),
+        pytest.raises(PySparkRuntimeError) as caught,
+    ):
+        start_jvm(SparkConf(loadDefaults=False), files, verbose=False)
+    error = not_started(files, caught.value, verbose=False)
+    assert "no-java" in error.fact
+    assert "-v" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        ("loading\nException in thread main: X\n\tat a.b.C\n", "Exception in thread main: X"),
+        ("calling None.x\n: org.apache.Sad: no\n", "calling None.x"),
+        ("calling None.x\n: org.a.SadException: no\n at b\n", "org.a.SadException: no"),
+        ("Invalid heap size: -Xmx1k\nError: Could not create it\n", "Invalid heap size: -Xmx1k"),
+        ("\n", ""),
+    ],
+)
+def test_the_most_telling_line_of_a_failed_program_is_shown(output: str, line: str) -> None:
+    assert complaint(output) == line
+
+
+def test_an_interrupt_is_not_logged_as_an_error() -> None:
+    from lakewake.spark import _not_an_interrupt
+
+    def record(error: type[BaseException] | None) -> logging.LogRecord:
+        info = (error, error(), None) if error else None
+        return logging.LogRecord("root", logging.ERROR, "f.py", 1, "message", None, info)
+
+    assert not _not_an_interrupt(record(KeyboardInterrupt))
+    assert _not_an_interrupt(record(ValueError))
+    assert _not_an_interrupt(record(None))
+
+
+def test_the_extension_is_the_one_that_a_callers_session_is_checked_for() -> None:
+    assert HUDI_OPTIONS["spark.sql.extensions"] == EXTENSION

@@ -1,0 +1,106 @@
+"""What Hudi writes under .hoodie, read without a JVM."""
+
+from __future__ import annotations
+
+import json
+
+from lakewake.model.timeline import FileGroup, Instant
+from lakewake.source.timeline import (
+    merges_contents,
+    parse_commit,
+    parse_instants,
+    parse_properties,
+    parse_schema,
+)
+
+
+def test_a_completed_instant_names_both_its_times():
+    assert parse_instants(["20250101_20250102.deltacommit"]) == (
+        Instant("20250101", "20250102", "deltacommit"),
+    )
+
+
+def test_a_completed_file_wins_over_the_requested_and_inflight_ones():
+    names = ["1.commit.requested", "1.inflight", "1_2.commit"]
+    assert parse_instants(names) == (Instant("1", "2", "commit"),)
+
+
+def test_an_instant_that_is_only_requested_or_in_flight_has_no_completion_time():
+    names = ["1.inflight", "2.deltacommit.inflight", "3.compaction.requested"]
+    assert parse_instants(names) == (
+        Instant("1", None, "commit"),
+        Instant("2", None, "deltacommit"),
+        Instant("3", None, "compaction"),
+    )
+    assert all(i.may_change_data and not i.changes_data for i in parse_instants(names))
+
+
+def test_compaction_completes_as_a_commit_and_clustering_as_a_replacecommit():
+    names = ["1.compaction.requested", "1_2.commit", "3.clustering.requested", "3_4.replacecommit"]
+    assert [i.action for i in parse_instants(names)] == ["commit", "replacecommit"]
+
+
+def test_hidden_files_folders_and_strangers_are_no_instants():
+    assert parse_instants([".1_2.commit.crc", "history", "README", "manifest_1"]) == ()
+
+
+def test_clean_and_rollback_change_no_rows():
+    assert not any(i.changes_data for i in parse_instants(["1_2.clean", "3_4.rollback"]))
+
+
+def test_commit_metadata_in_json_is_read():
+    stat = {
+        "fileId": "f",
+        "path": "p=a/f_0_2.parquet",
+        "prevBaseFile": "f_0_1.parquet",
+        "numInserts": 1,
+        "numUpdateWrites": 2,
+        "numDeletes": 3,
+    }
+    content = {
+        "partitionToWriteStats": {"p=a": [stat]},
+        "partitionToReplaceFileIds": {"p=b": ["g"]},
+        "operationType": "UPSERT",
+        "extraMetadata": {"schema": json.dumps({"fields": [{"name": "x", "type": "int"}]})},
+    }
+    commit = parse_commit(json.dumps(content).encode())
+    (write,) = commit.writes
+    assert (write.group, write.inserts, write.updates, write.deletes) == (
+        FileGroup("p=a", "f"),
+        1,
+        2,
+        3,
+    )
+    assert write.beside(write.previous_base_file) == "p=a/f_0_1.parquet"
+    assert commit.replaced == (FileGroup("p=b", "g"),)
+    assert commit.schema == {"x": '"int"'}
+
+
+def test_a_schema_leaves_out_hudis_columns_and_nullability():
+    fields = [
+        {"name": "_hoodie_commit_time", "type": ["null", "string"]},
+        {"name": "price", "type": ["null", "double"], "default": None},
+    ]
+    assert parse_schema(json.dumps({"fields": fields})) == {"price": '"double"'}
+
+
+def test_the_same_nested_type_under_another_record_name_is_the_same_type():
+    def schema(name: str) -> str:
+        inner = {"type": "record", "name": name, "fields": [{"name": "x", "type": "int"}]}
+        return json.dumps({"fields": [{"name": "c", "type": ["null", inner]}]})
+
+    assert parse_schema(schema("one")) == parse_schema(schema("two"))
+
+
+def test_properties_are_read_in_javas_format():
+    text = "#comment\nhoodie.table.name=a\\:b\nempty=\n"
+    assert parse_properties(text) == {"hoodie.table.name": "a:b", "empty": ""}
+
+
+def test_partial_update_and_custom_merging_can_change_a_row_without_a_new_version():
+    assert merges_contents({"hoodie.record.merge.mode": "CUSTOM", "hoodie.table.version": "9"})
+    assert merges_contents({"hoodie.table.partial.update.mode": "KEEP_VALUES"})
+    assert merges_contents({"hoodie.table.version": "8", "hoodie.table.payload.class": "x.MyOwn"})
+    assert not merges_contents(
+        {"hoodie.table.version": "9", "hoodie.record.merge.mode": "EVENT_TIME_ORDERING"}
+    )

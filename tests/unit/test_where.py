@@ -1,0 +1,209 @@
+"""The grammar of `--where`: what it reads, and what it refuses."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+import sys
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from lakewake.errors import FilterError
+from lakewake.model.where import And, Compare, In, IsNull, Like, Not, Or, Where
+from lakewake.search.where import GRAMMAR, check_columns, parse_where
+
+SCHEMA = pa.schema(
+    {
+        "_key": pa.string(),
+        "_partition": pa.string(),
+        "_text": pa.string(),
+        "country": pa.string(),
+        "Price": pa.float64(),
+        "points": pa.int32(),
+        "tags": pa.list_(pa.string()),
+        "day": pa.date32(),
+        "seen": pa.timestamp("us", "UTC"),
+    }
+)
+ONE = Compare("a", "=", 1)
+
+READ: dict[str, Where] = {
+    "a = 1": ONE,
+    "(((a = 1)))": ONE,
+    "a <> 1": Compare("a", "!=", 1),
+    "a != 1": Compare("a", "!=", 1),
+    "a <= -1.5": Compare("a", "<=", Decimal("-1.5")),
+    "a >= 1e3": Compare("a", ">=", Decimal("1e3")),
+    "a < 'it''s'": Compare("a", "<", "it's"),
+    r"a = 'back\slash'": Compare("a", "=", r"back\slash"),
+    "a > TRUE": Compare("a", ">", True),
+    "`a b` = 1": Compare("a b", "=", 1),
+    '"a ""b" = 1': Compare('a "b', "=", 1),
+    "date = DATE '2024-01-31'": Compare("date", "=", datetime.date(2024, 1, 31)),
+    "a = TIMESTAMP '2024-01-31 12:00:00'": Compare("a", "=", datetime.datetime(2024, 1, 31, 12)),
+    "a = TIMESTAMP '2024-01-31T12:00:00Z'": Compare(
+        "a", "=", datetime.datetime(2024, 1, 31, 12, tzinfo=datetime.UTC)
+    ),
+    "a IN (1, -2)": In("a", (1, -2)),
+    "a NOT IN ('x')": Not(In("a", ("x",))),
+    "a BETWEEN 1 AND 2": And((Compare("a", ">=", 1), Compare("a", "<=", 2))),
+    "a LIKE 'x%'": Like("a", "x%"),
+    "a NOT LIKE 'x%'": Not(Like("a", "x%")),
+    "a IS NULL": IsNull("a"),
+    "a IS NOT NULL": Not(IsNull("a")),
+    "NOT a = 1": Not(ONE),
+    "a = 1 AND a = 1 AND a = 1": And((ONE, ONE, ONE)),
+    "a = 1 AND a = 1 OR a = 1": Or((And((ONE, ONE)), ONE)),
+    "a = 1 AND (a = 1 OR a = 1)": And((ONE, Or((ONE, ONE)))),
+    "text = 'x' AND key = 1": And((Compare("text", "=", "x"), Compare("key", "=", 1))),
+}
+
+
+@pytest.mark.parametrize("text", READ)
+def test_a_filter_is_read_as_the_value_it_means(text: str) -> None:
+    assert parse_where(text) == READ[text]
+
+
+REFUSED = {
+    "lower(a) = 'x'": "LOWER(a)",
+    "a = now()": "function call",
+    "a IN (SELECT 1)": "not allowed",
+    "a = (SELECT 1)": "subquery",
+    "EXISTS (SELECT 1)": "not allowed",
+    "SELECT 1": "does not parse at character 6, near 'SELECT'",
+    "a = 1; b = 2": "several statements",
+    "a = b": "a column, where a literal",
+    "a": "a column, where a literal or a comparison",
+    "a + 1 = 2": "begins with a column",
+    "a = 1 + 1": "an operation",
+    "a || 'x' = 'y'": "begins with a column",
+    "1 = 1": "begins with a column",
+    "a = 1 OR 1 = 1": "begins with a column",
+    "a = 1 -- AND b = 2": "comments",
+    "a = /* hidden */ 1": "comments",
+    "-- only a comment": "empty",
+    "": "empty",
+    "  ": "empty",
+    "CAST(a AS int) = 1": "begins with a column",
+    "a = CAST('1' AS int)": "a cast",
+    "a = TRY_CAST('2024-01-31' AS DATE)": "not allowed",
+    "a = NULL": "IS NULL",
+    "a IN (NULL)": "IS NULL",
+    "a IN ()": "empty list",
+    "a IN (1, b)": "a column",
+    "a IS TRUE": "not allowed",
+    "a ILIKE 'x'": "not allowed",
+    "a LIKE 'x' ESCAPE '!'": "not allowed",
+    "a LIKE 1": "LIKE takes a text",
+    "a BETWEEN SYMMETRIC 1 AND 2": "not allowed",
+    "t.a = 1": "no plain column name",
+    "a[1] = 1": "begins with a column",
+    "a = ?": "not allowed",
+    "a = @x": "not allowed",
+    "a = 'x' COLLATE nocase": "not allowed",
+    "a = DATE '2024-02-31'": "is no DATE",
+    "a = TIMESTAMP 'noon'": "is no TIMESTAMP",
+    "a = 1e": "is no number",
+    "a = 'open": "does not parse",
+    "a = 1 AND": "does not parse",
+    "(a = 1": "does not parse",
+    "a = 1)": "does not parse",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_is_more_or_less_than_a_filter_is_refused_by_name(text: str) -> None:
+    with pytest.raises(FilterError) as refused:
+        parse_where(text)
+    assert REFUSED[text] in refused.value.fact
+    assert refused.value.hint == GRAMMAR
+
+
+HOSTILE = {
+    "length": "a = '" + "x" * 10_000 + "'",
+    "parentheses": "(" * 3000 + "a = 1" + ")" * 3000,
+    "open parentheses": "(" * 9000,
+    "NOT": "NOT " * 2400 + "a = 1",
+    "NOT in parentheses": "NOT(" * 45 + "a = 1" + ")" * 45,
+    "minus": "a = " + "- " * 4900 + "1",
+    "brackets": "[" * 9000,
+    "CASE": "CASE " * 1900,
+    "IN": "a IN (" * 1600,
+    "functions": "x(" * 4900,
+    "equals": "a=" * 4900,
+    "exponent": "a = 1e99999999999999999999",
+}
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_input_is_refused_at_once(kind: str) -> None:
+    with pytest.raises(FilterError):
+        check_columns(parse_where(HOSTILE[kind]), pa.schema({"a": pa.int32()}))
+
+
+def test_a_long_flat_filter_is_read() -> None:
+    where = parse_where(" AND ".join(["a = 1"] * 1000))
+    assert where == And((ONE,) * 1000)
+
+
+def test_an_unknown_column_is_answered_with_the_columns_there_are() -> None:
+    with pytest.raises(FilterError, match="no payload column 'contry'") as refused:
+        check_columns(parse_where("contry = 'Italy'"), SCHEMA)
+    assert "did you mean 'country'? payload columns: country, Price" in refused.value.hint
+    assert "_text" not in refused.value.hint
+
+
+def test_a_column_in_other_letters_is_found_for_the_hint() -> None:
+    with pytest.raises(FilterError) as refused:
+        check_columns(parse_where("PRICE > 1"), SCHEMA)
+    assert "did you mean 'Price'?" in refused.value.hint
+
+
+def test_only_those_of_our_own_columns_that_mean_something_are_filtered_by() -> None:
+    check_columns(parse_where("_key = 'x' AND _partition = 'y'"), SCHEMA)
+    with pytest.raises(FilterError, match="_text"):
+        check_columns(parse_where("_text = 'x'"), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("Price = '4'", "Price = 40"),
+        ("country = 4", "country = 'Italy'"),
+        ("points = true", "points = 40"),
+        ("country IN ('Italy', 4)", "country = 'Italy'"),
+        ("day = '2024-01-31'", "day = DATE '2024-01-31'"),
+        ("day < TIMESTAMP '2024-01-31 00:00:00'", "day = DATE '2024-01-31'"),
+        ("points LIKE 'x'", "points = 40"),
+    ],
+)
+def test_a_literal_of_another_kind_is_refused_with_the_right_way_to_write_it(
+    text: str, hint: str
+) -> None:
+    with pytest.raises(FilterError, match="holds") as refused:
+        check_columns(parse_where(text), SCHEMA)
+    assert hint in refused.value.hint
+
+
+def test_a_date_compares_with_a_timestamp_column() -> None:
+    check_columns(parse_where("seen >= DATE '2024-01-31'"), SCHEMA)
+
+
+def test_a_list_column_cannot_be_filtered_by() -> None:
+    with pytest.raises(FilterError, match="cannot be filtered"):
+        check_columns(parse_where("tags IS NULL"), SCHEMA)
+
+
+def test_a_stray_backslash_in_a_pattern_is_refused() -> None:
+    with pytest.raises(FilterError, match="backslash"):
+        check_columns(parse_where(r"country LIKE 'a\b'"), SCHEMA)
+
+
+def test_search_imports_no_parser_and_no_store_until_they_are_needed() -> None:
+    heavy = "{'sqlglot', 'lance', 'onnxruntime', 'lakewake.store', 'lakewake.embed'}"
+    code = f"import lakewake.search, sys; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
