@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import difflib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -103,9 +104,11 @@ class Lakewake(Mapping[str, "Index"]):
 
     def __getitem__(self, name: str) -> Index:
         if name not in self._indexes:
+            near = difflib.get_close_matches(name, self.names, 1)
             raise ConfigError(
                 f"there is no index '{name}' in {self.settings.path}",
-                hint=f"its indexes are {', '.join(self.names)}",
+                hint=(f"did you mean '{near[0]}'? " if near else "")
+                + f"its indexes are {', '.join(self.names)}",
             )
         return self._indexes[name]
 
@@ -153,7 +156,9 @@ class Index:
     def parts(self) -> Parts:
         """What it is made from; the model and Spark are loaded only when used."""
         s = self.settings
-        embedder = load_embedder(s.model, column=s.vector)
+        # A model named beside a vector column is what the table's vectors were made by.
+        own = s.vector if s.model.provider == "column" else None
+        embedder = load_embedder(s.model, column=own)
         recipe = Recipe(
             model=embedder.identity,
             fields=s.fields,
@@ -218,14 +223,15 @@ class Index:
             IndexMissing: there is no index yet.
             FilterError: the filter does not parse, or does more than filter.
         """
-        from lakewake.search.run import search
+        from lakewake.search.run import check_question, search
 
+        question = Question(self.name, text, vector, k, where, exact)
+        check_question(question)
         reader = self.parts.store.open()
         if reader is None:
             raise IndexMissing(
                 f"there is no index '{self.name}' yet", hint=f"`lakewake sync {self.name}`"
             )
-        question = Question(self.name, text, vector, k, where, exact)
         return search(reader, self.parts.embedder, question)
 
     def status(self) -> StatusReport:

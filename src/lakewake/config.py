@@ -264,6 +264,11 @@ def _payload(section: _Section) -> tuple[str, ...]:
             "`payload` is not a list of column names", 'payload = ["title", "price"]'
         )
     for column in value:
+        if "." in column or "`" in column:
+            raise section.fail(
+                f"payload column {column!r} has a '.' or a '`' in its name, which Lance refuses",
+                "leave it out, or rename it in the table",
+            )
         if column.startswith(RESERVED):
             raise section.fail(
                 f"payload column {column!r} begins with {RESERVED!r}, which marks Lakewake's own",

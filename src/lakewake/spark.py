@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -281,7 +282,9 @@ def start_jvm(conf: SparkConf, files: Files, *, verbose: bool) -> JavaGateway:
     # What Py4J logs it also raises, and it logs the broken connections of an interrupt as errors.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_not_an_interrupt)
-    with files.log.open("ab") as log:
+    with files.log.open("ab") as log, warnings.catch_warnings():
+        # Lance warns of every fork; this one becomes Java at once and never touches Lance.
+        warnings.filterwarnings("ignore", message="lance is not fork-safe")
         return launch_gateway(conf, {"stdout": log, "stderr": subprocess.STDOUT})
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import pytest
 from hudi_tables import HudiTables, row
-from oracle import built_from_nothing, following, indexed
 
 from lakewake.model.plan import Action
 from lakewake.model.report import SyncReport
 from lakewake.sync import Parts, sync
+from oracle import built_from_nothing, following, indexed
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import os
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -74,9 +73,6 @@ def main() -> None:
         # A terminal that cannot show a character must not turn a result into an error.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    if not sys.warnoptions:
-        # Libraries warn their developers; what a person has to know is an error or a report.
-        warnings.simplefilter("ignore")
     sys.exit(run(sys.argv[1:]))
 
 

@@ -28,8 +28,9 @@ def search(reader: StoreReader, embedder: Embedder, question: Question) -> Searc
         ConfigError: k, the text or the vector cannot be used; FilterError for the filter.
         RecipeMismatch: the index was built by another model than the one that would embed the text.
     """
-    _check(question)
-    where = _filter(reader, question)
+    where = check_question(question)
+    if where is not None:
+        check_columns(where, reader.schema())
     vector = _vector(reader, embedder, question)
     found = reader.search(Query(vector, question.k, where, question.exact))
     hits = best_hits(found, question.k)
@@ -58,21 +59,19 @@ def _hit(row: RowId, chunk: dict[str, Any]) -> Hit:
     )
 
 
-def _check(question: Question) -> None:
+def check_question(question: Question) -> Where | None:
+    """Refuse a question that no index could answer; its filter, parsed.
+
+    Raises:
+        ConfigError: k, the text or the vector cannot be used; FilterError for the filter.
+    """
     if question.k < 1:
         raise ConfigError(f"k is {question.k}", hint="ask for one row or more: -k 5")
     if (question.text is None) == (question.vector is None):
         raise ConfigError("a search takes a text or a vector, one of them")
     if question.text is not None and not question.text.strip():
         raise ConfigError("the text to search for is blank", hint="say what to look for")
-
-
-def _filter(reader: StoreReader, question: Question) -> Where | None:
-    if question.where is None:
-        return None
-    where = parse_where(question.where)
-    check_columns(where, reader.schema())
-    return where
+    return None if question.where is None else parse_where(question.where)
 
 
 def _vector(reader: StoreReader, embedder: Embedder, question: Question) -> np.ndarray:

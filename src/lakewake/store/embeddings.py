@@ -84,34 +84,32 @@ class SqliteEmbeddings:
         self._dimension = identity.dimension
         self._say = say
         self._connection: sqlite3.Connection | None = None
-        try:
-            self._connection = _connect(path)
-        except (sqlite3.Error, OSError) as error:
-            self._give_up(error)
+        self._unusable = False
 
     def get(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
         """The vectors of those texts that it holds undamaged."""
-        if self._connection is None:
-            return {}
         out: dict[str, np.ndarray] = {}
+        # No file, nothing kept: asking must not make one.
+        if self._unusable or not self._path.exists():
+            return out
         try:
             for some in _slices(sorted(set(hashes))):
-                out.update(self._get(self._connection, some))
-        except sqlite3.Error as error:
+                out.update(self._get(self._open(), some))
+        except (sqlite3.Error, OSError) as error:
             self._give_up(error)
         return out
 
     def put(self, vectors: Mapping[str, np.ndarray]) -> None:
         """Keep the vectors, each by the hash of its text."""
-        if self._connection is None:
+        if self._unusable:
             return
         entries = [self._entry(h, v) for h, v in vectors.items()]
         try:
-            with self._connection as transaction:
+            with self._open() as transaction:
                 transaction.executemany(
                     "INSERT OR REPLACE INTO embedding VALUES (?, ?, ?, ?, ?)", entries
                 )
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             self._give_up(error)
 
     def close(self) -> None:
@@ -119,6 +117,11 @@ class SqliteEmbeddings:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = _connect(self._path)
+        return self._connection
 
     def _get(self, connection: sqlite3.Connection, hashes: Sequence[str]) -> dict[str, np.ndarray]:
         marks = ",".join("?" * len(hashes))
@@ -150,6 +153,7 @@ class SqliteEmbeddings:
 
     def _give_up(self, error: Exception) -> None:
         self.close()
+        self._unusable = True
         self._say(
             f"{self._path} cannot be used ({error}): texts are embedded again; "
             "remove the file when it is damaged"

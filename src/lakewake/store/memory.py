@@ -16,7 +16,7 @@ from lakewake.model.frontier import Frontier
 from lakewake.model.query import Query
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
-from lakewake.store.filters import matches, to_sql
+from lakewake.store.filters import fitted, matches
 from lakewake.store.nearest import as_matrix, check_query, count_rows, first_rows, rank
 
 SCAN_ROWS = 8192
@@ -83,9 +83,9 @@ class MemoryReader:
     def _filtered(self, query: Query) -> pa.Table:
         if query.where is None:
             return self.chunks
-        to_sql(query.where, self.chunks.schema)  # refuses unknown columns, with or without rows
+        where = fitted(query.where, self.chunks.schema)
         values = self.chunks.drop_columns(["_vector"]).to_pylist()
-        keep = [matches(query.where, v) for v in values]
+        keep = [matches(where, v) for v in values]
         return self.chunks.filter(pa.array(keep, pa.bool_()))
 
 

@@ -1,0 +1,57 @@
+"""Small indexes over the memory table, for tests without Spark."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from lakewake.embed.hashing import HashingEmbedder
+from lakewake.model.recipe import Chunking, Recipe, TextField
+from lakewake.model.rows import RowId
+from lakewake.model.settings import ModelSettings
+from lakewake.source.memory import MemoryTable
+from lakewake.store import Store
+from lakewake.store.embeddings import EmbeddingStore, MemoryEmbeddings
+from lakewake.store.memory import MemoryStore
+from lakewake.sync import Parts
+
+HASHING = ModelSettings(provider="hashing", name="hashing", dimension=32)
+SCHEMA = pa.schema([("txt", pa.string()), ("num", pa.int64())])
+
+
+def rid(key: str, partition: str = "p") -> RowId:
+    """A row's identity."""
+    return RowId(partition, key)
+
+
+def sample_recipe(chunking: Chunking | None = None) -> Recipe:
+    """One text column, one payload column."""
+    return Recipe(
+        HashingEmbedder(HASHING).identity,
+        (TextField("text", "{txt}"),),
+        payload=("num",),
+        chunking=chunking or Chunking(),
+    )
+
+
+def sample_parts(
+    table: MemoryTable | None = None,
+    store: Store | None = None,
+    *,
+    recipe: Recipe | None = None,
+    embeddings: EmbeddingStore | None = None,
+) -> Parts:
+    """An index of a memory table, with an embedder that counts."""
+    recipe = recipe or sample_recipe()
+    return Parts(
+        name="sample",
+        table=table if table is not None else MemoryTable(recipe, SCHEMA),
+        store=store or MemoryStore(),
+        recipe=recipe,
+        embedder=HashingEmbedder(HASHING),
+        embeddings=embeddings or MemoryEmbeddings(),
+    )
+
+
+def values(txt: str | None, num: int = 0) -> dict[str, object]:
+    """A row's columns."""
+    return {"txt": txt, "num": num}
