@@ -81,7 +81,7 @@ class Preparation:
                     f"cannot write the batch to {folder}: {error.strerror or error}",
                     hint="free some space, or set TMPDIR to a folder that has it",
                 ) from error
-            yield Batch(schema, lambda: pa.ipc.open_stream(pa.memory_map(str(path))), deletes)
+            yield Batch(schema, lambda: _reopened(path), deletes)
 
     def price(self, changes: Changes) -> Tally:
         """What `batch` would do, without embedding or writing anything."""
@@ -185,6 +185,12 @@ class Preparation:
         made = dict(zip(texts, vectors, strict=True))
         self._embeddings.put(made)
         return made
+
+
+def _reopened(path: Path) -> pa.RecordBatchReader:
+    # Arrow files are aligned to 8 bytes; Lance wants decimals at 16 and ends the process otherwise.
+    aligned = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
+    return pa.ipc.open_stream(pa.memory_map(str(path)), options=aligned)
 
 
 def _texts(patch: Patch) -> dict[str, str]:

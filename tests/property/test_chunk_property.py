@@ -113,16 +113,17 @@ def test_a_text_is_cut_the_same_way_each_time(text: str, limit: int) -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(kept=st.lists(sentence, min_size=8, max_size=12), old=sentence, new=sentence)
-def test_an_edit_at_the_end_leaves_all_pieces_that_end_before_it(
+@given(kept=st.lists(sentence, min_size=12, max_size=20), old=sentence, new=sentence)
+def test_an_edit_at_the_end_leaves_all_pieces_that_begin_a_pieces_length_before_it(
     kept: list[str], old: str, new: str
 ) -> None:
-    cut = splitter("bytes", 100, 0, 0)
+    limit = 100
+    cut = splitter("bytes", limit, 0, 0)
     before, after = cut.pieces("".join(kept) + old), cut.pieces("".join(kept) + new)
     whole, done = compact("".join(kept)), 0
-    # A piece is decided by what it holds and by the sentence behind it.
+    # What a piece takes in is decided by the text that could fit into it, and by no more.
     for one, other in zip(before, after, strict=False):
-        done += len(compact(one))
-        if done + len(compact(kept[-1])) > len(whole):
+        if done + limit > len(whole):
             break
         assert one == other
+        done += len(compact(one))

@@ -23,8 +23,8 @@ class Splitter:
 
     A text that fits is one piece, as it is. A longer one is cut into pieces without white space
     around them, each as long as fits: from the left, so that an edit leaves the pieces before it
-    alone (the nearest may take in a sentence that became shorter), and those behind it from where
-    the borders meet again.
+    alone (save the nearest, which may now take in more or less), and those behind it from where the
+    borders meet again.
 
     Args:
         chunking: `tokens` 0 cuts only what the model cannot read whole; above 0, pieces have at

@@ -1,0 +1,309 @@
+"""Real tables with what real tables hold."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import replace
+from decimal import Decimal
+
+import lance
+import pytest
+from hudi_tables import HudiTables, row
+
+import lakewake
+from lakewake.embed.column import ColumnEmbedder
+from lakewake.errors import HistoryLost, TableError
+from lakewake.model.plan import Action
+from lakewake.model.recipe import Recipe, TextField
+from lakewake.model.rows import RowId
+from lakewake.model.settings import ModelSettings
+from lakewake.source.hudi import HudiTable
+from lakewake.sync import price, sync
+from lakewake.verify import verify
+from oracle import HASHING, built_from_nothing, following, indexed
+
+pytestmark = pytest.mark.spark
+
+ODD = {
+    "quotes": 'it\'s "quoted" and `ticked`',
+    "new\nline": "two\nlines\r\nand a\ttab",
+    "emoji 🍷": "smoky 🍷 with 日本語 and ünïcödé",
+    "sql'; DROP TABLE x; --": "'; DROP TABLE x; --",
+    "nul\\x00 like": "a \\x00 and a \u2400 and a \u0001",
+    "braces": "{txt} {{not}} a template",
+}
+
+
+def test_odd_keys_and_texts_are_followed_and_found(spark, small_tables, tmp_path):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    table.write([row(key, text) for key, text in ODD.items()])
+    parts = following(spark, table.path, tmp_path / "index")
+    sync(parts)
+    assert {c["_text"] for c, _ in indexed(parts).values()} == set(ODD.values())
+    table.write([row(key, text + " changed", ts=2) for key, text in ODD.items()])
+    assert sync(parts).rows_changed == len(ODD)
+    assert indexed(parts) == built_from_nothing(parts)
+    table.delete(*list(ODD)[:3])
+    assert sync(parts).rows_deleted == 3
+    assert indexed(parts) == built_from_nothing(parts)
+    assert verify(parts).agrees
+
+
+def test_a_text_of_a_megabyte_is_indexed(spark, small_tables, tmp_path):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    long = "All work and no play. " * 50_000
+    table.write([row("long", long), row("short", "x")])
+    parts = following(spark, table.path, tmp_path / "index")
+    assert sync(parts).embedded == 2
+    assert verify(parts).agrees
+
+
+PAYLOAD = (
+    "id string, part string, ts long, txt string, price double, points smallint, "
+    "cost decimal(10,2), day date, seen timestamp, organic boolean, tags array<string>"
+)
+
+
+def _typed(key: str, **changed: object) -> tuple:
+    values = {
+        "id": key,
+        "part": "a",
+        "ts": 1,
+        "txt": f"text of {key}",
+        "price": 1.5,
+        "points": 90,
+        "cost": Decimal("12.30"),
+        "day": datetime.date(2024, 2, 29),
+        "seen": datetime.datetime(2024, 2, 29, 12, 0, 0, 123456),
+        "organic": True,
+        "tags": ["a", "b"],
+        **changed,
+    }
+    return tuple(values.values())
+
+
+def _write_typed(table: HudiTables, *rows: tuple) -> None:
+    frame = table.spark.createDataFrame(list(rows), PAYLOAD).coalesce(1)
+    frame.write.format("hudi").options(**table._options()).mode("append").save(str(table.path))
+
+
+@pytest.mark.parametrize("type_", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_payload_columns_keep_their_types_and_every_change_is_seen(
+    type_, spark, small_tables, tmp_path
+):
+    table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)
+    _write_typed(table, *(_typed(k) for k in "abcdefg"), _typed("none", price=None, tags=None))
+    payload = ("price", "points", "cost", "day", "seen", "organic", "tags")
+    parts = following(spark, table.path, tmp_path / "index", payload=payload)
+    sync(parts)
+    parts.embedder.received.clear()
+    _write_typed(
+        table,
+        _typed("a", ts=2, price=2.5),
+        _typed("b", ts=2, points=91),
+        _typed("c", ts=2, cost=Decimal("12.31")),
+        _typed("d", ts=2, day=datetime.date(2024, 3, 1)),
+        _typed("e", ts=2, seen=datetime.datetime(2024, 2, 29, 12, 0, 0, 123457)),
+        _typed("f", ts=2, organic=None),
+        _typed("g", ts=2, tags=["a"]),
+    )
+    report = sync(parts)
+    assert (report.rows_changed, parts.embedder.received) == (7, [])
+    assert indexed(parts) == built_from_nothing(parts)
+    assert verify(parts).agrees
+
+
+def test_the_sessions_time_zone_changes_nothing(spark, small_tables, tmp_path):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    _write_typed(table, _typed("a"), _typed("b"))
+    fields = (TextField("text", "{txt} seen {seen}"),)
+    parts = following(spark, table.path, tmp_path / "i", payload=("seen",), fields=fields)
+    sync(parts)
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
+        assert verify(parts).agrees
+        assert indexed(parts) == built_from_nothing(parts)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+
+
+def _vector_parts(spark, table: HudiTables, folder, dimension: int):
+    embedder = ColumnEmbedder(ModelSettings("column", "vec", dimension=dimension), "vec")
+    recipe = Recipe(embedder.identity, vector="vec", payload=("id",))
+    base = following(spark, table.path, folder)
+    hudi = HudiTable(str(table.path), recipe, lambda: spark)
+    return replace(base, table=hudi, recipe=recipe, embedder=embedder)
+
+
+@pytest.mark.parametrize("type_", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_an_existing_vector_column_is_followed_without_a_model(
+    type_, spark, small_tables, tmp_path
+):
+    table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)
+    columns = "id string, part string, ts long, vec array<float>"
+
+    def write(*rows: tuple) -> None:
+        frame = spark.createDataFrame(list(rows), columns).coalesce(1)
+        frame.write.format("hudi").options(**table._options()).mode("append").save(str(table.path))
+
+    write(("a", "p", 1, [1.0, 0.0]), ("b", "p", 1, [0.0, 1.0]), ("none", "p", 1, None))
+    parts = _vector_parts(spark, table, tmp_path / "index", 2)
+    assert sync(parts).rows_changed == 2
+    write(("a", "p", 2, [0.6, 0.8]), ("none", "p", 2, [1.0, 1.0]), ("b", "p", 2, None))
+    report = sync(parts)
+    assert (report.rows_changed, report.embedded) == (3, 0)
+    said = {c["_key"]: v for c, v in indexed(parts).values()}
+    assert said == {"a": [0.6, 0.8], "none": [1.0, 1.0]}
+    assert verify(parts).agrees
+
+
+def test_a_vector_column_of_another_dimension_is_refused_and_nothing_is_written(
+    spark, small_tables, tmp_path
+):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    frame = spark.createDataFrame(
+        [("a", "p", 1, [1.0, 0.0])], "id string, part string, ts long, vec array<float>"
+    )
+    frame.write.format("hudi").options(**table._options()).mode("append").save(str(table.path))
+    parts = _vector_parts(spark, table, tmp_path / "index", 3)
+    with pytest.raises(TableError, match="not 3"):
+        sync(parts)
+    assert parts.store.open() is None
+
+
+def test_a_table_that_lost_all_rows_makes_an_empty_index_and_fills_again(
+    spark, small_tables, tmp_path
+):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    table.write([row("a"), row("b")])
+    table.delete("a", "b")
+    parts = following(spark, table.path, tmp_path / "index")
+    assert sync(parts).action is Action.BUILD
+    assert indexed(parts) == {}
+    table.write([row("c", "back again", ts=10**7)])
+    assert sync(parts).action is Action.FOLLOW
+    assert indexed(parts) == built_from_nothing(parts)
+    assert len(indexed(parts)) == 1
+
+
+def test_a_table_without_a_commit_makes_an_empty_index(spark, small_tables, tmp_path):
+    path = tmp_path / "table"
+    spark.sql(
+        f"CREATE TABLE lakewake_empty (id string, txt string, num int, ts long, part string) "
+        f"USING hudi TBLPROPERTIES (primaryKey = 'id', preCombineField = 'ts') "
+        f"PARTITIONED BY (part) LOCATION '{path}'"
+    )
+    try:
+        parts = following(spark, path, tmp_path / "index")
+        assert sync(parts).action is Action.BUILD
+        assert sync(parts).action is Action.NOTHING
+        spark.sql("INSERT INTO lakewake_empty VALUES ('a', 'first text', 1, 1, 'p')")
+        assert sync(parts).rows_changed == 1
+        assert indexed(parts) == built_from_nothing(parts)
+    finally:
+        spark.sql("DROP TABLE lakewake_empty")
+
+
+def test_cleaned_files_are_an_error_that_loses_nothing(spark, small_tables, tmp_path):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    table.write([row("a"), row("b")])
+    parts = following(spark, table.path, tmp_path / "index")
+    sync(parts)
+    before = indexed(parts)
+    (old,) = [f for f in table.path.rglob("*.parquet") if ".hoodie" not in f.parts]
+    table.delete("a")
+    old.unlink()
+    with pytest.raises(HistoryLost, match="the cleaner removed"):
+        sync(parts)
+    assert indexed(parts) == before
+    assert sync(parts, rebuild=True).embedded == 0
+    assert indexed(parts) == built_from_nothing(parts)
+
+
+def test_verify_finds_what_was_done_to_the_index_behind_its_back(spark, small_tables, tmp_path):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    table.write([row(f"k{n}") for n in range(6)])
+    parts = following(spark, table.path, tmp_path / "index")
+    sync(parts)
+    assert verify(parts).agrees
+    data = lance.dataset(str(tmp_path / "index" / "sample.g1.lance"))
+    data.delete("_key = 'k0'")
+    data.update({"_text": "'forged'"}, where="_key = 'k1'")
+    data.update({"num": "99"}, where="_key = 'k2'")
+    data.update({"_key": "'ghost'"}, where="_key = 'k3'")
+    report = verify(parts)
+    part = "part=a"
+    assert not report.agrees
+    assert report.missing == (RowId(part, "k0"), RowId(part, "k3"))
+    assert report.stale == (RowId(part, "k1"), RowId(part, "k2"))
+    assert report.orphaned == (RowId(part, "ghost"),)
+
+
+def test_verify_counts_what_is_not_synced_yet_as_pending(spark, small_tables, tmp_path):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    table.write([row(f"k{n}") for n in range(6)])
+    parts = following(spark, table.path, tmp_path / "index")
+    sync(parts)
+    table.write([row("k0", "changed", ts=2), row("new")])
+    table.delete("k1")
+    report = verify(parts)
+    assert report.agrees
+    assert report.pending == 3
+
+
+def test_a_plan_prices_the_next_sync_and_writes_nothing(spark, small_tables, tmp_path):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    table.write([row(f"k{n}") for n in range(6)])
+    parts = following(spark, table.path, tmp_path / "index")
+    assert price(parts).to_embed == 6
+    assert parts.store.open() is None
+    sync(parts)
+    table.write([row("k0", "changed", ts=2), row("k1", ts=2, num=4)])
+    plan = price(parts)
+    assert (plan.action, plan.rows_changed, plan.to_embed) == (Action.FOLLOW, 2, 1)
+
+
+CONFIG = """
+[[index]]
+name = "sample"
+table = "table"
+text = "{txt}"
+payload = ["num"]
+model = { provider = "hashing", dimension = 32 }
+"""
+
+
+def test_the_python_api_works_in_a_session_of_the_callers_and_leaves_it_running(
+    spark, small_tables, tmp_path
+):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    table.write([row("a", "smoky red", num=3), row("b", "crisp white", num=4)])
+    config = tmp_path / "lakewake.toml"
+    config.write_text(CONFIG)
+    with lakewake.open(config, spark=spark) as lake:
+        index = lake["sample"]
+        assert not index.status().built
+        assert index.sync().rows_changed == 2
+        assert index.search("smoky red", k=1, where="num < 4").hits[0].key == "a"
+        assert index.search("smoky red", where="num > 3").hits[0].key == "b"
+        assert index.verify().agrees
+        table.write([row("a", "smoky red again", ts=2, num=3)])
+        status = index.status()
+        assert (status.lag_commits, status.in_step) == (1, False)
+        assert 0 < status.lag_seconds < 600
+        assert index.sync().embedded == 1
+        assert index.status().in_step
+    assert spark.range(1).count() == 1
+    assert HASHING.provider == "hashing"
+
+
+def test_a_commit_while_the_snapshot_is_read_is_not_half_seen(spark, small_tables, tmp_path):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    table.write([row(f"k{n}") for n in range(6)])
+    parts = following(spark, table.path, tmp_path / "index")
+    look = parts.table.look(None)
+    changes = parts.table.snapshot(look)
+    table.write([row("k0", "later", ts=2), row("later too")])
+    read = {i.key: t for b in changes.rows for i, t in zip(b.ids, b.texts["text"], strict=True)}
+    assert read == {f"k{n}": f"text of k{n}" for n in range(6)}

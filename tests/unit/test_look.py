@@ -1,0 +1,90 @@
+"""Looking at a table that cannot be followed, or that is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lakewake.errors import TableError
+from lakewake.source.hudi import look_at
+
+PROPERTIES = {
+    "hoodie.table.name": "t",
+    "hoodie.table.type": "COPY_ON_WRITE",
+    "hoodie.table.version": "9",
+    "hoodie.table.recordkey.fields": "id",
+    "hoodie.timeline.path": "timeline",
+}
+
+
+def make_table(folder: Path, *timeline: str, **changed: str) -> Path:
+    properties = {**PROPERTIES, **{k.replace("__", "."): v for k, v in changed.items()}}
+    (folder / ".hoodie" / "timeline").mkdir(parents=True)
+    text = "".join(f"{k}={v}\n" for k, v in properties.items())
+    (folder / ".hoodie" / "hoodie.properties").write_text(text)
+    for name in timeline:
+        (folder / ".hoodie" / "timeline" / name).write_text('{"operationType": "UPSERT"}')
+    return folder
+
+
+def test_no_table_at_the_path_is_said(tmp_path):
+    with pytest.raises(TableError, match="no table at") as error:
+        look_at(str(tmp_path / "nowhere"))
+    assert "ingest" in error.value.hint
+
+
+def test_a_folder_that_is_no_hudi_table_is_said(tmp_path):
+    (tmp_path / "data.parquet").write_bytes(b"")
+    with pytest.raises(TableError, match="not a Hudi table"):
+        look_at(str(tmp_path))
+
+
+def test_a_file_in_place_of_the_table_is_said(tmp_path):
+    file = tmp_path / "table"
+    file.write_text("x")
+    with pytest.raises(TableError):
+        look_at(str(file))
+
+
+def test_a_table_without_meta_fields_is_refused(tmp_path):
+    make_table(tmp_path, hoodie__populate__meta__fields="false")
+    with pytest.raises(TableError, match=r"populate\.meta\.fields=false"):
+        look_at(str(tmp_path))
+
+
+def test_an_old_table_version_is_refused_in_clear_words(tmp_path):
+    make_table(tmp_path, hoodie__table__version="6")
+    with pytest.raises(TableError, match="table version 6") as error:
+        look_at(str(tmp_path))
+    assert "upgrade" in error.value.hint
+
+
+def test_a_table_without_a_commit_is_an_empty_one(tmp_path):
+    look = look_at(str(make_table(tmp_path)))
+    assert (look.completed, look.schema, look.newest) == ({}, {}, "")
+
+
+def test_only_commits_that_the_frontier_lacks_are_opened(tmp_path):
+    make_table(tmp_path, "1_2.commit", "3_4.commit", "5_6.commit")
+    first = look_at(str(tmp_path))
+    from lakewake.model.frontier import Frontier
+
+    seen = look_at(str(tmp_path), Frontier(first.table, {"1": "2", "3": "4"}))
+    assert "5" in seen.commits
+    assert seen.completed == {"1": "2", "3": "4", "5": "6"}
+
+
+def test_a_listing_that_names_a_vanished_commit_is_taken_again(tmp_path, monkeypatch):
+    make_table(tmp_path, "1_2.commit", "3_4.commit")
+    from lakewake.source.storage import Storage
+
+    list_names, gone = Storage.names, tmp_path / ".hoodie" / "timeline" / "1_2.commit"
+
+    def names_then_archive(self, folder):
+        found = list_names(self, folder)
+        gone.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(Storage, "names", names_then_archive)
+    assert look_at(str(tmp_path)).completed == {"3": "4"}
