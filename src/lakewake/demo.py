@@ -251,7 +251,7 @@ class _Show:
         self._print(f"  lakewake sync --watch -c {config}")
 
     def _print(self, text: str = "", style: str = "") -> None:
-        self.console.print(text, style=style, markup=False, soft_wrap=True)
+        self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 @dataclass
@@ -301,7 +301,7 @@ class _Notes:
 
     def _line(self, name: str, text: str) -> None:
         style = "green" if name == "✓" else ""
-        self.console.print(f"   {name:<6} {text}", style=style, markup=False)
+        self.console.print(f"   {name:<6} {text}", style=style, markup=False, highlight=False)
 
 
 def _build(table: _WineTable, index: Index, show: _Show, reporter: Reporter) -> None:

@@ -1,4 +1,5 @@
 import datetime
+import io
 import json
 import subprocess
 import sys
@@ -23,6 +24,15 @@ from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyRe
 from lakewake.model.rows import RowId
 
 NAMES = [command.__name__ for command, _ in COMMANDS]
+PROPERTIES = """\
+hoodie.table.name=wine_reviews
+hoodie.table.type=COPY_ON_WRITE
+hoodie.table.version=9
+hoodie.table.recordkey.fields=wine_id
+hoodie.timeline.path=timeline
+hoodie.table.create.schema={"type":"record","name":"r","fields":[\
+{"name":"wine_id","type":"string"},{"name":"description","type":["null","string"]}]}
+"""
 HIT = Hit("wine_0", "country=Italy", 0.81234, 0.81234, "Smoky.\nRed", "text", 0, {"price": 20.0})
 
 
@@ -47,6 +57,14 @@ def test_the_help_of_each_command_ends_with_an_example_of_it(
     assert max(map(len, lines)) <= 80
 
 
+def test_the_help_lists_the_commands_in_the_order_they_are_needed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["--help"]) == 0
+    listed = capsys.readouterr().out.split("Commands:\n")[1].split("\n\n")[0]
+    assert [line.split()[0] for line in listed.splitlines()] == NAMES
+
+
 def test_no_arguments_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 0
     assert "Usage: lakewake" in capsys.readouterr().out
@@ -65,6 +83,41 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_result_is_shown_without_rich() -> None:
+    script = (
+        "import sys; from lakewake.cli.search import show_result;"
+        "from lakewake.cli.screen import print_block;"
+        "from lakewake.model.query import Hit, SearchResult;"
+        "show_result(SearchResult('wines', '', (Hit('k', '', 1, 1, 'red', 'text', 0),)));"
+        "print_block('wines', [('why', 'new')]);"
+        "sys.exit('rich' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 5), done.stderr
+
+
+class Screen(io.StringIO):
+    """A terminal that keeps what it was sent."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("term", "styled"), [("xterm", True), ("dumb", False)])
+def test_only_a_terminal_that_can_show_it_gets_bold_text(
+    term: str, styled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".hoodie" / "timeline").mkdir(parents=True)
+    (tmp_path / ".hoodie" / "hoodie.properties").write_text(PROPERTIES)
+    config = tmp_path / "lakewake.toml"
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setattr(sys, "stdout", screen := Screen())
+    assert run(["init", str(tmp_path), "--config", str(config)]) == 0
+    assert f"{config} is written" in screen.getvalue()
+    assert ("\x1b[1m" in screen.getvalue()) is styled
+    assert ("\x1b" in screen.getvalue()) is styled
 
 
 def test_a_mistyped_command_is_a_usage_error_that_names_the_likely_one(
@@ -103,6 +156,14 @@ def test_search_takes_either_a_text_or_a_vector(
 def test_watching_and_rebuilding_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["sync", "--watch", "--rebuild"]) == 2
     assert "--watch and --rebuild" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "soon"])
+def test_an_interval_that_is_no_time_to_wait_is_a_usage_error(
+    seconds: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["sync", "--watch", "--interval", seconds]) == 2
+    assert "'--interval'" in capsys.readouterr().err
 
 
 def test_an_interrupted_search_says_that_nothing_was_written() -> None:

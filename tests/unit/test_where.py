@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lakewake.errors import FilterError
-from lakewake.model.where import And, Compare, In, IsNull, Like, Not, Or, Where
+from lakewake.model.where import And, Compare, In, IsNull, Like, Not, Or, Where, leaves
 from lakewake.search.where import GRAMMAR, check_columns, parse_where
 
 SCHEMA = pa.schema(
@@ -58,6 +58,37 @@ READ: dict[str, Where] = {
     "a = 1 AND a = 1 OR a = 1": Or((And((ONE, ONE)), ONE)),
     "a = 1 AND (a = 1 OR a = 1)": And((ONE, Or((ONE, ONE)))),
     "text = 'x' AND key = 1": And((Compare("text", "=", "x"), Compare("key", "=", 1))),
+    "a NOT BETWEEN 1 AND 2": Not(And((Compare("a", ">=", 1), Compare("a", "<=", 2)))),
+    "a BETWEEN 1 AND 2 AND a = 1": And((And((Compare("a", ">=", 1), Compare("a", "<=", 2))), ONE)),
+    "(a = 1 AND a = 1) AND a = 1": And((And((ONE, ONE)), ONE)),
+    "NOT a = 1 OR a = 1": Or((Not(ONE), ONE)),
+    "NOT NOT(a=1)": Not(Not(ONE)),
+    "\ta=1\nand(a=1)or\u00a0a=1 ": Or((And((ONE, ONE)), ONE)),
+    "A nOt iN (tRuE, fAlSe)": Not(In("A", (True, False))),
+    "a Is nOt NuLl or a lIkE 'X'": Or((Not(IsNull("a")), Like("a", "X"))),
+    "a beTween date '2024-01-31' and Date\n'2024-02-01'": And(
+        (
+            Compare("a", ">=", datetime.date(2024, 1, 31)),
+            Compare("a", "<=", datetime.date(2024, 2, 1)),
+        )
+    ),
+    "if = 1 OR select = 1 OR case = 1": Or(
+        (Compare("if", "=", 1), Compare("select", "=", 1), Compare("case", "=", 1))
+    ),
+    "timestamp > timestamp '2024-01-31'": Compare("timestamp", ">", datetime.datetime(2024, 1, 31)),
+    '"and" = 1 AND `NULL` IS NULL': And((Compare("and", "=", 1), IsNull("NULL"))),
+    "`a``b` = 1": Compare("a`b", "=", 1),
+    "größe = 1": Compare("größe", "=", 1),
+    "नाम = 1": Compare("नाम", "=", 1),
+    "ıs IS NULL": IsNull("ıs"),
+    "_key = ''": Compare("_key", "=", ""),
+    "a = '-- no /* comment; \" ` (🍷\n\0'": Compare("a", "=", '-- no /* comment; " ` (🍷\n\0'),
+    "a = .5": Compare("a", "=", Decimal("0.5")),
+    "a = 5.": Compare("a", "=", 5),
+    "a = +5": Compare("a", "=", 5),
+    "a = -.5E-3": Compare("a", "=", Decimal("-0.0005")),
+    "a<-1": Compare("a", "<", -1),
+    f"a = -1.{'123456789' * 5}": Compare("a", "=", Decimal(f"-1.{'123456789' * 5}")),
 }
 
 
@@ -66,13 +97,22 @@ def test_a_filter_is_read_as_the_value_it_means(text: str) -> None:
     assert parse_where(text) == READ[text]
 
 
+@pytest.mark.parametrize(
+    ("text", "kind"), [("1", int), ("-1", int), ("1.0", Decimal), ("1e0", Decimal), ("true", bool)]
+)
+def test_a_literal_has_the_type_it_is_written_in(text: str, kind: type) -> None:
+    where = parse_where(f"a = {text}")
+    assert isinstance(where, Compare)
+    assert type(where.value) is kind
+
+
 REFUSED = {
-    "lower(a) = 'x'": "LOWER(a)",
+    "lower(a) = 'x'": "lower(a)",
     "a = now()": "function call",
     "a IN (SELECT 1)": "not allowed",
     "a = (SELECT 1)": "subquery",
     "EXISTS (SELECT 1)": "not allowed",
-    "SELECT 1": "does not parse at character 6, near 'SELECT'",
+    "SELECT 1": "does not parse at character 1, near 'SELECT'",
     "a = 1; b = 2": "several statements",
     "a = b": "a column, where a literal",
     "a": "a column, where a literal or a comparison",
@@ -89,6 +129,7 @@ REFUSED = {
     "CAST(a AS int) = 1": "begins with a column",
     "a = CAST('1' AS int)": "a cast",
     "a = TRY_CAST('2024-01-31' AS DATE)": "not allowed",
+    "a = CAST('2024-01-31' AS DATE)": "a cast",
     "a = NULL": "IS NULL",
     "a IN (NULL)": "IS NULL",
     "a IN ()": "empty list",
@@ -110,6 +151,47 @@ REFUSED = {
     "a = 1 AND": "does not parse",
     "(a = 1": "does not parse",
     "a = 1)": "does not parse",
+    "a == 1": "near '==': write =",
+    "a =< 1": "near '=<': write <=",
+    "a ≥ 1": "near '≥': write >=",
+    "a = 1 && b = 2": "near '&&': write AND",
+    "a = 1 || b = 2": "|| (an operation; AND or OR belongs here), at character 7",
+    "!a = 1": "near '!': write NOT",
+    "WHERE a = 1": "near 'WHERE': a filter is only what comes after WHERE",
+    "a = 1;": "character 6, near ';': a filter is one condition",
+    'a = "Italy"': "\"Italy\" (a column, where a literal belongs; did you mean 'Italy'?)",
+    "a = Italy AND b = 1": "did you mean 'Italy'?",
+    'a IN ("it\'s", 1)': "did you mean 'it''s'?), at character 7",
+    "a = ‘Italy’": "straight single quotes",
+    "a = 'it's'": 'character 10, near "\'": the quote is not closed',
+    'a = 1 AND "b': "character 11, near '\"': the quote is not closed",
+    "`a = 1": "the quote is not closed",
+    "10 < a": "near '10': a comparison begins with a column: put the column first",
+    "'x' = a": "put the column first",
+    "DATE '2024-01-31' < a": "put the column first",
+    "a = 1 AND true": "put the column first",
+    "NOT a": "a column, where a literal or a comparison",
+    "a =": "does not parse at its end: a literal belongs here",
+    "a = AND b = 1": "near 'AND': a literal belongs here",
+    "a = 1 AND OR a = 1": "near 'OR': a comparison belongs here",
+    "(a = 1 a = 2)": "AND, OR or ) belongs here",
+    "a = 1 b = 2": "b (AND or OR belongs here), at character 7",
+    "a = 1 'x'": "near \"'x'\": AND or OR belongs here",
+    "()": "near ')': a comparison belongs here",
+    "in = 1": "near 'in': a comparison belongs here",
+    "a IN 1": "near '1': ( belongs here",
+    "a IN (1,)": "near ')': a literal belongs here",
+    "a IN (1 2)": "near '2': a comma or ) belongs here",
+    "a BETWEEN 1 2": "near '2': AND belongs here",
+    "a NOT = 1": "near '=': IN, LIKE or BETWEEN belongs here",
+    "a NOT NULL": "IS NULL",
+    "a = - 1": "- (an operation",
+    "a = 1_000": "near '1_000': this is no number",
+    "2024_price = 1": "a column of that name stands in double quotes",
+    "a = 1e9999999": "is no number",
+    "a = 0x10": "is no number",
+    "a\0 = 1": "begins with a column alone",
+    "a = 'x\udcff'": "bytes that are no text",
 }
 
 
@@ -134,6 +216,12 @@ HOSTILE = {
     "functions": "x(" * 4900,
     "equals": "a=" * 4900,
     "exponent": "a = 1e99999999999999999999",
+    "digits": "a = " + "1" * 9900,
+    "digits and a letter": "a = " + "1" * 9900 + "x",
+    "quotes": "'" * 9999,
+    "quotes of all kinds": "'\"`" * 3333,
+    "comments": "a = 1 " + "/*" * 4900,
+    "blanks": "DATE" + " " * 9900,
 }
 
 
@@ -147,6 +235,33 @@ def test_hostile_input_is_refused_at_once(kind: str) -> None:
 def test_a_long_flat_filter_is_read() -> None:
     where = parse_where(" AND ".join(["a = 1"] * 1000))
     assert where == And((ONE,) * 1000)
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("(", ")"), ("NOT ", "")])
+def test_twenty_levels_are_read_and_one_more_is_refused(opening: str, closing: str) -> None:
+    assert list(leaves(parse_where(opening * 20 + "a = 1" + closing * 20))) == [ONE]
+    with pytest.raises(FilterError, match="more than 20 deep"):
+        parse_where(opening * 21 + "a = 1" + closing * 21)
+
+
+def test_levels_that_are_closed_do_not_count() -> None:
+    side_by_side = " AND ".join(["(NOT (a = 1))"] * 50)
+    assert parse_where(side_by_side) == And((Not(ONE),) * 50)
+
+
+def test_ten_thousand_characters_are_read_and_one_more_is_refused() -> None:
+    text = "a = 1".ljust(10_000)
+    assert parse_where(text) == ONE
+    with pytest.raises(FilterError, match="10001 characters"):
+        parse_where(text + " ")
+
+
+def test_what_is_shown_of_a_long_filter_is_short() -> None:
+    for text in ("f(" + "x" * 5000 + ")", "a = " + "x" * 5000, "'" + "x" * 5000 + "' = a"):
+        with pytest.raises(FilterError) as refused:
+            parse_where(text)
+        assert "…" in refused.value.fact
+        assert len(refused.value.fact) < 300
 
 
 def test_an_unknown_column_is_answered_with_the_columns_there_are() -> None:
@@ -202,8 +317,17 @@ def test_a_stray_backslash_in_a_pattern_is_refused() -> None:
         check_columns(parse_where(r"country LIKE 'a\b'"), SCHEMA)
 
 
-def test_search_imports_no_parser_and_no_store_until_they_are_needed() -> None:
-    heavy = "{'sqlglot', 'lance', 'onnxruntime', 'lakewake.store', 'lakewake.embed'}"
+def test_search_imports_no_store_and_no_embedder_until_they_are_needed() -> None:
+    heavy = "{'lance', 'onnxruntime', 'lakewake.store', 'lakewake.embed'}"
     code = f"import lakewake.search, sys; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_to_parse_a_filter_imports_nothing() -> None:
+    code = (
+        "import sys; from lakewake.search.where import parse_where; before = set(sys.modules);"
+        "parse_where(\"a = 1.5 AND b = DATE '2024-01-31'\"); print(set(sys.modules) - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -12,10 +12,9 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from typer.main import get_command
+import click
 
 from lakewake.cli import demo, ingest, init, plan, search, setup, status, sync, verify
 from lakewake.cli.failure import explain, print_error
@@ -24,15 +23,27 @@ from lakewake.cli.screen import print_json
 #: 128 + SIGPIPE, what a shell reports for a program whose reader went away.
 READER_GONE = 141
 
-app = typer.Typer(
+
+class InOrder(click.Group):
+    """A group whose help lists the commands as they were added, not by the alphabet."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names."""
+        return list(self.commands)
+
+
+@click.group(
     name="lakewake",
-    help="Vector indexes that follow your Apache Hudi table, commit by commit.",
+    cls=InOrder,
     epilog="Example: lakewake demo",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["--help", "-h"]},
+    context_settings={"help_option_names": ["--help", "-h"], "show_default": True},
 )
+@click.version_option(
+    package_name="lakewake", message="%(prog)s %(version)s", help="Tell the version."
+)
+def app() -> None:
+    """Vector indexes that follow your Apache Hudi table, commit by commit."""
+
 
 COMMANDS: tuple[tuple[Callable[..., int], str], ...] = (
     (setup.setup, setup.EXAMPLE),
@@ -47,24 +58,6 @@ COMMANDS: tuple[tuple[Callable[..., int], str], ...] = (
 )
 for _command, _example in COMMANDS:
     app.command(epilog=f"\b\nExample:\n  {_example}")(_command)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
-
-        print(f"lakewake {version('lakewake')}")
-        raise typer.Exit
-
-
-@app.callback()
-def _main_options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Tell the version."),
-    ] = False,
-) -> None:
-    pass
 
 
 def main() -> None:
@@ -85,7 +78,7 @@ def run(args: Sequence[str]) -> int:
     except BrokenPipeError:
         _drop_output()
         return READER_GONE
-    except typer.Exit as asked:
+    except click.exceptions.Exit as asked:
         return asked.exit_code
     except (Exception, KeyboardInterrupt) as error:
         return _fail(error, args)
@@ -93,9 +86,9 @@ def run(args: Sequence[str]) -> int:
 
 def _invoke(args: list[str]) -> int:
     # Not `app(args)`: it would turn Ctrl-C, broken pipes and usage errors into its own exits.
-    command = get_command(app)
-    with command.make_context("lakewake", args) as context:
-        code: Any = command.invoke(context)
+    plain = os.environ.get("TERM", "dumb") == "dumb"
+    with app.make_context("lakewake", args, color=False if plain else None) as context:
+        code: Any = app.invoke(context)
     return code if isinstance(code, int) else 0
 
 

@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-import typer
+import click
 
 from lakewake.errors import ConfigError, LakewakeError
 
@@ -33,7 +33,7 @@ def explain(error: BaseException, args: Sequence[str]) -> LakewakeError:
     """Any exception of a command as an error with a fact, what landed and a hint."""
     if isinstance(error, LakewakeError):
         return error
-    if isinstance(error, typer.TyperException):
+    if isinstance(error, click.ClickException):
         return _misused(error)
     landed = "nothing was written" if READING & set(args[:1]) else WHOLE_OR_NOTHING
     if isinstance(error, KeyboardInterrupt):
@@ -44,7 +44,7 @@ def explain(error: BaseException, args: Sequence[str]) -> LakewakeError:
     return BugError(first_line, landed=landed, hint="this is a bug, -v shows the trace")
 
 
-def _misused(error: typer.TyperException) -> ConfigError:
+def _misused(error: click.ClickException) -> ConfigError:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "lakewake"
     return ConfigError(error.format_message().rstrip("."), hint=f"`{path} --help` shows how")

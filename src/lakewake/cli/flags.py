@@ -1,30 +1,14 @@
-"""The flags that commands share, and what they were set to."""
+"""The flags and arguments that commands share, and what the flags were set to."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import typer
-
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config", "-c", metavar="FILE", help="The configuration; ./lakewake.toml unless given."
-    ),
-]
-Json = Annotated[
-    bool, typer.Option("--json", help="One JSON object on stdout; talk stays on stderr.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Spark's own words too; traces of errors.")
-]
-Name = Annotated[
-    str | None,
-    typer.Argument(metavar="NAME", help="One index; all of the configuration unless given."),
-]
+import click
 
 
 @dataclass(frozen=True)
@@ -35,3 +19,34 @@ class Flags:
     quiet: bool = False
     verbose: bool = False
     config: Path | None = None
+
+
+def with_flags(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command `--json`, `--quiet` and `--verbose`; it gets them as one `flags`.
+
+    They come last in its help, so this is the decorator next to the function. A `--config` of the
+    command goes into `flags` as well.
+    """
+
+    @click.option("--json", is_flag=True, help="One JSON object on stdout; talk stays on stderr.")
+    @click.option("--quiet", "-q", is_flag=True, help="No progress.")
+    @click.option("--verbose", "-v", is_flag=True, help="Spark's own words too; traces of errors.")
+    @wraps(command)
+    def run(
+        *, json: bool, quiet: bool, verbose: bool, config: Path | None = None, **own: Any
+    ) -> int:
+        return command(flags=Flags(json, quiet, verbose, config), **own)
+
+    return run
+
+
+config_option = click.option(
+    "--config",
+    "-c",
+    type=Path,
+    metavar="FILE",
+    help="The configuration; ./lakewake.toml unless given.",
+)
+name_argument = click.argument(
+    "name", required=False, help="One index; all of the configuration unless given."
+)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from lakewake.cli.flags import Json, Quiet, Verbose
+from lakewake.cli.flags import Flags, with_flags
 from lakewake.cli.screen import count, duration, moment, one_line, print_block, print_json
 from lakewake.progress import choose_reporter
 
@@ -18,40 +19,47 @@ if TYPE_CHECKING:
 EXAMPLE = "lakewake ingest wines.csv lake/wine_reviews --key wine_id --ordering ts"
 
 
+def columns(names: str) -> tuple[str, ...]:
+    """`a, b` as two names."""
+    return tuple(n.strip() for n in names.split(",") if n.strip())
+
+
+columns_option = partial(
+    click.option, type=columns, default="", show_default=False, metavar="COLUMN[,…]"
+)
+
+
+@click.argument("file", help="A file, a folder or a pattern.")
+@click.argument("table", help="Made where there is none.")
+@columns_option("--key", help="Names a row; needed for a new table.")
+@click.option("--ordering", metavar="COLUMN", help="Of two versions, the greater wins.")
+@columns_option("--partition", help="Divides the table into folders.")
+@click.option("--type", "table_type", metavar="cow|mor", help="Of a new table.  [default: cow]")
+@click.option(
+    "--operation",
+    default="upsert",
+    metavar="NAME",
+    help="upsert, insert, bulk_insert, delete or insert_overwrite.",
+)
+@click.option(
+    "--format", "format_", metavar="NAME", help="csv, json or parquet; else as the name tells."
+)
+@click.option("--strict", is_flag=True, help="Write nothing when there is a bad line.")
+@click.option("--bad", type=Path, metavar="FILE", help="List all bad lines there.")
+@click.option("--config", "-c", type=Path, metavar="FILE", help="Use its Spark options.")
+@with_flags
 def ingest(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A file, a folder or a pattern.")],
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="Made where there is none.")],
-    key: Annotated[
-        str, typer.Option(metavar="COLUMN[,…]", help="Names a row; needed for a new table.")
-    ] = "",
-    ordering: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Of two versions, the greater wins.")
-    ] = None,
-    partition: Annotated[
-        str, typer.Option(metavar="COLUMN[,…]", help="Divides the table into folders.")
-    ] = "",
-    table_type: Annotated[
-        str | None,
-        typer.Option("--type", metavar="cow|mor", help="Of a new table.  [default: cow]"),
-    ] = None,
-    operation: Annotated[
-        str, typer.Option(help="upsert, insert, bulk_insert, delete or insert_overwrite.")
-    ] = "upsert",
-    format_: Annotated[
-        str | None, typer.Option("--format", help="csv, json or parquet; else as the name tells.")
-    ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Write nothing when there is a bad line.")
-    ] = False,
-    bad: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="List all bad lines there.")
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", metavar="FILE", help="Use its Spark options.")
-    ] = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    file: str,
+    table: str,
+    key: tuple[str, ...],
+    ordering: str | None,
+    partition: tuple[str, ...],
+    table_type: str | None,
+    operation: str,
+    format_: str | None,
+    strict: bool,
+    bad: Path | None,
+    flags: Flags,
 ) -> int:
     """Write CSV, JSON lines or Parquet to a Hudi table. In one commit; makes the table."""
     from lakewake.ingest import IngestRequest, check_request
@@ -63,9 +71,9 @@ def ingest(
         source=file,
         table=table,
         format=format_,
-        key=columns(key),
+        key=key,
         ordering=ordering,
-        partition=columns(partition),
+        partition=partition,
         table_type=table_type,
         operation=operation,
         strict=strict,
@@ -74,20 +82,15 @@ def ingest(
     # Before Spark: a mistyped name is told at once.
     check_request(request)
     find_source(request.source, request.format)
-    reporter = choose_reporter(sys.stderr, quiet=quiet)
+    reporter = choose_reporter(sys.stderr, quiet=flags.quiet)
     with reporter.stage("start Spark"):
-        spark = start_session(spark_options(config), verbose=verbose)
+        spark = start_session(spark_options(flags.config), verbose=flags.verbose)
     report = write_rows(spark, request, reporter)
-    if json:
+    if flags.json:
         print_json(report.as_dict())
     else:
         show_ingest(report)
     return 0
-
-
-def columns(names: str) -> tuple[str, ...]:
-    """`a, b` as two names."""
-    return tuple(n.strip() for n in names.split(",") if n.strip())
 
 
 def spark_options(config: Path | None) -> dict[str, str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from lakewake.cli.flags import Config, Json, Quiet, Verbose
+from lakewake.cli.flags import Flags, config_option, with_flags
 from lakewake.cli.screen import print_block, print_json
 
 if TYPE_CHECKING:
@@ -16,19 +16,12 @@ if TYPE_CHECKING:
 EXAMPLE = "lakewake init lake/wine_reviews --name wines"
 
 
-def init(
-    table: Annotated[
-        str, typer.Argument(metavar="TABLE", help="A path, s3a://…, gs://… or hdfs://….")
-    ],
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of the index; the table's unless given.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a configuration.")] = False,
-    config: Config = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> int:
+@click.argument("table", help="A path, s3a://…, gs://… or hdfs://….")
+@click.option("--name", metavar="NAME", help="Of the index; the table's unless given.")
+@click.option("--force", is_flag=True, help="Replace a configuration.")
+@config_option
+@with_flags
+def init(table: str, name: str | None, force: bool, flags: Flags) -> int:
     """Write a commented lakewake.toml for a table.
 
     Looks at the table first and guesses which columns are text and which are payload.
@@ -37,11 +30,11 @@ def init(
     from lakewake.init import draft_config
     from lakewake.source.hudi import look_at
 
-    file = config or Path(DEFAULT_FILE)
+    file = flags.config or Path(DEFAULT_FILE)
     found = draft_config(table, look_at(table), file, name, replace=force)
-    if json:
+    if flags.json:
         print_json({"config": str(file), **guess_dict(found)})
-    elif not quiet:
+    elif not flags.quiet:
         print_block(f"{file} is written", guess_facts(found))
     return 0
 

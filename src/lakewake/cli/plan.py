@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakewake.cli.flags import Config, Flags, Json, Name, Quiet, Verbose
+from lakewake.cli.flags import Flags, config_option, name_argument, with_flags
 from lakewake.cli.indexes import run_each
 from lakewake.cli.screen import count, moment, print_block
 
@@ -14,15 +14,12 @@ if TYPE_CHECKING:
 EXAMPLE = "lakewake plan wines"
 
 
-def plan(
-    name: Name = None,
-    config: Config = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> int:
+@name_argument
+@config_option
+@with_flags
+def plan(name: str | None, flags: Flags) -> int:
     """Tell what sync would do, why, and how many texts it would embed. Writes nothing."""
-    return run_each(Flags(json, quiet, verbose, config), name, lambda i: i.plan(), show_plan)
+    return run_each(flags, name, lambda i: i.plan(), show_plan)
 
 
 def show_plan(report: PlanReport) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import datetime
 import json
 import math
-import sys
+import shutil
 import textwrap
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any
 
-if TYPE_CHECKING:
-    from rich.console import Console
+import click
 
 
 def print_json(value: Mapping[str, Any]) -> None:
@@ -34,28 +33,21 @@ def json_value(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def open_console(stream: TextIO | None = None) -> Console:
-    """The screen, on stdout unless told otherwise: colour only on a terminal that wants it."""
-    from rich.console import Console
-
-    return Console(file=stream or sys.stdout, highlight=False, markup=False, emoji=False)
+def width() -> int:
+    """How many characters a line of the screen holds."""
+    return shutil.get_terminal_size().columns
 
 
 def print_block(title: str, facts: Iterable[tuple[str, str]]) -> None:
     """A heading and aligned lines of `name  value`."""
-    from rich.text import Text
-
-    console = open_console()
-    console.print(Text(title, style="bold"))
+    click.secho(title, bold=True)
     facts = list(facts)
     indent = 4 + max((len(name) for name, _ in facts), default=0)
     for name, value in facts:
-        lines = textwrap.wrap(value, max(console.width - indent, 20), break_on_hyphens=False)
-        console.print(
-            Text(f"  {name}".ljust(indent), "dim"), Text(lines[0] if lines else ""), sep=""
-        )
+        lines = textwrap.wrap(value, max(width() - indent, 20), break_on_hyphens=False) or [""]
+        click.echo(click.style(f"  {name}".ljust(indent), dim=True) + lines[0])
         for line in lines[1:]:
-            console.print(Text(" " * indent + line))
+            click.echo(" " * indent + line)
 
 
 def one_line(text: str) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json as jsonlib
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from lakewake.cli.flags import Config, Flags, Json, Quiet, Verbose
+from lakewake.cli.flags import Flags, config_option, with_flags
 from lakewake.cli.indexes import opened
-from lakewake.cli.screen import count, cut, moment, one_line, open_console, print_json
+from lakewake.cli.screen import count, cut, moment, one_line, print_json, width
 from lakewake.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
 EXAMPLE = "lakewake search wines 'smoky red with leather' -k 5 --where \"price < 40\""
 
 
+@click.argument("name", help="The index.")
+@click.argument("text", required=False, help="What to look for.")
+@click.option("-k", type=click.IntRange(min=1), default=5, metavar="N", help="How many rows.")
+@click.option("--where", metavar="FILTER", help="Only rows with these payload values.")
+@click.option("--exact", is_flag=True, help="Compare with every vector, not with the likely ones.")
+@click.option(
+    "--vector", metavar="JSON|FILE", help="Instead of a text: a JSON list, or a file of one."
+)
+@config_option
+@with_flags
 def search(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The index.")],
-    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="What to look for.")] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="How many rows.")] = 5,
-    where: Annotated[
-        str | None, typer.Option(metavar="FILTER", help="Only rows with these payload values.")
-    ] = None,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Compare with every vector, not with the likely ones.")
-    ] = False,
-    vector: Annotated[
-        str | None,
-        typer.Option(metavar="JSON|FILE", help="Instead of a text: a JSON list, or a file of one."),
-    ] = None,
-    config: Config = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    name: str,
+    text: str | None,
+    k: int,
+    where: str | None,
+    exact: bool,
+    vector: str | None,
+    flags: Flags,
 ) -> int:
     """Find the rows nearest to a text. Starts no JVM."""
     if (text is None) == (vector is None):
         raise ConfigError("search takes a text or --vector, one of them", hint=EXAMPLE)
     numbers = parse_vector(vector) if vector is not None else None
-    with opened(Flags(json, quiet, verbose, config)) as lake:
+    with opened(flags) as lake:
         result = lake[name].search(text, vector=numbers, k=k, where=where, exact=exact)
-    if json:
+    if flags.json:
         print_json(result.as_dict())
     else:
         show_result(result)
@@ -59,7 +59,7 @@ def parse_vector(given: str) -> list[float]:
     """
     literal = given.lstrip().startswith("[")
     try:
-        value: Any = jsonlib.loads(given if literal else Path(given).read_text())
+        value: Any = json.loads(given if literal else Path(given).read_text())
         return [float(x) for x in value]
     except (OSError, ValueError, TypeError) as error:
         fact = f"--vector {cut(given, 40)!r} is no JSON list of numbers and no file of one"
@@ -68,15 +68,11 @@ def parse_vector(given: str) -> list[float]:
 
 def show_result(result: SearchResult) -> None:
     """The hits for a person, each on at most three lines of the screen's width."""
-    from rich.text import Text
-
-    console = open_console()
     found = count(len(result.hits), "row")
-    heading = f"{result.index}: {found}, table at {moment(result.instant)}"
-    console.print(Text(heading, style="bold"))
+    click.secho(f"{result.index}: {found}, table at {moment(result.instant)}", bold=True)
     for rank, hit in enumerate(result.hits, start=1):
-        for line, style in zip(hit_lines(rank, hit, console.width), ("", "", "dim"), strict=False):
-            console.print(Text(line, style=style), soft_wrap=True)
+        for line, dim in zip(hit_lines(rank, hit, width()), (None, None, True), strict=False):
+            click.secho(line, dim=dim)
 
 
 def hit_lines(rank: int, hit: Hit, width: int) -> list[str]:

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
 
-import typer
+import click
 
-from lakewake.cli.flags import Json, Quiet, Verbose
+from lakewake.cli.flags import Flags, with_flags
 from lakewake.cli.screen import print_block, print_json
 from lakewake.progress import choose_reporter
 
 EXAMPLE = "lakewake setup"
 
 
-def setup(
-    force: Annotated[bool, typer.Option("--force", help="Fetch again what is there.")] = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> int:
+@click.option("--force", is_flag=True, help="Fetch again what is there.")
+@with_flags
+def setup(force: bool, flags: Flags) -> int:
     """Fetch model weights, the Hudi bundle and, where missing, Java. Once; by name."""
     from lakewake import setup as provision
 
-    done = provision.setup(choose_reporter(sys.stderr, quiet=quiet), force=force)
-    if json:
+    done = provision.setup(choose_reporter(sys.stderr, quiet=flags.quiet), force=force)
+    if flags.json:
         print_json(done)
-    elif not quiet:
+    elif not flags.quiet:
         print_block("lakewake is set up", [(k, v) for k, v in done.items() if v])
     return 0

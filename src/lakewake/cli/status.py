@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakewake.cli.flags import Config, Flags, Json, Name, Quiet, Verbose
+from lakewake.cli.flags import Flags, config_option, name_argument, with_flags
 from lakewake.cli.indexes import run_each
 from lakewake.cli.screen import count, duration, moment, print_block
 
@@ -15,16 +15,13 @@ EXAMPLE = "lakewake status --json"
 OUT_OF_SYNC = 3
 
 
-def status(
-    name: Name = None,
-    config: Config = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> int:
+@name_argument
+@config_option
+@with_flags
+def status(name: str | None, flags: Flags) -> int:
     """Tell how far the index is behind its table, and what it holds. Exit 3: out of sync."""
     return run_each(
-        Flags(json, quiet, verbose, config),
+        flags,
         name,
         lambda i: i.status(),
         show_status,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from lakewake.cli.flags import Config, Flags, Json, Name, Quiet, Verbose
+from lakewake.cli.flags import Flags, config_option, name_argument, with_flags
 from lakewake.cli.indexes import chosen, opened, run_each
 from lakewake.cli.screen import count, duration, moment, print_block, print_json
 from lakewake.errors import ConfigError
@@ -19,24 +20,28 @@ if TYPE_CHECKING:
 EXAMPLE = "lakewake sync wines --watch --interval 10"
 
 
-def sync(
-    name: Name = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Stay, and follow every commit until Ctrl-C.")
-    ] = False,
-    interval: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="Between two looks with --watch.")
-    ] = 5.0,
-    rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Build anew beside the old index, then switch.")
-    ] = False,
-    config: Config = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> int:
+def refuse_nan(_context: click.Context, _option: click.Parameter, seconds: float) -> float:
+    """The seconds, unless they are NaN, which is in every range."""
+    if math.isnan(seconds):
+        raise click.BadParameter(f"{seconds} is not a number of seconds")
+    return seconds
+
+
+@name_argument
+@click.option("--watch", is_flag=True, help="Stay, and follow every commit until Ctrl-C.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=5.0,
+    callback=refuse_nan,
+    metavar="SECONDS",
+    help="Between two looks with --watch.",
+)
+@click.option("--rebuild", is_flag=True, help="Build anew beside the old index, then switch.")
+@config_option
+@with_flags
+def sync(name: str | None, watch: bool, interval: float, rebuild: bool, flags: Flags) -> int:
     """Bring the index to the table's latest commit. Embeds only what changed."""
-    flags = Flags(json, quiet, verbose, config)
     if watch and rebuild:
         raise ConfigError("--watch and --rebuild exclude each other", hint="rebuild first")
     if watch:

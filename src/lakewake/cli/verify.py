@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakewake.cli.flags import Config, Flags, Json, Name, Quiet, Verbose
+from lakewake.cli.flags import Flags, config_option, name_argument, with_flags
 from lakewake.cli.indexes import run_each
 from lakewake.cli.screen import count, moment, one_line, print_block
 
@@ -18,16 +18,13 @@ OUT_OF_SYNC = 3
 SHOWN = 5
 
 
-def verify(
-    name: Name = None,
-    config: Config = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> int:
+@name_argument
+@config_option
+@with_flags
+def verify(name: str | None, flags: Flags) -> int:
     """Compare the index with its table, row by row. Exit 3: they differ. Writes nothing."""
     return run_each(
-        Flags(json, quiet, verbose, config),
+        flags,
         name,
         lambda i: i.verify(),
         show_verify,

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from lakewake.store import StoreReader
 
 
+#: More than anybody reads; a store would sort its whole index for it.
+MAX_K = 10_000
+
+
 def search(reader: StoreReader, embedder: Embedder, question: Question) -> SearchResult:
     """The `k` rows nearest to the question, each with its best chunk, best first.
 
@@ -65,8 +69,8 @@ def check_question(question: Question) -> Where | None:
     Raises:
         ConfigError: k, the text or the vector cannot be used; FilterError for the filter.
     """
-    if question.k < 1:
-        raise ConfigError(f"k is {question.k}", hint="ask for one row or more: -k 5")
+    if not 1 <= question.k <= MAX_K:
+        raise ConfigError(f"k is {question.k}", hint=f"ask for 1 to {MAX_K:,} rows: -k 5")
     if (question.text is None) == (question.vector is None):
         raise ConfigError("a search takes a text or a vector, one of them")
     if question.text is not None and not question.text.strip():

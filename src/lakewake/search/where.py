@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime
 import difflib
-from decimal import Decimal, InvalidOperation
-from functools import cache
-from typing import TYPE_CHECKING, ClassVar, NoReturn
+import re
+from decimal import Decimal
+from typing import NamedTuple, NoReturn
 
 import pyarrow as pa
 
@@ -26,13 +26,8 @@ from lakewake.model.where import (
     leaves,
 )
 
-if TYPE_CHECKING:
-    # Takes most of a second to import, so only a search that has a filter does.
-    from sqlglot import exp
-    from sqlglot.dialects.dialect import Dialect
-
 MAX_LENGTH = 10_000
-#: The parser's own stack, and Lance's, end not far above.
+#: How deep parentheses and NOT may nest. Python's stack, and Lance's, end not far above.
 MAX_NESTING = 20
 #: Columns of ours that may be filtered by.
 OWN_COLUMNS = ("_key", "_partition", "_field", "_instant")
@@ -43,9 +38,40 @@ GRAMMAR = (
     'a name that is no plain word stands in "double quotes" or `backticks`'
 )
 
-_OPS = {"EQ": "=", "NEQ": "!=", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
-#: The parts of a node that the grammar knows; a node with others says more than its type tells.
-_PARTS = {"this", "expression", "expressions", "low", "high", "to", "negate", "is_string", "quoted"}
+# Nothing that was read is read again another way (`++`, `*+`), so time grows with length alone.
+_TOKEN = re.compile(
+    r"""
+      (?P<space>   \s+ )
+    | (?P<comment> --[^\n]* | /\*.*?(?:\*/|\Z) )
+    | (?P<text>    '(?:[^']++|'')*+' )
+    | (?P<name>    "(?:[^"]++|"")*+" | `(?:[^`]++|``)*+` )
+    | (?P<unclosed>['"`] )
+    | (?P<number>  [+-]?(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?[0-9]{1,6}+)?+(?![\w.]) )
+    | (?P<digits>  \.?[0-9][\w.]*+ )
+    | (?P<moment>  (?ai:DATE|TIMESTAMP)\s*+'(?:[^']++|'')*+' )
+    | (?P<truth>   (?ai:TRUE|FALSE)(?![\w\u0300-\u1fff]) )
+    | (?P<keyword> (?ai:AND|OR|NOT|IN|LIKE|BETWEEN|IS|NULL)(?![\w\u0300-\u1fff]) )
+    | (?P<word>    [^\W\d][\w\u0300-\u1fff]*+ )  # the range: marks on letters, which are no \w
+    | (?P<symbol>  [<>=!]=|<>|=[<>]|&&|\|\||. )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_NAMES, _LITERALS = ("word", "name"), ("text", "number", "moment", "truth")
+_MOMENTS = {"DATE": datetime.date, "TIMESTAMP": datetime.datetime}
+_OPS = {"=": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_AFTER_COLUMN = (*_OPS, "IS", "NOT", "IN", "LIKE", "BETWEEN")
+_COMPARISON = "a comparison belongs here, which begins with a column"
+_WRITTEN = {"==": "=", "=<": "<=", "=>": ">=", "≤": "<=", "≥": ">=", "≠": "!=", "&&": "AND"}
+#: Kinds and symbols that stand in no filter, with what to do about them.
+_NEVER = {
+    "comment": "a filter has no comments",
+    "unclosed": "the quote is not closed; a quote inside quotes is doubled, as in 'it''s'",
+    "digits": "this is no number a filter knows; a column of that name stands in double quotes",
+    ";": "a filter is one condition, not several statements",
+    "!": "write NOT",
+    **{sign: f"write {word}" for sign, word in _WRITTEN.items()},
+    **dict.fromkeys("‘’“”„", "a text stands in straight single quotes"),
+}
 
 
 def parse_where(text: str) -> Where:
@@ -56,10 +82,9 @@ def parse_where(text: str) -> Where:
     """
     if len(text) > MAX_LENGTH:
         raise _refusal(f"the filter has {len(text)} characters, {MAX_LENGTH} are read")
-    try:
-        return _where(_parse(text))
-    except RecursionError as error:
-        raise _refusal(f"the filter nests more than {MAX_NESTING} deep") from error
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise _refusal("the filter holds bytes that are no text")
+    return _Parser(text).parse()
 
 
 def check_columns(where: Where, schema: pa.Schema) -> None:
@@ -79,194 +104,196 @@ def _refuse_column(name: str, payload: list[str]) -> NoReturn:
     near = difflib.get_close_matches(name, payload, n=1)
     folded = [p for p in payload if p.casefold() == name.casefold()]
     guess = f"did you mean {(folded or near)[0]!r}? " if folded or near else ""
-    there = ", ".join(payload) or "none"
-    raise FilterError(
-        f"the index has no payload column {name!r}",
-        hint=f"{guess}payload columns: {there}; also {', '.join(OWN_COLUMNS)}",
-    )
+    there = f"{', '.join(payload) or 'none'}; also {', '.join(OWN_COLUMNS)}"
+    fact = f"the index has no payload column {name!r}"
+    raise FilterError(fact, hint=f"{guess}payload columns: {there}")
 
 
 def _refusal(fact: str) -> FilterError:
     return FilterError(fact, hint=GRAMMAR)
 
 
-@cache
-def _dialect() -> Dialect:
-    from sqlglot import tokens
-    from sqlglot.dialects.dialect import Dialect
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    at: int
 
-    class Filters(Dialect):
-        class Tokenizer(tokens.Tokenizer):
-            IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
+    @property
+    def key(self) -> str:
+        return self.text.upper() if self.kind in ("keyword", "symbol") else ""
 
-    return Filters()
+    def misplaced(self, why: str) -> FilterError:
+        place = f"character {self.at + 1}, near {_cut(self.text)!r}" if self.text else "its end"
+        return _refusal(f"the filter does not parse at {place}: {why}")
+
+    def not_allowed(self, why: str, shown: str = "") -> FilterError:
+        shown = _cut(shown or self.text)
+        return _refusal(f"not allowed in a filter: {shown} ({why}), at character {self.at + 1}")
 
 
-def _parse(text: str) -> exp.Expr:
-    from sqlglot import exp
-    from sqlglot.errors import SqlglotError
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 60 else f"{line[:59]}…"
 
-    try:
-        _check_tokens(text)
-        found = _dialect().parse_into(exp.Condition, text)
-    except SqlglotError as error:
-        raise _refusal(f"the filter does not parse{_place(error)}") from error
-    if len(found) > 1:
-        raise _refusal("a filter is one condition, this is several statements")
-    if not found or found[0] is None:
+
+def _tokens(text: str) -> list[_Token]:
+    found = [_Token(m.lastgroup or "", m[0], m.start()) for m in _TOKEN.finditer(text)]
+    found = [token for token in found if token.kind != "space"]
+    if all(token.kind == "comment" for token in found):
         raise _refusal("the filter is empty")
-    return found[0]
+    for token in found:
+        if why := _NEVER.get(token.kind) or _NEVER.get(token.key):
+            raise token.misplaced(why)
+    return [*found, *[_Token("end", "", len(text))] * 3]  # the parser looks two ahead
 
 
-def _place(error: Exception) -> str:
-    known = getattr(error, "errors", None)
-    if not known:
-        return ""
-    return f" at character {known[0]['col']}, near {known[0]['highlight']!r}"
+def _unquoted(text: str) -> str:
+    return text[1:-1].replace(text[0] * 2, text[0]) if text[0] in "'\"`" else text
 
 
-def _check_tokens(text: str) -> None:
-    from sqlglot.tokenizer_core import TokenType
-
-    depth = 0
-    for token in _dialect().tokenize(text):
-        if token.comments:
-            raise _refusal("a filter has no comments")
-        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
-        if depth > MAX_NESTING:
-            raise _refusal(f"the filter nests more than {MAX_NESTING} deep")
-
-
-def _where(node: exp.Expr) -> Where:
-    from sqlglot import exp
-
-    kind = type(node)
-    if kind is exp.Paren:
-        return _where(node.this)
-    if kind is exp.Not:
-        return Not(_where(node.this))
-    if kind in (exp.And, exp.Or):
-        parts = tuple(_where(operand) for operand in _operands(node))
-        return And(parts) if kind is exp.And else Or(parts)
-    return _condition(node)
+def _value(token: _Token) -> Literal:
+    text = token.text
+    if token.kind == "text":
+        return _unquoted(text)
+    if token.kind == "truth":
+        return text.upper() == "TRUE"
+    if token.kind == "moment":
+        return _moment(token)
+    return int(text) if text.lstrip("+-").isdecimal() and len(text) < 40 else Decimal(text)
 
 
-def _operands(node: exp.Expr) -> list[exp.Expr]:
-    """The operands of a chain of one connector, which is as deep as it is long."""
-    kind, operands = type(node), []
-    while type(node) is kind:
-        operands.append(node.expression)
-        node = node.this
-    return [node, *reversed(operands)]
-
-
-def _condition(node: exp.Expr) -> Where:
-    from sqlglot import exp
-
-    kind = type(node)
-    known = (exp.In, exp.Between, exp.Like, exp.Is)
-    if (kind not in known and kind.__name__ not in _OPS) or _unknown_parts(node):
-        raise _not_allowed(node)
-    column = _column(node.this)
-    if kind is exp.Between:
-        low, high = _literal(node.args["low"]), _literal(node.args["high"])
-        return And((Compare(column, ">=", low), Compare(column, "<=", high)))
-    if kind is exp.In:
-        return In(column, _list(node))
-    if kind is exp.Like:
-        like = Like(column, _pattern(node.expression))
-        return Not(like) if node.args.get("negate") else like
-    if kind is exp.Is:
-        return IsNull(column) if type(node.expression) is exp.Null else _refuse(node)
-    return Compare(column, _OPS[kind.__name__], _literal(node.expression))
-
-
-def _unknown_parts(node: exp.Expr) -> bool:
-    return not {name for name, value in node.args.items() if value} <= _PARTS
-
-
-def _column(node: exp.Expr) -> str:
-    from sqlglot import exp
-
-    node = node.unnest()
-    if type(node) is not exp.Column or type(node.this) is not exp.Identifier:
-        raise _refusal(f"a comparison begins with a column, not with {_shown(node)}")
-    if _unknown_parts(node):
-        raise _refusal(f"{_shown(node)} is no plain column name")
-    return node.name
-
-
-def _list(node: exp.Expr) -> tuple[Literal, ...]:
-    if not node.expressions:
-        raise _refusal("IN has an empty list")
-    return tuple(_literal(e) for e in node.expressions)
-
-
-def _pattern(node: exp.Expr) -> str:
-    pattern = _literal(node)
-    if not isinstance(pattern, str):
-        raise _refusal(f"LIKE takes a text, not {_shown(node)}")
-    return pattern
-
-
-def _literal(node: exp.Expr) -> Literal:
-    from sqlglot import exp
-
-    node = node.unnest()
-    if type(node) is exp.Neg and type(node.this) is exp.Literal and not node.this.is_string:
-        return -_number(node.this.name)
-    if type(node) is exp.Literal:
-        return node.name if node.is_string else _number(node.name)
-    if type(node) is exp.Boolean:
-        return bool(node.this)
-    if type(node) is exp.Cast and type(node.this) is exp.Literal and not _unknown_parts(node):
-        return _moment(node)
-    raise _not_allowed(node)
-
-
-def _number(text: str) -> int | Decimal:
+def _moment(token: _Token) -> datetime.date | datetime.datetime:
+    word, _, text = token.text[:-1].partition("'")
+    kind = word.strip().upper()
     try:
-        number = Decimal(text)
-    except InvalidOperation as error:
-        raise _refusal(f"{text!r} is no number") from error
-    return int(text) if text.isdecimal() and len(text) < 40 else number
-
-
-def _moment(node: exp.Expr) -> datetime.date | datetime.datetime:
-    from sqlglot import exp
-
-    text, wanted = node.this.name, node.args["to"].this
-    try:
-        if wanted == exp.DType.DATE:
-            return datetime.date.fromisoformat(text)
-        if wanted in (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ):
-            return datetime.datetime.fromisoformat(text)
+        return _MOMENTS[kind].fromisoformat(text)
     except ValueError as error:
-        raise _refusal(f"{text!r} is no {wanted.value}") from error
-    raise _not_allowed(node)
+        raise token.misplaced(f"this is no {kind}") from error
 
 
-def _refuse(node: exp.Expr) -> NoReturn:
-    raise _not_allowed(node)
+class _Parser:
+    """Recursive descent, a method per rule. OR binds weakest, then AND, then NOT."""
 
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = _tokens(text)
+        self._at = 0
+        self._depth = 0
 
-def _not_allowed(node: exp.Expr) -> FilterError:
-    from sqlglot import exp
+    def parse(self) -> Where:
+        where = self._any()
+        if self._peek().key == ")":
+            raise self._peek().misplaced("no parenthesis is open")
+        if self._peek().kind != "end":
+            raise self._unexpected("AND or OR belongs here")
+        return where
 
-    names = {
-        exp.Cast: "a cast",
-        exp.Query: "a subquery",
-        exp.Column: "a column, where a literal or a comparison belongs",
-        exp.Null: "NULL, which only IS NULL asks for",
-        exp.Connector: "a condition, where a literal belongs",
-        exp.Func: "a function call",
-        exp.Binary: "an operation",
-        exp.Condition: "more than the grammar has",
-    }
-    what = next((name for kind, name in names.items() if isinstance(node, kind)), "no condition")
-    return _refusal(f"not allowed in a filter: {_shown(node)} ({what})")
+    def _peek(self, ahead: int = 0) -> _Token:
+        return self._tokens[self._at + ahead]
 
+    def _step(self) -> _Token:
+        self._at += 1
+        return self._tokens[self._at - 1]
 
-def _shown(node: exp.Expr) -> str:
-    text = node.sql()
-    return text if len(text) <= 60 else f"{text[:57]}…"
+    def _take(self, key: str) -> bool:
+        return self._peek().key == key and bool(self._step())
+
+    def _expect(self, key: str, choice: str = "") -> None:
+        if not self._take(key):
+            raise self._unexpected(f"{choice or key} belongs here")
+
+    def _any(self) -> Where:
+        joined = [[self._one()]]
+        while self._peek().key in ("AND", "OR"):
+            if self._step().key == "OR":
+                joined.append([])
+            joined[-1].append(self._one())
+        parts = [And(tuple(ones)) if len(ones) > 1 else ones[0] for ones in joined]
+        return Or(tuple(parts)) if len(parts) > 1 else parts[0]
+
+    def _one(self) -> Where:
+        if self._peek().key not in ("NOT", "("):
+            return self._condition()
+        self._depth += 1
+        if self._depth > MAX_NESTING:
+            raise _refusal(f"the filter nests more than {MAX_NESTING} deep")
+        negated = self._step().key == "NOT"
+        where = self._one() if negated else self._any()
+        if not negated:
+            self._expect(")", "AND, OR or )")
+        self._depth -= 1
+        return Not(where) if negated else where
+
+    def _condition(self) -> Where:
+        if self._peek().kind not in _NAMES or self._peek(1).key not in _AFTER_COLUMN:
+            raise self._no_comparison()
+        column = _unquoted(self._step().text)
+        if self._peek().key in _OPS:
+            return Compare(column, _OPS[self._step().key], self._literal())
+        if self._take("IS"):
+            negated = self._take("NOT")
+            self._expect("NULL", "IS NULL or IS NOT NULL")
+            return Not(IsNull(column)) if negated else IsNull(column)
+        return Not(self._test(column)) if self._take("NOT") else self._test(column)
+
+    def _test(self, column: str) -> Where:
+        if self._take("IN"):
+            return In(column, self._list())
+        if self._take("LIKE"):
+            pattern = self._literal()
+            if not isinstance(pattern, str):
+                raise self._peek(-1).misplaced("LIKE takes a text")
+            return Like(column, pattern)
+        self._expect("BETWEEN", "IN, LIKE or BETWEEN")
+        low = self._literal()
+        self._expect("AND")
+        return And((Compare(column, ">=", low), Compare(column, "<=", self._literal())))
+
+    def _list(self) -> tuple[Literal, ...]:
+        self._expect("(")
+        if self._peek().key == ")":
+            raise self._peek().misplaced("IN has an empty list")
+        values = [self._literal()]
+        while self._take(","):
+            values.append(self._literal())
+        self._expect(")", "a comma or )")
+        return tuple(values)
+
+    def _literal(self) -> Literal:
+        token, after = self._peek(), self._peek(1)
+        if token.kind in _LITERALS:
+            return _value(self._step())
+        if token.kind in _NAMES and (after.kind in ("end", "keyword") or after.key in (")", ",")):
+            text = _cut("'" + _unquoted(token.text).replace("'", "''") + "'")
+            raise token.not_allowed(f"a column, where a literal belongs; did you mean {text}?")
+        raise self._unexpected("a literal belongs here")
+
+    def _no_comparison(self) -> FilterError:
+        token, after = self._peek(), self._peek(1)
+        if token.kind in _LITERALS:
+            return token.misplaced("a comparison begins with a column: put the column first")
+        if token.kind not in _NAMES or after.key == "(":
+            return self._unexpected(_COMPARISON)
+        if token.text.upper() in ("SELECT", "WHERE"):
+            return token.misplaced("a filter is only what comes after WHERE")
+        if after.key == ".":
+            return token.misplaced("with a dot it is no plain column name")
+        if after.kind in ("end", "keyword") or after.key == ")":
+            return token.not_allowed("a column, where a literal or a comparison belongs: = true?")
+        self._step()
+        return self._unexpected(f"{_COMPARISON} alone")
+
+    def _unexpected(self, rule: str) -> FilterError:
+        token, word, after = self._peek(), self._peek().text.upper(), self._peek(1)
+        if token.kind in _NAMES and after.key == "(":
+            what = "a cast" if word.endswith("CAST") else "a function call"
+            return token.not_allowed(f"{what}; {rule}", self._text[token.at :])
+        if word == "SELECT" or after.text.upper() == "SELECT":
+            return token.not_allowed(f"a subquery; {rule}")
+        if token.key == "NULL":
+            return token.not_allowed("NULL, which only IS NULL asks for")
+        if token.kind in ("word", "truth"):
+            return token.not_allowed(rule)
+        if token.kind == "symbol" and token.text not in (*_OPS, *"(),"):
+            return token.not_allowed(f"an operation; {rule}")
+        return token.misplaced(rule)
