@@ -28,6 +28,8 @@ from lakewake.sync import Parts
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakewake.verify.vectors import Vectors
+
 
 def open(
     config: str | Path | None = None,
@@ -183,26 +185,47 @@ class Index:
 
         return price(self.parts)
 
-    def sync(self, *, rebuild: bool = False) -> SyncReport:
+    def sync(
+        self,
+        *,
+        rebuild: bool = False,
+        reconcile: bool | None = None,
+        retry_quarantined: bool = False,
+    ) -> SyncReport:
         """Bring the index to the table's latest commit.
 
         Args:
             rebuild: build it anew from the whole table, then switch; texts it knows are not
                 embedded again.
+            reconcile: compare the whole table with the index even where its history can be
+                followed (True), or refuse to where it cannot (False).
+            retry_quarantined: try the rows again that the embedder refused.
 
         Raises:
-            HistoryLost: the table's history cannot be followed from where the index stands.
+            HistoryLost: history cannot be followed, and `reconcile` is False.
             RecipeMismatch: the index was built by another recipe or model.
         """
-        from lakewake.sync import sync
+        from lakewake.sync import Wish, sync
 
-        return sync(self.parts, rebuild=rebuild)
+        return sync(self.parts, Wish(rebuild, reconcile, retry_quarantined))
 
-    def verify(self) -> VerifyReport:
-        """Compare the index with the table, at one instant. Writes nothing."""
-        from lakewake.verify import verify
+    def verify(self, *, repair: bool = False, vectors: str = "sample") -> VerifyReport:
+        """Compare the index with the table, at one instant.
 
-        return verify(self.parts)
+        Args:
+            repair: put right exactly what differs, in one commit, and verify again. Without it
+                nothing is written.
+            vectors: how many vectors are compared with what the model makes of their texts:
+                `none`, `sample` or `all`.
+
+        Raises:
+            IndexMissing: there is no index yet.
+            HistoryLost: what changed since the last sync cannot be told; sync first.
+        """
+        from lakewake import verify as stage
+
+        how = _vectors(vectors)
+        return stage.repair(self.parts, how) if repair else stage.verify(self.parts, how)
 
     def search(
         self,
@@ -257,6 +280,7 @@ class Index:
             chunks=chunks,
             generation=index.generation if index else 0,
             duplicates=len(frontier.duplicates) if frontier else 0,
+            quarantined=len(frontier.quarantine) if frontier else 0,
             model=self.parts.recipe.model.as_dict(),
             would=standing.plan.action,
             why=standing.plan.why,
@@ -266,6 +290,16 @@ class Index:
         """Let go of files that are held open."""
         if "parts" in self.__dict__:
             self.parts.embeddings.close()
+
+
+def _vectors(how: str) -> Vectors:
+    from lakewake.verify.vectors import Vectors
+
+    try:
+        return Vectors(how)
+    except ValueError:
+        valid = ", ".join(v.value for v in Vectors)
+        raise ConfigError(f"vectors cannot be {how!r}", hint=f"valid: {valid}") from None
 
 
 def _age(instant: str, look: Look) -> float:

@@ -20,8 +20,9 @@ import pyarrow as pa
 from lakewake.chunk import chunk_row
 from lakewake.chunk.split import Splitter
 from lakewake.embed import Embedder
-from lakewake.errors import StoreError, TableError
-from lakewake.model.chunks import Batch, Chunk, index_schema
+from lakewake.errors import EmbedError, StoreError, TableError, TextRefused
+from lakewake.model.chunks import Batch, Chunk, StoredChunk, index_schema
+from lakewake.model.frontier import Refusal
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, RowBatch, RowId
 from lakewake.plan.patch import Patch, build_patch
@@ -31,6 +32,8 @@ from lakewake.store.embeddings import EmbeddingStore
 
 #: Texts per call of the embedder: what is embedded is kept, and shown, in steps of this size.
 EMBED_TEXTS = 128
+#: Up to so many refused rows are the rows' fault, however small the batch.
+REFUSED_ROWS = 10
 
 
 @dataclass
@@ -45,33 +48,63 @@ class Tally:
     reused: int = 0
     to_embed: int = 0
     stored_twice: set[RowId] = field(default_factory=set)
+    refused: dict[RowId, Refusal] = field(default_factory=dict)
+    seen_again: set[RowId] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Known:
+    """Where vectors may come from, and what an index says that is to be believed.
+
+    Attributes:
+        index: an index whose vectors may be copied; None: none.
+        embeddings: the embedding store.
+        doubted: hashes of texts whose vectors are to be made anew whoever has one.
+        trusted: whether rows whose hashes the index has are left alone.
+    """
+
+    index: StoreReader | None
+    embeddings: EmbeddingStore
+    doubted: frozenset[str] = frozenset()
+    trusted: bool = True
+
+    def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
+        """Vectors of those texts that are known."""
+        wanted = set(hashes) - self.doubted
+        found = self.index.vectors(wanted) if self.index and wanted else {}
+        rest = wanted - found.keys()
+        return {**found, **self.embeddings.get(rest)} if rest else found
 
 
 class Preparation:
     """Turns the changes of one sync into a batch.
 
-    `index` is the version of the index that the batch is for (None: a new one), `known` an index
-    whose vectors may be copied.
+    `index` is the version of the index that the batch is for; None: a new one. Of the rows in
+    `quarantine` the tally says which came by again.
     """
 
     def __init__(
         self,
         recipe: Recipe,
         embedder: Embedder,
-        embeddings: EmbeddingStore,
         index: StoreReader | None,
-        known: StoreReader | None,
+        known: Known,
+        quarantine: Collection[RowId] = (),
     ) -> None:
         self._recipe = recipe
         self._embedder = embedder
-        self._embeddings = embeddings
         self._index = index
-        self._vectors_of = known
+        self._known = known
+        self._quarantine = frozenset(quarantine)
         self.tally = Tally()
 
     @contextmanager
     def batch(self, changes: Changes, reporter: Reporter) -> Iterator[Batch]:
-        """The whole batch, on disk while the context lasts."""
+        """The whole batch, on disk while the context lasts.
+
+        Raises:
+            EmbedError: the embedder failed, or refused so many rows that the set-up is at fault.
+        """
         with tempfile.TemporaryDirectory(prefix="lakewake-") as folder:
             path = Path(folder) / "batch.arrow"
             try:
@@ -81,15 +114,17 @@ class Preparation:
                     f"cannot write the batch to {folder}: {error.strerror or error}",
                     hint="free some space, or set TMPDIR to a folder that has it",
                 ) from error
+            check_refused(self.tally)
             yield Batch(schema, lambda: _reopened(path), deletes)
 
     def price(self, changes: Changes) -> Tally:
         """What `batch` would do, without embedding or writing anything."""
         unknown: set[str] = set()
         for rows in changes.rows:
-            patch = self._patch(rows)
-            texts = _texts(patch)
-            new = set() if rows.vectors is not None else texts.keys() - self._known(texts).keys()
+            patch = self._patch(rows, self._existing(rows.ids))
+            self._count(patch)
+            texts = _texts(patch).keys()
+            new = set() if rows.vectors is not None else texts - self._known.vectors(texts).keys()
             self.tally.reused += len(patch.upserts) - len(new - unknown)
             unknown |= new
         self.tally.to_embed = len(unknown)
@@ -110,13 +145,10 @@ class Preparation:
             reporter.stage("embed", changes.total) as stage,
         ):
             for rows in chain([first] if first else [], batches):
-                patch = self._patch(rows)
+                patch, vectors = self._made(rows, stage)
                 deletes += patch.deletes
                 if patch.upserts:
-                    vectors = self._vectors(rows, patch, stage)
                     out.write_batch(_index_rows(rows, patch, vectors, schema))
-                else:
-                    stage.advance(len(rows))
         return schema, (*deletes, *self._gone(changes))
 
     def _schema(self, changes: Changes, first: RowBatch | None) -> pa.Schema:
@@ -125,18 +157,40 @@ class Preparation:
         payload = first.payload.schema if first else changes.payload or pa.schema([])
         return index_schema(self._recipe, payload)
 
-    def _patch(self, rows: RowBatch) -> Patch:
-        existing = self._index.existing(rows.ids) if self._index else {}
-        patch = build_patch(rows, lambda n: self._chunks(rows, n), existing)
+    def _made(self, rows: RowBatch, stage: Stage) -> tuple[Patch, np.ndarray]:
+        """What the rows change in the index, and the vectors for it."""
+        self.tally.seen_again |= self._quarantine.intersection(rows.ids)
+        existing = self._existing(rows.ids)
+        patch = self._patch(rows, existing)
+        if rows.vectors is not None:
+            vectors = _column_vectors(rows, patch, self._recipe)
+            stage.advance(len(rows))
+            self.tally.reused += len(patch.upserts)
+        else:
+            by_hash, refused = self._vectors(rows, patch, stage)
+            patch = self._set_aside(rows, patch, existing, refused)
+            vectors = np.array([by_hash[c.hash] for _, c in patch.upserts], np.float32)
+        self._count(patch)
+        return patch, vectors
+
+    def _existing(self, ids: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
+        return self._index.existing(ids) if self._index and ids else {}
+
+    def _patch(self, rows: RowBatch, existing: Mapping[RowId, tuple[StoredChunk, ...]]) -> Patch:
+        return build_patch(
+            rows, lambda n: self._chunks(rows, n), existing, trust=self._known.trusted
+        )
+
+    def _count(self, patch: Patch) -> None:
         self.tally.rows_changed += patch.rows_changed
         self.tally.chunks_upserted += len(patch.upserts)
         self.tally.chunks_deleted += len(patch.deletes)
         self.tally.stored_twice |= patch.stored_twice
-        return patch
 
     def _gone(self, changes: Changes) -> list[str]:
         """The chunks of rows that are gone from the table."""
-        held = self._index.existing(changes.deleted) if self._index and changes.deleted else {}
+        self.tally.seen_again |= self._quarantine.intersection(changes.deleted)
+        held = self._existing(changes.deleted)
         deletes = [chunk.id for chunks in held.values() for chunk in chunks]
         self.tally.rows_deleted += len(held)
         self.tally.chunks_deleted += len(deletes)
@@ -155,36 +209,73 @@ class Preparation:
             return ()
         return (Chunk(rows.ids[n], "vector", 0, "", rows.source_hashes[n]),)
 
-    def _vectors(self, rows: RowBatch, patch: Patch, stage: Stage) -> np.ndarray:
-        """One vector for each upsert, in order."""
-        if rows.vectors is not None:
-            stage.advance(len(rows))
-            return _column_vectors(rows, patch, self._recipe)
+    def _vectors(
+        self, rows: RowBatch, patch: Patch, stage: Stage
+    ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+        """A vector for each text of the patch, and why there is none for some, by hash."""
         texts = _texts(patch)
-        known = self._known(texts)
+        known = self._known.vectors(texts.keys())
+        refused: dict[str, str] = {}
         todo = sorted(texts.keys() - known.keys(), key=lambda h: (len(texts[h]), h))
         self.tally.reused += len(patch.upserts) - len(todo)
         shown = 0
         for start in range(0, len(todo), EMBED_TEXTS):
             some = todo[start : start + EMBED_TEXTS]
-            known |= self._embed({h: texts[h] for h in some})
+            made, why = self._embed({h: texts[h] for h in some})
+            known |= made
+            refused |= why
             done = len(rows) * (start + len(some)) // len(todo)
             stage.advance(done - shown)
             shown = done
         stage.advance(len(rows) - shown)
-        return np.stack([known[c.hash] for _, c in patch.upserts])
+        return known, refused
 
-    def _known(self, texts: Mapping[str, str]) -> dict[str, np.ndarray]:
-        found = self._vectors_of.vectors(texts.keys()) if self._vectors_of and texts else {}
-        rest = texts.keys() - found.keys()
-        return {**found, **self._embeddings.get(rest)} if rest else found
+    def _embed(self, texts: Mapping[str, str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+        hashes = list(texts)
+        try:
+            vectors, reasons = self._embedder.embed(list(texts.values())), {}
+            self.tally.embedded += len(texts)
+        except TextRefused as refusal:
+            reasons = {hashes[n]: why for n, why in refusal.reasons.items()}
+            if refusal.vectors is None:
+                made, more = self._embed({h: t for h, t in texts.items() if h not in reasons})
+                return made, reasons | more
+            vectors = refusal.vectors
+            self.tally.embedded += len(texts)
+        made = {h: v for h, v in zip(hashes, vectors, strict=True) if h not in reasons}
+        self._known.embeddings.put(made)
+        return made, reasons
 
-    def _embed(self, texts: Mapping[str, str]) -> dict[str, np.ndarray]:
-        vectors = self._embedder.embed(list(texts.values()))
-        self.tally.embedded += len(texts)
-        made = dict(zip(texts, vectors, strict=True))
-        self._embeddings.put(made)
-        return made
+    def _set_aside(
+        self,
+        rows: RowBatch,
+        patch: Patch,
+        existing: Mapping[RowId, tuple[StoredChunk, ...]],
+        refused: Mapping[str, str],
+    ) -> Patch:
+        """Put rows of which a text was refused into quarantine: nothing of them stays."""
+        if not refused:
+            return patch
+        aside = {n: refused[c.hash] for n, c in patch.upserts if c.hash in refused}
+        for n, reason in aside.items():
+            self.tally.refused[rows.ids[n]] = Refusal(reason, rows.instants[n])
+        return patch.without({n: rows.ids[n] for n in aside}, existing)
+
+
+def check_refused(tally: Tally) -> None:
+    """Tell a few rows that cannot be embedded from a set-up that cannot embed.
+
+    Raises:
+        EmbedError: more than a tenth of the rows, and more than a few, were refused.
+    """
+    refused = len(tally.refused)
+    if refused > REFUSED_ROWS and refused * 10 > tally.rows_changed:
+        row, why = next(iter(tally.refused.items()))
+        raise EmbedError(
+            f"the embedder refused {refused} of {tally.rows_changed} rows, such as "
+            f"{row.key!r}: {why.reason}",
+            hint="that many point to the model's settings, not to the rows",
+        )
 
 
 def _reopened(path: Path) -> pa.RecordBatchReader:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from lakewake.embed import Embedder
 from lakewake.errors import HistoryLost, OutcomeUnknown, RecipeMismatch, StaleFrontier, StoreError
 from lakewake.model.chunks import Batch
-from lakewake.model.frontier import Frontier
+from lakewake.model.frontier import Frontier, Refusal
 from lakewake.model.plan import Action, Plan
 from lakewake.model.recipe import Recipe
 from lakewake.model.report import PlanReport, SyncReport
-from lakewake.model.rows import Changes
+from lakewake.model.rows import Changes, RowId
 from lakewake.model.timeline import Look
 from lakewake.plan import build_plan, check_columns
-from lakewake.prepare import Preparation
+from lakewake.prepare import Known, Preparation, Tally
 from lakewake.progress import Reporter, Silent
-from lakewake.source import Table, TableMoved
+from lakewake.source import Table, TableMoved, compared
 from lakewake.store import Store, StoreReader
 from lakewake.store.embeddings import EmbeddingStore
 
@@ -40,26 +40,56 @@ class Parts:
     reporter: Reporter = field(default_factory=Silent)
 
 
-def sync(parts: Parts, *, rebuild: bool = False) -> SyncReport:
+@dataclass(frozen=True)
+class Wish:
+    """What a person may ask of a sync besides its ordinary work.
+
+    Attributes:
+        rebuild: build the index anew from the whole table.
+        reconcile: compare the whole table with the index even where history can be followed
+            (True), or refuse to where it cannot (False).
+        retry_quarantined: try the rows again that the embedder refused.
+        why: the reason for a reconcile that was not known when the plan was made.
+    """
+
+    rebuild: bool = False
+    reconcile: bool | None = None
+    retry_quarantined: bool = False
+    why: str = ""
+
+
+ORDINARY = Wish()
+
+
+def sync(parts: Parts, wish: Wish = ORDINARY) -> SyncReport:
     """Bring an index to its table's latest commit.
 
     Raises:
-        HistoryLost: the table's history cannot be followed from where the index stands.
+        HistoryLost: history cannot be followed, and the wish forbids to reconcile.
         RecipeMismatch: the index was built by another recipe.
     """
     clock, embedded = Clock(), 0
     for _ in range(ATTEMPTS):
         with clock.stage("plan"):
-            standing = stand_to_sync(parts, rebuild=rebuild)
+            standing = stand_to_sync(parts, wish)
         work = standing.preparation(parts)
         try:
-            if standing.plan.action is not Action.NOTHING:
+            if standing.moves:
                 _carry_out(parts, standing, work, clock)
         except (StaleFrontier, OutcomeUnknown, TableMoved):
             embedded += work.tally.embedded
             continue
+        except HistoryLost as lost:
+            if wish.reconcile is False or standing.plan.action is Action.RECONCILE:
+                raise
+            embedded += work.tally.embedded
+            wish = replace(wish, reconcile=True, why=lost.fact)
+            continue
         work.tally.embedded += embedded
-        return _report(parts, standing, work, clock)
+        report = _report(parts, standing, work, clock)
+        if wish.retry_quarantined and not standing.retried and standing.moves:
+            return report.plus(sync(parts, wish))
+        return report
     raise StoreError(
         f"{ATTEMPTS} times in a row another commit or another sync of '{parts.name}' came first",
         hint="try again; if it goes on, look who else syncs this index",
@@ -68,83 +98,122 @@ def sync(parts: Parts, *, rebuild: bool = False) -> SyncReport:
 
 def price(parts: Parts) -> PlanReport:
     """What the next sync would do and how many texts it would embed. Writes nothing."""
+    wish = ORDINARY
     for _ in range(ATTEMPTS):
-        standing = stand_to_sync(parts)
+        standing = stand_to_sync(parts, wish)
         work = standing.preparation(parts)
         try:
-            if standing.plan.action in (Action.BUILD, Action.FOLLOW):
+            if standing.moves:
                 work.price(standing.changes(parts))
         except TableMoved:
             continue
-        return PlanReport(
-            index=parts.name,
-            action=standing.plan.action,
-            why=standing.plan.why,
-            pending=tuple(i.requested for i in standing.plan.pending),
-            rows_changed=work.tally.rows_changed,
-            rows_deleted=work.tally.rows_deleted,
-            to_embed=work.tally.to_embed,
-            reused=work.tally.reused,
-            from_instant=standing.frontier.newest if standing.frontier else "",
-            to_instant=standing.plan.after.newest,
-        )
+        except HistoryLost as lost:
+            wish = replace(wish, reconcile=True, why=lost.fact)
+            continue
+        return _plan_report(parts, standing, work)
     raise StoreError(f"the table of '{parts.name}' commits faster than it can be read")
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What one attempt found: the index, the table, and what is to be done."""
+    """What one attempt found: the index, the table, and what is to be done.
+
+    Attributes:
+        retried: rows in quarantine that are to be tried again.
+    """
 
     generation: int
     index: StoreReader | None
     frontier: Frontier | None
     look: Look
     plan: Plan
+    retried: tuple[RowId, ...] = ()
+
+    @property
+    def moves(self) -> bool:
+        """Whether there is anything to do."""
+        return self.plan.action is not Action.NOTHING
+
+    @property
+    def builds(self) -> bool:
+        """Whether a new generation is written: also where a used column changed its type."""
+        if self.plan.action is Action.RECONCILE and self.frontier is not None:
+            return self.frontier.schema != self.plan.after.schema
+        return self.plan.action is Action.BUILD
 
     def changes(self, parts: Parts) -> Changes:
         """The rows that the plan is about."""
-        if self.plan.action is Action.RECONCILE:
-            raise HistoryLost(
-                f"index '{parts.name}' cannot follow its table: {self.plan.why}",
-                hint=f"`lakewake sync {parts.name} --rebuild` builds it anew; "
-                "texts it knows are not embedded again",
-            )
-        if self.plan.action is Action.BUILD:
+        if self.builds:
             return parts.table.snapshot(self.look)
+        assert self.index is not None
         assert self.frontier is not None
+        if self.plan.action is Action.RECONCILE:
+            return parts.table.reconcile(self.look, self.index.scan(compared(parts.recipe)))
+        if self.retried:
+            return retried(parts, self.look, self.retried, self.frontier)
         return parts.table.changes(self.look, self.frontier, self.plan.pending)
 
     def preparation(self, parts: Parts) -> Preparation:
         """A fresh way from rows to a batch; a build takes only vectors from an older index."""
-        follows = self.index if self.plan.action is not Action.BUILD else None
-        known = self.index
-        if known and known.recipe().model != parts.recipe.model:
-            known = None
-        return Preparation(parts.recipe, parts.embedder, parts.embeddings, follows, known)
+        index = None if self.builds else self.index
+        copied = self.index
+        if copied and copied.recipe().model != parts.recipe.model:
+            copied = None
+        trusted = self.plan.action is not Action.RECONCILE
+        known = Known(copied, parts.embeddings, trusted=trusted)
+        quarantine = self.frontier.quarantine if self.frontier else {}
+        return Preparation(parts.recipe, parts.embedder, index, known, quarantine)
 
 
-def stand(parts: Parts, index: StoreReader | None, *, rebuild: bool = False) -> Standing:
+def retried(parts: Parts, look: Look, rows: tuple[RowId, ...], frontier: Frontier) -> Changes:
+    """Rows in quarantine as they are now; those that are gone are deleted."""
+    found = parts.table.rows(look, rows)
+    batches = tuple(found.rows)
+    there = {row for batch in batches for row in batch.ids}
+    gone = tuple(row for row in rows if row not in there)
+    return replace(found, rows=batches, deleted=gone, duplicates=frontier.duplicates)
+
+
+def stand(parts: Parts, index: StoreReader | None, wish: Wish = ORDINARY) -> Standing:
     """Look at the table from where an index stands, and decide."""
     generation = index.generation if index else parts.store.generation()
-    frontier = index.frontier() if index and not rebuild else None
+    frontier = index.frontier() if index and not wish.rebuild else None
     look = parts.table.look(frontier)
     check_columns(look, parts.recipe)
     plan = build_plan(look, frontier, parts.recipe)
-    if index and rebuild:
+    if index and wish.rebuild:
         # Counted on, so that no two generations ever stand at equal frontiers.
         after = replace(plan.after, sync=index.frontier().sync + 1)
         plan = replace(plan, why="a rebuild was asked for", after=after)
     return Standing(generation, index, frontier, look, plan)
 
 
-def stand_to_sync(parts: Parts, *, rebuild: bool = False) -> Standing:
-    """The same for an index that is to be written, which must be of our recipe."""
-    if rebuild:
-        return stand(parts, _readable(parts), rebuild=True)
+def stand_to_sync(parts: Parts, wish: Wish = ORDINARY) -> Standing:
+    """The same for an index that is to be written: it must be of our recipe, and wishes count.
+
+    Raises:
+        HistoryLost: history cannot be followed, and the wish forbids to reconcile.
+    """
+    if wish.rebuild:
+        return stand(parts, _readable(parts), wish)
     index = parts.store.open()
     if index:
         check_recipe(parts, index.recipe())
-    return stand(parts, index)
+    standing = stand(parts, index)
+    action, frontier = standing.plan.action, standing.frontier
+    if action is Action.RECONCILE and wish.reconcile is False:
+        raise HistoryLost(
+            f"index '{parts.name}' cannot follow its table: {standing.plan.why}",
+            hint=f"`lakewake sync {parts.name}` compares and repairs; known text is not embedded",
+        )
+    if wish.reconcile and action in (Action.FOLLOW, Action.NOTHING):
+        why = wish.why or "a reconcile was asked for"
+        return replace(standing, plan=replace(standing.plan, action=Action.RECONCILE, why=why))
+    if wish.retry_quarantined and action is Action.NOTHING and frontier and frontier.quarantine:
+        why = f"{len(frontier.quarantine)} rows in quarantine are tried again"
+        plan = replace(standing.plan, action=Action.FOLLOW, why=why)
+        return replace(standing, plan=plan, retried=tuple(sorted(frontier.quarantine)))
+    return standing
 
 
 def _readable(parts: Parts) -> StoreReader | None:
@@ -175,21 +244,52 @@ def _carry_out(parts: Parts, standing: Standing, work: Preparation, clock: Clock
     with clock.stage("read"):
         changes = standing.changes(parts)
     with clock.stage("embed"), work.batch(changes, parts.reporter) as batch:
-        duplicates = changes.duplicates | work.tally.stored_twice
-        then = replace(standing.plan.after, duplicates=frozenset(duplicates))
+        then = frontier_then(standing, changes, work.tally)
         with clock.stage("write"), parts.reporter.stage("write", work.tally.chunks_upserted):
             _commit(parts, standing, batch, then)
     with clock.stage("maintain"):
         parts.store.maintain()
 
 
+def frontier_then(standing: Standing, changes: Changes, tally: Tally) -> Frontier:
+    """Where the index stands after the batch, with what the batch itself told."""
+    former: Mapping[RowId, Refusal] = standing.frontier.quarantine if standing.frontier else {}
+    # A build and a reconcile see every row; following sees those that changed.
+    follows = standing.plan.action is Action.FOLLOW
+    kept = {r: why for r, why in former.items() if follows and r not in tally.seen_again}
+    refused = {
+        row: replace(why, attempts=former[row].attempts + 1 if row in former else 1)
+        for row, why in tally.refused.items()
+    }
+    return replace(
+        standing.plan.after,
+        duplicates=frozenset(changes.duplicates | tally.stored_twice),
+        quarantine={**kept, **refused},
+    )
+
+
 def _commit(parts: Parts, standing: Standing, batch: Batch, then: Frontier) -> None:
     """Rows, deletes and frontier: one commit."""
-    if standing.plan.action is Action.BUILD:
+    if standing.builds:
         parts.store.create(parts.recipe, batch, then, after=standing.generation)
     else:
         assert standing.frontier is not None
         parts.store.commit(batch, expect=standing.frontier, then=then)
+
+
+def _plan_report(parts: Parts, standing: Standing, work: Preparation) -> PlanReport:
+    return PlanReport(
+        index=parts.name,
+        action=standing.plan.action,
+        why=standing.plan.why,
+        pending=tuple(i.requested for i in standing.plan.pending),
+        rows_changed=work.tally.rows_changed,
+        rows_deleted=work.tally.rows_deleted,
+        to_embed=work.tally.to_embed,
+        reused=work.tally.reused,
+        from_instant=standing.frontier.newest if standing.frontier else "",
+        to_instant=standing.plan.after.newest,
+    )
 
 
 def _report(parts: Parts, standing: Standing, work: Preparation, clock: Clock) -> SyncReport:
@@ -204,6 +304,7 @@ def _report(parts: Parts, standing: Standing, work: Preparation, clock: Clock) -
         chunks_deleted=tally.chunks_deleted,
         embedded=tally.embedded,
         reused=tally.reused,
+        quarantined=len(tally.refused),
         from_instant=standing.frontier.newest if standing.frontier else "",
         to_instant=standing.plan.after.newest,
         seconds=clock.seconds(),

@@ -18,8 +18,9 @@ from lakewake.model.recipe import Recipe, TextField
 from lakewake.model.rows import RowId
 from lakewake.model.settings import ModelSettings
 from lakewake.source.hudi import HudiTable
-from lakewake.sync import price, sync
-from lakewake.verify import verify
+from lakewake.sync import Wish, price, sync
+from lakewake.verify import repair, verify
+from lakewake.verify.vectors import Vectors
 from oracle import HASHING, built_from_nothing, following, indexed
 
 pytestmark = pytest.mark.spark
@@ -205,19 +206,23 @@ def test_a_table_without_a_commit_makes_an_empty_index(spark, small_tables, tmp_
         spark.sql("DROP TABLE lakewake_empty")
 
 
-def test_cleaned_files_are_an_error_that_loses_nothing(spark, small_tables, tmp_path):
+def test_cleaned_files_are_reconciled_and_nothing_is_lost(spark, small_tables, tmp_path):
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
     table.write([row("a"), row("b")])
     parts = following(spark, table.path, tmp_path / "index")
     sync(parts)
-    before = indexed(parts)
     (old,) = [f for f in table.path.rglob("*.parquet") if ".hoodie" not in f.parts]
     table.delete("a")
+    table.write([row("c", "a new one")])
     old.unlink()
     with pytest.raises(HistoryLost, match="the cleaner removed"):
-        sync(parts)
-    assert indexed(parts) == before
-    assert sync(parts, rebuild=True).embedded == 0
+        sync(parts, Wish(reconcile=False))
+    parts.embedder.received.clear()
+    report = sync(parts)
+    assert report.action is Action.RECONCILE
+    assert "the cleaner removed" in report.why
+    assert parts.embedder.received == ["a new one"]
+    assert (report.rows_changed, report.rows_deleted) == (1, 1)
     assert indexed(parts) == built_from_nothing(parts)
 
 
@@ -232,12 +237,15 @@ def test_verify_finds_what_was_done_to_the_index_behind_its_back(spark, small_ta
     data.update({"_text": "'forged'"}, where="_key = 'k1'")
     data.update({"num": "99"}, where="_key = 'k2'")
     data.update({"_key": "'ghost'"}, where="_key = 'k3'")
-    report = verify(parts)
+    report = verify(parts, Vectors.NONE)
     part = "part=a"
     assert not report.agrees
     assert report.missing == (RowId(part, "k0"), RowId(part, "k3"))
     assert report.stale == (RowId(part, "k1"), RowId(part, "k2"))
     assert report.orphaned == (RowId(part, "ghost"),)
+    mended = repair(parts, Vectors.ALL)
+    assert (mended.agrees, mended.repaired) == (True, 5)
+    assert indexed(parts) == built_from_nothing(parts)
 
 
 def test_verify_counts_what_is_not_synced_yet_as_pending(spark, small_tables, tmp_path):

@@ -6,7 +6,6 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lakewake.errors import HistoryLost
 from lakewake.model.plan import Action
 from lakewake.sync import sync
 from lakewake.verify import verify
@@ -72,7 +71,7 @@ class AnyHistory(RuleBasedStateMachine):
         setattr(self.parts.store, f"fail_{where}_commit", cut)
         try:
             sync(self.parts)
-        except (PowerCut, HistoryLost):
+        except PowerCut:
             pass
         finally:
             setattr(self.parts.store, f"fail_{where}_commit", lambda: None)
@@ -87,12 +86,8 @@ class AnyHistory(RuleBasedStateMachine):
             sync(rival)
 
         self.parts.store.fail_before_commit = race
-        try:
-            sync(self.parts)
-        except HistoryLost:
-            pass
-        finally:
-            self.parts.store.fail_before_commit = lambda: None
+        sync(self.parts)
+        self.parts.store.fail_before_commit = lambda: None
         self.in_step = False
 
     @rule()
@@ -101,10 +96,7 @@ class AnyHistory(RuleBasedStateMachine):
         known = {chunk["_text"] for chunk, _ in indexed(self.parts).values()} if reader else set()
         known |= set(self.parts.embedder.received)
         self.parts.embedder.received.clear()
-        try:
-            report = sync(self.parts)
-        except HistoryLost:
-            report = sync(self.parts, rebuild=True)
+        report = sync(self.parts)
         embedded = list(self.parts.embedder.received)
         assert report.embedded == len(embedded) == len(set(embedded))
         assert not known & set(embedded)

@@ -323,6 +323,7 @@ def status_report(**changes: Any) -> StatusReport:
     ("changes", "headline"),
     [
         ({}, "wines: in step"),
+        ({"quarantined": 2}, "wines: in step, complete except 2 rows"),
         ({"lag_commits": 2, "lag_seconds": 4.0}, "wines: 2 commits behind, 4.0 s"),
         ({"built": False}, "wines: not built yet"),
         ({"would": Action.RECONCILE}, "wines: out of step"),

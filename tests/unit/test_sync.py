@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from lakewake.errors import ConfigError, HistoryLost, IndexMissing, RecipeMismatch, StaleFrontier
@@ -12,7 +13,7 @@ from lakewake.model.recipe import Chunking
 from lakewake.source.memory import MemoryTable
 from lakewake.store.embeddings import MemoryEmbeddings
 from lakewake.store.memory import MemoryStore
-from lakewake.sync import Parts, price, sync
+from lakewake.sync import Parts, Wish, price, sync
 from lakewake.verify import verify
 from oracle import built_from_nothing, indexed
 from sampling import SCHEMA, rid, sample_parts, sample_recipe, values
@@ -259,32 +260,69 @@ def test_a_sync_cut_off_after_its_commit_leaves_nothing_to_do(parts):
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_undone_commits_are_an_error_that_names_them_and_writes_nothing(parts):
+def test_undone_commits_are_reconciled_and_named_and_nothing_known_is_embedded(parts):
+    undone = parts.table.upsert({rid("k0"): values("to be undone"), rid("k7"): values("too")})
+    sync(parts)
+    parts.embedder.received.clear()
+    parts.table.restore(1)
+    report = sync(parts)
+    assert report.action is Action.RECONCILE
+    assert undone in report.why
+    assert (report.rows_changed, report.rows_deleted) == (1, 1)
+    assert parts.embedder.received == []
+    assert indexed(parts) == built_from_nothing(parts)
+
+
+def test_a_reconcile_that_is_forbidden_says_why_and_writes_nothing(parts):
     undone = parts.table.upsert({rid("k0"): values("to be undone")})
     sync(parts)
     before = indexed(parts)
     parts.table.restore(1)
     with pytest.raises(HistoryLost) as error:
-        sync(parts)
+        sync(parts, Wish(reconcile=False))
     assert undone in error.value.fact
-    assert "--rebuild" in error.value.hint
+    assert error.value.exit_code == 3
     assert indexed(parts) == before
+
+
+def test_cleaned_files_are_not_reconciled_when_that_is_forbidden(parts):
+    parts.table.upsert({rid("k0"): values("new")})
+    parts.table.clean(keep=1)
+    with pytest.raises(HistoryLost, match="the cleaner"):
+        sync(parts, Wish(reconcile=False))
+
+
+def test_a_reconcile_can_be_asked_for_and_finds_nothing_where_all_is_well(parts):
+    report = sync(parts, Wish(reconcile=True))
+    assert (report.action, report.rows_changed) == (Action.RECONCILE, 0)
+    assert parts.embedder.received == []
+
+
+def test_a_changed_type_of_a_used_column_makes_a_new_generation_and_embeds_nothing(parts):
+    parts.table.retype("num", pa.float64())
+    parts.table.upsert({rid(f"k{n}"): values(f"text {n}", 1.5) for n in range(3)})
+    report = sync(parts)
+    assert report.action is Action.RECONCILE
+    assert "'num' went from" in report.why
+    assert parts.embedder.received == []
+    assert parts.store.open().generation == 2
+    assert indexed(parts) == built_from_nothing(parts)
 
 
 def test_a_rebuild_replaces_the_generation_and_embeds_nothing_it_knows(parts):
     parts.table.restore(1)
-    report = sync(parts, rebuild=True)
+    report = sync(parts, Wish(rebuild=True))
     assert (report.action, len(parts.embedder.received)) == (Action.BUILD, 0)
     assert parts.store.open().generation == 2
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_cleaned_files_are_an_error_and_nothing_is_lost(parts):
+def test_cleaned_files_are_reconciled_and_nothing_is_lost(parts):
     parts.table.upsert({rid("k0"): values("new")})
     parts.table.clean(keep=1)
-    with pytest.raises(HistoryLost):
-        sync(parts)
-    sync(parts, rebuild=True)
+    report = sync(parts)
+    assert (report.action, report.embedded) == (Action.RECONCILE, 1)
+    assert "the cleaner" in report.why
     assert indexed(parts) == built_from_nothing(parts)
 
 
@@ -305,13 +343,13 @@ def test_another_model_is_refused_and_says_what_differs(parts):
 def test_a_rebuild_by_another_model_embeds_everything_again(parts):
     model = replace(parts.recipe.model, precision="int8")
     other = replace(parts, recipe=replace(parts.recipe, model=model), embeddings=MemoryEmbeddings())
-    assert sync(other, rebuild=True).embedded == 3
+    assert sync(other, Wish(rebuild=True)).embedded == 3
 
 
 def test_a_column_that_is_not_there_is_refused(parts):
     other = replace(parts, recipe=replace(parts.recipe, payload=("nope",)))
     with pytest.raises(ConfigError, match="no column 'nope'"):
-        sync(other, rebuild=True)
+        sync(other, Wish(rebuild=True))
 
 
 def test_the_plans_price_is_what_the_sync_then_does(parts):

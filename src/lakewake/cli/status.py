@@ -39,10 +39,15 @@ def headline(report: StatusReport) -> str:
     if not report.built:
         return "not built yet"
     if report.in_step:
-        return "in step"
+        return "in step" + except_quarantined(report)
     if not report.lag_commits:
         return "out of step"
     return f"{count(report.lag_commits, 'commit')} behind, {duration(report.lag_seconds)}"
+
+
+def except_quarantined(report: StatusReport) -> str:
+    """What an index in step still lacks."""
+    return f", complete except {count(report.quarantined, 'row')}" if report.quarantined else ""
 
 
 def status_facts(report: StatusReport) -> list[tuple[str, str]]:
@@ -57,6 +62,9 @@ def status_facts(report: StatusReport) -> list[tuple[str, str]]:
             ("holds", f"{held}, generation {report.generation}"),
             ("model", f"{model}, {report.model.get('dimension')} dimensions"),
         ]
+    if report.quarantined:
+        again = "`lakewake sync --retry-quarantined` tries them again"
+        facts.append(("quarantined", f"{count(report.quarantined, 'row')}; {again}"))
     if report.duplicates:
         facts.append(("duplicates", f"{count(report.duplicates, 'row id')} twice in the table"))
     facts.append(("next sync", f"{report.would.value}: {report.why}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -38,18 +39,44 @@ def refuse_nan(_context: click.Context, _option: click.Parameter, seconds: float
     help="Between two looks with --watch.",
 )
 @click.option("--rebuild", is_flag=True, help="Build anew beside the old index, then switch.")
+@click.option(
+    "--reconcile/--no-reconcile",
+    default=None,
+    help="Compare the whole table in any case, or in none (exit 3 where history is lost).",
+)
+@click.option("--retry-quarantined", is_flag=True, help="Try refused rows again.")
 @config_option
 @with_flags
-def sync(name: str | None, watch: bool, interval: float, rebuild: bool, flags: Flags) -> int:
-    """Bring the index to the table's latest commit. Embeds only what changed."""
-    if watch and rebuild:
-        raise ConfigError("--watch and --rebuild exclude each other", hint="rebuild first")
+def sync(
+    name: str | None,
+    watch: bool,
+    interval: float,
+    rebuild: bool,
+    reconcile: bool | None,
+    retry_quarantined: bool,
+    flags: Flags,
+) -> int:
+    """Bring the index to the table's latest commit. Embeds only what changed.
+
+    Where the table's history cannot be followed, index and table are compared and what differs is
+    written; text that is known is not embedded again.
+    """
+    if rebuild and reconcile is not None:
+        raise ConfigError("--rebuild and --reconcile exclude each other", hint="choose one")
+    if watch and (rebuild or reconcile or retry_quarantined):
+        asked = "--rebuild" if rebuild else "--reconcile" if reconcile else "--retry-quarantined"
+        raise ConfigError(f"--watch and {asked} exclude each other", hint=f"{asked} first")
     if watch:
-        return _follow(flags, name, interval)
-    return run_each(flags, name, lambda i: i.sync(rebuild=rebuild), show_sync)
+        return _follow(flags, name, interval, reconcile)
+    return run_each(
+        flags,
+        name,
+        lambda i: i.sync(rebuild=rebuild, reconcile=reconcile, retry_quarantined=retry_quarantined),
+        show_sync,
+    )
 
 
-def _follow(flags: Flags, name: str | None, interval: float) -> int:
+def _follow(flags: Flags, name: str | None, interval: float, reconcile: bool | None) -> int:
     from lakewake.watch import StopSignal, watch
 
     def say(line: str) -> None:
@@ -63,7 +90,7 @@ def _follow(flags: Flags, name: str | None, interval: float) -> int:
                 show_sync(report)
 
     with opened(flags) as lake, StopSignal() as stop:
-        syncs = {i.name: i.sync for i in chosen(lake, name)}
+        syncs = {i.name: partial(i.sync, reconcile=reconcile) for i in chosen(lake, name)}
         if not flags.quiet:
             say(f"watching {', '.join(syncs)} every {interval:g} s; Ctrl-C stops")
         watch(syncs, interval=interval, wait=stop.wait, say=say, show=show)
@@ -85,7 +112,7 @@ def sync_facts(report: SyncReport) -> list[tuple[str, str]]:
         texts = f"{count(report.embedded, 'text')} embedded, {report.reused:,} reused"
         facts += [("rows", rows), ("texts", texts)]
     if report.quarantined:
-        facts.append(("quarantined", count(report.quarantined, "row")))
+        facts.append(("set aside", f"{count(report.quarantined, 'row')} the embedder refused"))
     facts.append(("table at", moment(report.to_instant)))
     if report.seconds:
         facts.append(("took", took(report)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import click
+
 from lakewake.cli.flags import Flags, config_option, name_argument, with_flags
 from lakewake.cli.indexes import run_each
 from lakewake.cli.screen import count, moment, one_line, print_block
@@ -12,21 +14,31 @@ if TYPE_CHECKING:
     from lakewake.model.report import VerifyReport
     from lakewake.model.rows import RowId
 
-EXAMPLE = "lakewake verify wines"
+EXAMPLE = "lakewake verify wines --repair"
 OUT_OF_SYNC = 3
 #: How many row ids of each kind are shown to a person; `--json` lists more.
 SHOWN = 5
 
 
 @name_argument
+@click.option("--repair", is_flag=True, help="Put right exactly what differs, and verify again.")
+@click.option(
+    "--vectors",
+    type=click.Choice(["none", "sample", "all"]),
+    default="sample",
+    help="How many vectors are compared with what the model makes of their texts.",
+)
 @config_option
 @with_flags
-def verify(name: str | None, flags: Flags) -> int:
-    """Compare the index with its table, row by row. Exit 3: they differ. Writes nothing."""
+def verify(name: str | None, repair: bool, vectors: str, flags: Flags) -> int:
+    """Compare the index with its table, row by row. Exit 3: they differ.
+
+    Writes nothing without --repair.
+    """
     return run_each(
         flags,
         name,
-        lambda i: i.verify(),
+        lambda i: i.verify(repair=repair, vectors=vectors),
         show_verify,
         lambda r: 0 if r.agrees else OUT_OF_SYNC,
     )
@@ -41,19 +53,31 @@ def show_verify(report: VerifyReport) -> None:
 def verify_facts(report: VerifyReport) -> list[tuple[str, str]]:
     """What a comparison found, as lines of `name  value`."""
     facts = [
-        ("compared", f"{count(report.rows, 'row')}, {count(report.chunks, 'chunk')}"),
+        ("compared", compared(report)),
         ("table at", moment(report.instant)),
     ]
     if report.pending:
         facts.append(("pending", f"{count(report.pending, 'row')} changed since the last sync"))
     if report.quarantined:
-        facts.append(("quarantined", count(report.quarantined, "row")))
+        facts.append(("quarantined", f"{count(report.quarantined, 'row')} the embedder refused"))
+    if report.repaired:
+        facts.append(("repaired", count(report.repaired, "row")))
     for kind in ("missing", "orphaned", "stale", "duplicated"):
         if ids := getattr(report, kind):
             facts.append((kind, named(ids)))
     if report.wrong_model:
         facts.append(("wrong model", count(report.wrong_model, "chunk")))
+    if not report.agrees:
+        way = "sync --rebuild" if report.wrong_model else "verify --repair"
+        facts.append(("next", f"`lakewake {way} {report.index}`"))
     return facts
+
+
+def compared(report: VerifyReport) -> str:
+    """How much was compared: `99 rows, 99 chunks, 99 vectors`."""
+    held = f"{count(report.rows, 'row')}, {count(report.chunks, 'chunk')}"
+    vectors = f", {count(report.vectors_checked, 'vector')}" if report.vectors_checked else ""
+    return held + vectors
 
 
 def named(ids: tuple[RowId, ...]) -> str:

@@ -14,6 +14,15 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """Why a row is in quarantine: what the embedder said, of which version, how often."""
+
+    reason: str
+    instant: str
+    attempts: int = 1
+
+
+@dataclass(frozen=True)
 class Frontier:
     """The instants absorbed, those seen in flight, and the table they belong to.
 
@@ -22,6 +31,7 @@ class Frontier:
         in_flight: instants that were open when the look was taken.
         schema: the columns that the recipe uses, with their types.
         duplicates: row ids of which the table holds more than one version.
+        quarantine: rows that the embedder refused; the index holds nothing of them.
         sync: counts the commits of this index; makes two frontiers at one instant distinct.
     """
 
@@ -30,6 +40,7 @@ class Frontier:
     in_flight: tuple[str, ...] = ()
     schema: Mapping[str, str] = field(default_factory=dict)
     duplicates: frozenset[RowId] = frozenset()
+    quarantine: Mapping[RowId, Refusal] = field(default_factory=dict)
     sync: int = 0
 
     @property
@@ -46,6 +57,10 @@ class Frontier:
             "in_flight": sorted(self.in_flight),
             "schema": dict(sorted(self.schema.items())),
             "duplicates": sorted([d.partition, d.key] for d in self.duplicates),
+            "quarantine": sorted(
+                [row.partition, row.key, r.reason, r.instant, r.attempts]
+                for row, r in self.quarantine.items()
+            ),
             "sync": self.sync,
         }
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -68,5 +83,6 @@ class Frontier:
             in_flight=tuple(value["in_flight"]),
             schema=value["schema"],
             duplicates=frozenset(RowId(p, k) for p, k in value["duplicates"]),
+            quarantine={RowId(p, k): Refusal(*why) for p, k, *why in value["quarantine"]},
             sync=value["sync"],
         )

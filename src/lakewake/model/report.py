@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakewake.model.plan import Action
@@ -69,6 +69,22 @@ class SyncReport:
     to_instant: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
 
+    def plus(self, later: SyncReport) -> SyncReport:
+        """This sync and one right after it, as one."""
+        if later.action is Action.NOTHING:
+            return self
+        rows = ("rows_changed", "rows_deleted", "quarantined")
+        counts = (*rows, "chunks_upserted", "chunks_deleted", "embedded", "reused")
+        return replace(
+            self,
+            why=f"{self.why}; {later.why}",
+            seconds={
+                k: self.seconds.get(k, 0) + later.seconds.get(k, 0)
+                for k in {**self.seconds, **later.seconds}
+            },
+            **{c: getattr(self, c) + getattr(later, c) for c in counts},
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """The object that `sync --json` prints for each index."""
         return {
@@ -90,7 +106,14 @@ class SyncReport:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """Whether index and table agree, at one instant."""
+    """Whether index and table agree, at one instant.
+
+    Attributes:
+        pending: rows that changed since the index's frontier; no fault.
+        duplicated: rows that the table holds more than once; no fault either.
+        vectors_checked: chunks whose text was embedded again to compare.
+        repaired: rows that a repair put right before this verdict.
+    """
 
     index: str
     instant: str
@@ -103,6 +126,8 @@ class VerifyReport:
     stale: tuple[RowId, ...] = ()
     duplicated: tuple[RowId, ...] = ()
     wrong_model: int = 0
+    vectors_checked: int = 0
+    repaired: int = 0
 
     @property
     def agrees(self) -> bool:
@@ -125,6 +150,8 @@ class VerifyReport:
             out[name] = [{"partition": i.partition, "key": i.key} for i in ids[:LISTED]]
             out[f"{name}_count"] = len(ids)
         out["wrong_model"] = self.wrong_model
+        out["vectors_checked"] = self.vectors_checked
+        out["repaired"] = self.repaired
         return out
 
 
@@ -151,6 +178,7 @@ class StatusReport:
     chunks: int
     generation: int
     duplicates: int
+    quarantined: int
     model: Mapping[str, Any]
     would: Action
     why: str
@@ -176,6 +204,7 @@ class StatusReport:
             "chunks": self.chunks,
             "generation": self.generation,
             "duplicates": self.duplicates,
+            "quarantined": self.quarantined,
             "model": dict(self.model),
             "would": self.would.value,
             "why": self.why,

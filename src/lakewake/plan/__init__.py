@@ -52,6 +52,7 @@ def frontier_after(look: Look, frontier: Frontier | None, recipe: Recipe) -> Fro
         in_flight=look.in_flight,
         schema={c: look.schema[c] for c in recipe.columns if c in look.schema},
         duplicates=frontier.duplicates if frontier else frozenset(),
+        quarantine=frontier.quarantine if frontier else {},
         sync=frontier.sync + 1 if frontier else 1,
     )
 

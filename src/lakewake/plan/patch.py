@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakewake.model.chunks import Chunk, StoredChunk
 from lakewake.model.rows import RowBatch, RowId
@@ -25,22 +25,36 @@ class Patch:
     rows_changed: int
     stored_twice: frozenset[RowId]
 
+    def without(
+        self, rows: Mapping[int, RowId], existing: Mapping[RowId, tuple[StoredChunk, ...]]
+    ) -> Patch:
+        """The same, but of these rows (by position) nothing is written and all is removed."""
+        gone = tuple(h.id for row in rows.values() for h in existing.get(row, ()))
+        return replace(
+            self,
+            upserts=tuple((n, c) for n, c in self.upserts if n not in rows),
+            deletes=tuple(dict.fromkeys(self.deletes + gone)),
+        )
+
 
 def build_patch(
     batch: RowBatch,
     chunks_of: Callable[[int], tuple[Chunk, ...]],
     existing: Mapping[RowId, tuple[StoredChunk, ...]],
+    *,
+    trust: bool = True,
 ) -> Patch:
     """Compare rows with what an index holds of them.
 
-    A row whose source and payload are as the index has them is left alone, and is not chunked.
+    A row whose source and payload are as the index has them is left alone, and is not chunked;
+    without `trust` in what the index says of itself, every row is written anew.
     """
     upserts: list[tuple[int, Chunk]] = []
     deletes: list[str] = []
     changed = 0
     for n, row in enumerate(batch.ids):
         held = existing.get(row, ())
-        if _same(batch, n, held):
+        if trust and _same(batch, n, held):
             continue
         chunks = chunks_of(n)
         wanted = {c.id for c in chunks}

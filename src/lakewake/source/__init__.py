@@ -12,11 +12,17 @@ from typing import Protocol
 import pyarrow as pa
 
 from lakewake.model.frontier import Frontier
+from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, Difference, RowId
 from lakewake.model.timeline import Instant, Look
 
-#: The columns of an index that a comparison needs, besides its payload.
-COMPARED = ("_id", "_key", "_partition", "_field", "_chunk", "_text", "_hash", "_source_hash")
+_COMPARED = ("_id", "_key", "_partition", "_field", "_chunk", "_hash", "_source_hash")
+
+
+def compared(recipe: Recipe) -> tuple[str, ...]:
+    """The columns of an index that a comparison with its table needs."""
+    made_from = "_vector" if recipe.vector else "_text"
+    return (*_COMPARED, "_payload_hash", made_from, *recipe.payload)
 
 
 class Table(Protocol):
@@ -51,8 +57,15 @@ class Table(Protocol):
             TableMoved: a commit completed since the look; look again.
         """
 
+    def reconcile(self, look: Look, index: Iterator[pa.RecordBatch]) -> Changes:
+        """What makes an index (given as for `compare`) equal to the table as of `look`.
+
+        Raises:
+            TableMoved: a commit completed since the look; look again.
+        """
+
     def compare(self, look: Look, index: Iterator[pa.RecordBatch]) -> Difference:
-        """How an index (its `COMPARED` columns and its payload) differs from the table at `look`.
+        """How an index (its `compared` columns) differs from the table as of `look`.
 
         Raises:
             TableMoved: a commit completed since the look; look again.

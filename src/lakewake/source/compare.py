@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,12 +41,11 @@ def _by_row(chunks: DataFrame, recipe: Recipe) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     payload = payload_hash([F.col(quoted(c)) for c in recipe.payload])
-    fields = F.countDistinct("_field")
     last = F.sum(F.when(F.col("_last"), F.col("_chunk") + 1).otherwise(0))
     return (
-        chunks.withColumn("_sound", _sound(recipe))
+        chunks.withColumn("_ph", payload)
+        .withColumn("_sound", _sound(recipe))
         .withColumn("_last", _is_last())
-        .withColumn("_ph", payload)
         .groupBy(F.col("_partition").alias("p"), F.col("_key").alias("k"))
         .agg(
             F.min("_source_hash").alias("ish"),
@@ -55,19 +56,21 @@ def _by_row(chunks: DataFrame, recipe: Recipe) -> DataFrame:
                 & (F.countDistinct("_id") == F.count("*"))
                 & (F.countDistinct("_source_hash") == 1)
                 & (F.countDistinct("_ph") == 1)
-                & (fields >= 1)
             ).alias("sound"),
         )
     )
 
 
 def _sound(recipe: Recipe) -> Column:
-    """A chunk's text is the text of its hash; a whole text's hash is its row's."""
+    """A chunk's text, or its vector from the table, is the one of its hash; so is its payload."""
     from pyspark.sql import functions as F  # noqa: N812
 
     if recipe.vector:
-        return F.lit(True)
-    return F.coalesce(F.sha2(F.col("_text"), 256) == F.col("_hash"), F.lit(False))
+        held = F.sha2(F.to_json(F.col("_vector").cast("array<float>")), 256)
+    else:
+        held = F.sha2(F.col("_text"), 256)
+    same = (held == F.col("_hash")) & (F.col("_ph") == F.col("_payload_hash"))
+    return F.coalesce(same, F.lit(False))
 
 
 def _is_last() -> Column:
@@ -78,28 +81,28 @@ def _is_last() -> Column:
     return F.col("_chunk") == F.max("_chunk").over(text)
 
 
-def difference(
-    stored: DataFrame, rows: DataFrame | None, recipe: Recipe, duplicates: frozenset[RowId]
-) -> Difference:
-    """Which rows are missing from the index, orphaned in it, or stale."""
+def faults(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> DataFrame:
+    """`row_view` of the table and the index together, with `fault`: missing, orphaned or stale.
+
+    Rows without a fault are left out; an orphan has only its id.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
-    if rows is None:
-        orphans = _ids(arrow.collect(stored.select("p", "k")))
-        return Difference(orphaned=orphans, duplicated=tuple(sorted(duplicates)))
     texts = [F.col(f"t{n}").isNotNull() for n in range(len(recipe.fields))]
-    says = F.col("v").isNotNull() if recipe.vector else texts[0]
-    for text in texts[1:]:
-        says = says | text
-    table = rows.select("p", "k", "sh", "ph", says.alias("says"))
-    both = table.join(stored, ["p", "k"], "full_outer").withColumn(
-        "fault",
+    says = F.col("v").isNotNull() if recipe.vector else reduce(operator.or_, texts)
+    fault = (
         F.when(F.col("ish").isNull() & F.col("says"), "missing")
         .when(F.col("sh").isNull(), "orphaned")
-        .when(F.col("ish").isNotNull() & ~_equal(), "stale"),
+        .when(F.col("ish").isNotNull() & ~_equal(), "stale")
     )
+    both = rows.withColumn("says", says).join(stored, ["p", "k"], "full_outer")
+    return both.withColumn("fault", fault).where("fault is not null")
+
+
+def difference(faulty: DataFrame, duplicates: frozenset[RowId]) -> Difference:
+    """Which rows are missing from the index, orphaned in it, or stale."""
     found: dict[str, list[RowId]] = {"missing": [], "orphaned": [], "stale": []}
-    for batch in arrow.collect(both.where("fault is not null").select("p", "k", "fault")):
+    for batch in arrow.collect(faulty.select("p", "k", "fault")):
         for row, fault in zip(row_ids(batch), batch.column("fault").to_pylist(), strict=True):
             found[fault].append(row)
     return Difference(
@@ -119,7 +122,3 @@ def _equal() -> Column:
         & (F.col("sh") == F.col("ish"))
         & (F.col("ph") == F.col("iph"))
     )
-
-
-def _ids(batches: list[pa.RecordBatch]) -> tuple[RowId, ...]:
-    return tuple(sorted(row for b in batches for row in row_ids(b)))

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from lakewake.errors import TableError
 from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
-from lakewake.model.rows import Changes, Difference, RowId
+from lakewake.model.rows import Changes, Difference, RowBatch, RowId
 from lakewake.model.timeline import DUPLICATING, CommitMetadata, Instant, Look
 from lakewake.source import TableMoved, arrow, compare, view
 from lakewake.source.files import GroupReader
@@ -170,9 +170,22 @@ class HudiTable:
         with tempfile.TemporaryDirectory(prefix="lakewake-verify-") as folder:
             stored = compare.export(spark, index, Path(folder), self._recipe)
             if not look.completed:
-                return compare.difference(stored, None, self._recipe, frozenset())
+                return Difference(orphaned=_collected_ids(stored))
             rows, duplicates, _ = _newest(self._pinned(look))
-            return compare.difference(stored, rows, self._recipe, duplicates)
+            return compare.difference(compare.faults(stored, rows, self._recipe), duplicates)
+
+    def reconcile(self, look: Look, index: Iterator[pa.RecordBatch]) -> Changes:
+        """The rows that differ from the index, streamed, and the ids that are too many in it."""
+        folder = tempfile.TemporaryDirectory(prefix="lakewake-reconcile-")
+        stored = compare.export(self._session(), index, Path(folder.name), self._recipe)
+        if not look.completed:
+            return Changes((), _collected_ids(stored))
+        rows, duplicates, _ = _newest(self._pinned(look))
+        faults = compare.faults(stored, rows, self._recipe)
+        orphans = _collected_ids(faults.where("fault = 'orphaned'"))
+        differing = faults.where("fault in ('missing', 'stale')")
+        batches = view.row_batches(arrow.stream(differing), self._recipe)
+        return Changes(_while_kept(folder, batches), orphans, duplicates)
 
     def _pinned(self, look: Look) -> DataFrame:
         """`row_view` of the table, whose file slices Spark fixed while the timeline stood still."""
@@ -248,6 +261,19 @@ class HudiTable:
             found.deleted + tuple(sorted(asked - there)),
             found.duplicates | truth.duplicates,
         )
+
+
+def _collected_ids(rows: DataFrame) -> tuple[RowId, ...]:
+    batches = arrow.collect(rows.select("p", "k"))
+    return tuple(sorted(row for b in batches for row in view.row_ids(b)))
+
+
+def _while_kept(
+    folder: tempfile.TemporaryDirectory[str], batches: Iterator[RowBatch]
+) -> Iterator[RowBatch]:
+    """The batches, whose source lies in a folder that is removed after the last of them."""
+    with folder:
+        yield from batches
 
 
 def _rows_written(commits: Sequence[CommitMetadata]) -> int:

@@ -33,6 +33,7 @@ class _Commit:
     instant: Instant
     operation: str
     rows: Mapping[RowId, _Version]
+    schema: Mapping[str, str]
 
 
 class MemoryTable:
@@ -78,6 +79,11 @@ class MemoryTable:
         """Remove the files of all but the newest versions of the table."""
         self._cleaned = max(self._cleaned, len(self._commits) - keep)
 
+    def retype(self, column: str, type_: pa.DataType) -> None:
+        """Change a column's type from the next commit on."""
+        at = self._schema.get_field_index(column)
+        self._schema = self._schema.set(at, pa.field(column, type_))
+
     @property
     def _rows(self) -> Mapping[RowId, _Version]:
         return self._commits[-1].rows if self._commits else {}
@@ -92,19 +98,19 @@ class MemoryTable:
     def _commit(self, operation: str, rows: Mapping[RowId, _Version]) -> str:
         requested = self._tick()
         instant = Instant(requested, self._tick(), "commit")
-        self._commits.append(_Commit(instant, operation, rows))
+        schema = {f.name: json.dumps(str(f.type)) for f in self._schema}
+        self._commits.append(_Commit(instant, operation, rows, schema))
         return requested
 
     def look(self, frontier: Frontier | None) -> Look:
         """The active timeline."""
         active = self._commits[self._archived :]
-        schema = {f.name: json.dumps(str(f.type)) for f in self._schema} if self._commits else {}
         return Look(
             table=TableIdentity("memory", "id", "part", "COPY_ON_WRITE"),
             instants=tuple(c.instant for c in active),
-            schema=schema,
+            schema=self._commits[-1].schema if self._commits else {},
             commits={
-                c.instant.requested: CommitMetadata(c.operation, schema=schema) for c in active
+                c.instant.requested: CommitMetadata(c.operation, schema=c.schema) for c in active
             },
         )
 
@@ -129,6 +135,11 @@ class MemoryTable:
         """The named rows."""
         self._pin(look)
         return Changes(self._batches({i: self._rows[i] for i in ids if i in self._rows}))
+
+    def reconcile(self, look: Look, index: Iterator[pa.RecordBatch]) -> Changes:
+        """The rows that differ, and the ids that are too many."""
+        found = self.compare(look, index)
+        return Changes(self.rows(look, (*found.missing, *found.stale)).rows, found.orphaned)
 
     def compare(self, look: Look, index: Iterator[pa.RecordBatch]) -> Difference:
         """How an index differs from the table."""
@@ -200,6 +211,7 @@ def _held(index: Iterator[pa.RecordBatch], recipe: Recipe) -> dict[RowId, tuple[
             row = RowId(chunk["_partition"], chunk["_key"])
             payload = _payload_hash([chunk[c] for c in recipe.payload])
             sound = text_hash(chunk["_text"]) == chunk["_hash"]
+            sound = sound and payload == chunk["_payload_hash"]
             mine = (chunk["_source_hash"] if sound else "", payload)
             held[row] = mine if held.get(row, mine) == mine else ("", "")
     return held

@@ -50,6 +50,9 @@ class StoreReader(Protocol):
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All chunks, only these columns, in bounded batches."""
 
+    def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Up to `n` chunks, picked at random, only these columns."""
+
     def search(self, query: Query) -> pa.Table:
         """The nearest chunks: every column but `_vector` and `_checkpoint`, plus `_similarity`.
 

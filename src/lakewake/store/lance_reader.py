@@ -108,6 +108,15 @@ class LanceReader:
                 columns=list(columns), filter=IS_CHUNK, batch_size=SCAN_ROWS
             )
 
+    def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Up to `n` chunks, picked at random, only these columns."""
+        # The checkpoint row may be among them and is left out.
+        size = min(n + 1, self._dataset.count_rows())
+        with reading(self._name):
+            found = self._dataset.sample(size, columns=[*columns, "_checkpoint"])
+        chunks = found.filter(pc.is_null(found["_checkpoint"])).select(list(columns))
+        yield from chunks.slice(0, n).to_batches()
+
     def search(self, query: Query) -> pa.Table:
         """The nearest chunks, best first."""
         vector = check_query(query, self._recipe.model.dimension)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -73,6 +74,11 @@ class MemoryReader:
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All chunks, only these columns, in bounded batches."""
         yield from self.chunks.select(list(columns)).to_batches(max_chunksize=SCAN_ROWS)
+
+    def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Up to `n` chunks, picked at random, only these columns."""
+        picked = random.sample(range(self.chunks.num_rows), min(n, self.chunks.num_rows))
+        yield from self.chunks.select(list(columns)).take(pa.array(picked, pa.int64())).to_batches()
 
     def search(self, query: Query) -> pa.Table:
         """The nearest chunks, best first."""

@@ -1,21 +1,34 @@
-"""6 · Compares an index with its table, at one instant. Read-only."""
+"""6 · Compares an index with its table at one instant, and repairs just what differs."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from lakewake.chunk import chunk_row
-from lakewake.errors import HistoryLost, IndexMissing, TableError
+from lakewake.errors import HistoryLost, IndexMissing, OutcomeUnknown, StaleFrontier, TableError
+from lakewake.model.frontier import Frontier
 from lakewake.model.plan import Action
 from lakewake.model.report import VerifyReport
-from lakewake.model.rows import Difference, RowId
-from lakewake.source import COMPARED, TableMoved
+from lakewake.model.rows import Changes, RowId
+from lakewake.prepare import Known, Preparation
+from lakewake.source import TableMoved, compared
 from lakewake.store import StoreReader
-from lakewake.sync import ATTEMPTS, Parts, Standing, check_recipe, stand
+from lakewake.sync import ATTEMPTS, Parts, Standing, check_recipe, frontier_then, stand
+from lakewake.verify.vectors import Checked, Vectors, check_vectors
 
 
-def verify(parts: Parts) -> VerifyReport:
-    """Whether an index says what its table says.
+@dataclass(frozen=True)
+class Finding:
+    """What one comparison found, with all that a repair of it needs."""
+
+    report: VerifyReport
+    standing: Standing
+    index: StoreReader
+    doubted: frozenset[str]
+
+
+def verify(parts: Parts, vectors: Vectors = Vectors.SAMPLE) -> VerifyReport:
+    """Whether an index says what its table says. Read-only.
 
     Rows that changed since the index's frontier are pending, not faults.
 
@@ -23,6 +36,27 @@ def verify(parts: Parts) -> VerifyReport:
         IndexMissing: there is nothing to verify.
         HistoryLost: what changed since the frontier cannot be told; sync first.
     """
+    return _find(parts, vectors).report
+
+
+def repair(parts: Parts, vectors: Vectors = Vectors.SAMPLE) -> VerifyReport:
+    """Put right exactly what `verify` finds, in one commit, and verify again."""
+    repaired = 0
+    for _ in range(ATTEMPTS):
+        found = _find(parts, vectors)
+        report = found.report
+        faults = {*report.missing, *report.stale, *report.orphaned}
+        if not faults or report.wrong_model:
+            return replace(report, repaired=repaired)
+        try:
+            _mend(parts, found)
+            repaired += len(faults)
+        except (StaleFrontier, OutcomeUnknown, TableMoved):
+            continue
+    raise TableError(f"index '{parts.name}' is written faster than it can be repaired")
+
+
+def _find(parts: Parts, vectors: Vectors) -> Finding:
     for _ in range(ATTEMPTS):
         index = parts.store.open()
         if index is None:
@@ -32,14 +66,13 @@ def verify(parts: Parts) -> VerifyReport:
         wrong_model = _wrong_model(parts, index)
         standing = stand(parts, index)
         try:
-            report = _compare(parts, standing, index)
-            return replace(report, wrong_model=report.chunks if wrong_model else 0)
+            return _compare(parts, standing, index, Vectors.NONE if wrong_model else vectors)
         except TableMoved:
             continue
     raise TableError(f"the table of '{parts.name}' commits faster than it can be compared")
 
 
-def _compare(parts: Parts, standing: Standing, index: StoreReader) -> VerifyReport:
+def _compare(parts: Parts, standing: Standing, index: StoreReader, how: Vectors) -> Finding:
     if standing.plan.action in (Action.RECONCILE, Action.BUILD):
         raise HistoryLost(
             f"index '{parts.name}' cannot be compared: {standing.plan.why}",
@@ -47,32 +80,63 @@ def _compare(parts: Parts, standing: Standing, index: StoreReader) -> VerifyRepo
         )
     pending = _pending(parts, standing)
     with parts.reporter.stage("compare"):
-        columns = [*COMPARED, *parts.recipe.payload]
-        found = parts.table.compare(standing.look, index.scan(columns))
-    found = _without(found, pending)
-    missing = _really_missing(parts, standing, found.missing)
+        found = parts.table.compare(standing.look, index.scan(compared(parts.recipe)))
+    with parts.reporter.stage("check vectors"):
+        checked = _checked(parts, index, how)
+    quarantine = index.frontier().quarantine
+    aside = pending | quarantine.keys()
+    missing = _really_missing(parts, standing, _without(found.missing, aside))
+    stale = {*found.stale, *(checked.rows - set(found.orphaned))}
     rows, chunks = index.counts()
-    return VerifyReport(
+    report = VerifyReport(
         index=parts.name,
         instant=standing.look.newest,
         rows=rows,
         chunks=chunks,
         pending=len(pending),
+        quarantined=len(quarantine),
         missing=missing,
-        orphaned=found.orphaned,
-        stale=found.stale,
+        orphaned=_without(found.orphaned, pending),
+        stale=_without(tuple(sorted(stale)), pending),
         duplicated=found.duplicated,
+        wrong_model=chunks if index.recipe().model != parts.recipe.model else 0,
+        vectors_checked=checked.chunks,
     )
+    return Finding(report, standing, index, frozenset(checked.hashes))
+
+
+def _checked(parts: Parts, index: StoreReader, how: Vectors) -> Checked:
+    # Vectors from the table were compared with it by their hash, all of them.
+    if parts.recipe.vector:
+        return Checked()
+    return check_vectors(index, parts.embedder, how)
+
+
+def _mend(parts: Parts, found: Finding) -> None:
+    """One commit that moves nothing but the faulty rows."""
+    report, standing = found.report, found.standing
+    wanted = parts.table.rows(standing.look, (*report.missing, *report.stale))
+    changes = Changes(wanted.rows, report.orphaned, found.index.frontier().duplicates)
+    known = Known(found.index, parts.embeddings, found.doubted, trusted=False)
+    work = Preparation(parts.recipe, parts.embedder, found.index, known)
+    expect = found.index.frontier()
+    with work.batch(changes, parts.reporter) as batch:
+        then = _at_the_same_place(expect, frontier_then(standing, changes, work.tally))
+        with parts.reporter.stage("write", work.tally.chunks_upserted):
+            parts.store.commit(batch, expect=expect, then=then)
+
+
+def _at_the_same_place(frontier: Frontier, then: Frontier) -> Frontier:
+    """The frontier after a repair: no instant is absorbed by it."""
+    quarantine = {**frontier.quarantine, **then.quarantine}
+    return replace(frontier, quarantine=quarantine, sync=frontier.sync + 1)
 
 
 def _wrong_model(parts: Parts, index: StoreReader) -> bool:
     """Another model is a fault to report; another recipe otherwise cannot be compared at all."""
     recipe = index.recipe()
-    if recipe.model != parts.recipe.model:
-        check_recipe(parts, replace(recipe, model=parts.recipe.model))
-        return True
-    check_recipe(parts, recipe)
-    return False
+    check_recipe(parts, replace(recipe, model=parts.recipe.model))
+    return recipe.model != parts.recipe.model
 
 
 def _pending(parts: Parts, standing: Standing) -> frozenset[RowId]:
@@ -83,16 +147,8 @@ def _pending(parts: Parts, standing: Standing) -> frozenset[RowId]:
     return frozenset(changed | set(changes.deleted))
 
 
-def _without(found: Difference, pending: frozenset[RowId]) -> Difference:
-    def rest(ids: tuple[RowId, ...]) -> tuple[RowId, ...]:
-        return tuple(i for i in ids if i not in pending)
-
-    return replace(
-        found,
-        missing=rest(found.missing),
-        orphaned=rest(found.orphaned),
-        stale=rest(found.stale),
-    )
+def _without(ids: tuple[RowId, ...], aside: frozenset[RowId]) -> tuple[RowId, ...]:
+    return tuple(i for i in ids if i not in aside)
 
 
 def _really_missing(

@@ -1,0 +1,147 @@
+"""Rows that the embedder refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lakewake.embed.hashing import HashingEmbedder
+from lakewake.errors import EmbedError, TextRefused
+from lakewake.model.chunks import chunk_id
+from lakewake.model.frontier import Refusal
+from lakewake.model.plan import Action
+from lakewake.model.recipe import Chunking
+from lakewake.source.memory import MemoryTable
+from lakewake.sync import Parts, Wish, sync
+from lakewake.verify import verify
+from oracle import built_from_nothing, indexed
+from sampling import HASHING, SCHEMA, rid, sample_parts, sample_recipe, values
+
+
+class Choosy(HashingEmbedder):
+    """An embedder that refuses texts with a word in them, as a provider does."""
+
+    word = "refused"
+
+    def embed(self, texts):
+        reasons = {n: "too odd" for n, t in enumerate(texts) if self.word and self.word in t}
+        vectors = super().embed(texts)
+        if reasons:
+            raise TextRefused("some are refused", reasons, vectors)
+        return vectors
+
+
+@pytest.fixture
+def choosy() -> Parts:
+    """An index of twenty rows whose embedder refuses some texts."""
+    made = replace(sample_parts(), embedder=Choosy(HASHING))
+    made.table.upsert({rid(f"k{n}"): values(f"text {n}") for n in range(20)})
+    sync(made)
+    made.embedder.received.clear()
+    return made
+
+
+def test_a_refused_row_is_set_aside_and_its_old_vector_is_gone(choosy):
+    instant = choosy.table.upsert({rid("k0"): values("refused"), rid("k1"): values("fine")})
+    report = sync(choosy)
+    assert report.quarantined == 1
+    assert report.embedded == len(choosy.embedder.received) == 2
+    frontier = choosy.store.open().frontier()
+    assert frontier.quarantine == {rid("k0"): Refusal("too odd", instant, 1)}
+    assert chunk_id(rid("k0"), "text", 0) not in indexed(choosy)
+    assert indexed(choosy)[chunk_id(rid("k1"), "text", 0)][0]["_text"] == "fine"
+    assert sync(choosy).action is Action.NOTHING
+
+
+def test_verify_names_quarantined_rows_and_agrees(choosy):
+    choosy.table.upsert({rid("k0"): values("refused")})
+    sync(choosy)
+    report = verify(choosy)
+    assert report.agrees
+    assert report.quarantined == 1
+
+
+def test_a_later_change_of_a_quarantined_row_clears_it(choosy):
+    choosy.table.upsert({rid("k0"): values("refused")})
+    sync(choosy)
+    choosy.table.upsert({rid("k0"): values("mended")})
+    sync(choosy)
+    assert choosy.store.open().frontier().quarantine == {}
+    assert indexed(choosy) == built_from_nothing(choosy)
+
+
+def test_a_quarantined_row_that_is_deleted_is_forgotten(choosy):
+    choosy.table.upsert({rid("k0"): values("refused")})
+    sync(choosy)
+    choosy.table.delete([rid("k0")])
+    sync(choosy)
+    assert choosy.store.open().frontier().quarantine == {}
+
+
+def test_other_changes_leave_the_quarantine_alone(choosy):
+    choosy.table.upsert({rid("k0"): values("refused")})
+    sync(choosy)
+    choosy.table.upsert({rid("k1"): values("other")})
+    sync(choosy)
+    assert list(choosy.store.open().frontier().quarantine) == [rid("k0")]
+
+
+def test_a_reconcile_tries_quarantined_rows_again(choosy):
+    choosy.table.upsert({rid("k0"): values("refused")})
+    sync(choosy)
+    sync(choosy, Wish(reconcile=True))
+    assert choosy.store.open().frontier().quarantine[rid("k0")].attempts == 2
+    choosy.embedder.word = ""
+    sync(choosy, Wish(reconcile=True))
+    assert choosy.store.open().frontier().quarantine == {}
+    assert indexed(choosy) == built_from_nothing(choosy)
+
+
+def test_quarantined_rows_are_tried_again_when_asked(choosy):
+    choosy.table.upsert({rid("k0"): values("refused")})
+    sync(choosy)
+    sync(choosy, Wish(retry_quarantined=True))
+    assert choosy.store.open().frontier().quarantine[rid("k0")].attempts == 2
+    choosy.embedder.word = ""
+    report = sync(choosy, Wish(retry_quarantined=True))
+    assert report.rows_changed == 1
+    assert choosy.store.open().frontier().quarantine == {}
+    assert indexed(choosy) == built_from_nothing(choosy)
+
+
+def test_new_commits_and_quarantined_rows_are_done_in_one_sync_when_asked(choosy):
+    choosy.table.upsert({rid("k0"): values("refused")})
+    sync(choosy)
+    choosy.embedder.word = ""
+    choosy.table.upsert({rid("k1"): values("other")})
+    report = sync(choosy, Wish(retry_quarantined=True))
+    assert (report.rows_changed, report.quarantined) == (2, 0)
+    assert indexed(choosy) == built_from_nothing(choosy)
+
+
+def test_many_refusals_fail_the_sync_and_nothing_lands(choosy):
+    before = indexed(choosy), choosy.store.open().frontier()
+    choosy.table.upsert({rid(f"k{n}"): values(f"refused {n}") for n in range(11)})
+    with pytest.raises(EmbedError, match="refused 11 of 11 rows"):
+        sync(choosy)
+    assert (indexed(choosy), choosy.store.open().frontier()) == before
+
+
+def test_a_tenth_of_a_large_batch_may_be_refused():
+    parts = replace(sample_parts(), embedder=Choosy(HASHING))
+    rows = {rid(f"k{n}"): values(f"text {n}") for n in range(200)}
+    rows |= {rid(f"r{n}"): values(f"refused {n}") for n in range(20)}
+    parts.table.upsert(rows)
+    report = sync(parts)
+    assert (report.quarantined, len(indexed(parts))) == (20, 200)
+
+
+def test_a_row_with_one_refused_piece_is_set_aside_whole():
+    recipe = sample_recipe(Chunking(tokens=10))
+    parts = sample_parts(MemoryTable(recipe, SCHEMA), recipe=recipe)
+    parts = replace(parts, embedder=Choosy(HASHING))
+    text = "This first sentence is fine as it is. This one is refused by everybody."
+    parts.table.upsert({rid("a"): values(text), rid("b"): values("fine")})
+    assert sync(parts).quarantined == 1
+    assert list(indexed(parts)) == [chunk_id(rid("b"), "text", 0)]

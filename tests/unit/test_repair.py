@@ -1,0 +1,116 @@
+"""Verify finds what differs, repair puts just that right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from lakewake.model.rows import RowId
+from lakewake.sync import Parts, sync
+from lakewake.verify import repair, verify
+from lakewake.verify.vectors import Vectors
+from oracle import built_from_nothing, indexed
+from sampling import rid, sample_parts, values
+
+
+@pytest.fixture
+def parts() -> Parts:
+    """An index of three rows, built, the embedder's count at zero."""
+    made = sample_parts()
+    made.table.upsert({rid(f"k{n}"): values(f"text {n}") for n in range(3)})
+    sync(made)
+    made.embedder.received.clear()
+    return made
+
+
+def spoil(parts: Parts, row: RowId, column: str, value: object) -> None:
+    """Put something else into an index behind its back, as a faulty tool would."""
+    index = parts.store.open()
+    chunks = index.chunks.to_pylist()
+    for chunk in chunks:
+        if chunk["_key"] == row.key:
+            chunk[column] = value(chunk[column]) if callable(value) else value
+    spoilt = pa.Table.from_pylist(chunks, schema=index.schema())
+    parts.store._version = replace(index, chunks=spoilt)
+
+
+def turned(vector: list[float]) -> list[float]:
+    return list(reversed(vector))
+
+
+def test_a_repair_puts_right_what_differs_and_embeds_only_what_is_not_known(parts):
+    other = sample_parts()
+    other.table.upsert(
+        {rid("k0"): values("text 0"), rid("k1"): values("otherwise"), rid("k9"): values("9")}
+    )
+    sync(other)
+    mixed = replace(parts, store=other.store)
+    report = repair(mixed, Vectors.NONE)
+    assert (report.agrees, report.repaired) == (True, 3)
+    assert indexed(mixed) == built_from_nothing(mixed)
+    assert parts.embedder.received == []  # the embedding store knew both
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("_text", "forged"), ("num", 99), ("_payload_hash", "x")]
+)
+def test_a_forged_column_is_found_and_repaired(parts, column, value):
+    spoil(parts, rid("k1"), column, value)
+    report = verify(parts)
+    assert report.stale == (rid("k1"),)
+    mended = repair(parts)
+    assert (mended.agrees, mended.repaired) == (True, 1)
+    assert indexed(parts) == built_from_nothing(parts)
+
+
+def test_a_wrong_vector_is_found_and_made_anew(parts):
+    spoil(parts, rid("k1"), "_vector", turned)
+    assert verify(parts, Vectors.NONE).agrees
+    assert verify(parts, Vectors.ALL).stale == (rid("k1"),)
+    mended = repair(parts, Vectors.ALL)
+    assert (mended.agrees, mended.repaired) == (True, 1)
+    assert indexed(parts) == built_from_nothing(parts)
+
+
+def test_a_small_index_is_checked_whole_by_the_sample(parts):
+    spoil(parts, rid("k1"), "_vector", turned)
+    report = verify(parts)
+    assert (report.stale, report.vectors_checked) == ((rid("k1"),), 3)
+
+
+def test_a_repair_while_rows_are_pending_leaves_those_to_the_next_sync(parts):
+    spoil(parts, rid("k1"), "_vector", turned)
+    parts.table.upsert({rid("k0"): values("newer")})
+    report = repair(parts, Vectors.ALL)
+    assert (report.agrees, report.pending, report.repaired) == (True, 1, 1)
+    assert sync(parts).rows_changed == 1
+    assert indexed(parts) == built_from_nothing(parts)
+
+
+def test_a_repair_of_nothing_writes_nothing(parts):
+    before = parts.store.open()
+    assert repair(parts).agrees
+    assert parts.store.open() is before
+
+
+def test_a_repair_that_loses_a_race_looks_again(parts):
+    spoil(parts, rid("k1"), "_text", "forged")
+    parts.table.upsert({rid("k0"): values("newer")})
+    rival = sample_parts(parts.table, parts.store)
+
+    def another_comes_first() -> None:
+        parts.store.fail_before_commit = lambda: None
+        sync(rival)
+
+    parts.store.fail_before_commit = another_comes_first
+    assert repair(parts).agrees
+    assert indexed(parts) == built_from_nothing(parts)
+
+
+def test_an_index_of_another_model_is_not_repaired_row_by_row(parts):
+    model = replace(parts.recipe.model, precision="int8")
+    other = replace(parts, recipe=replace(parts.recipe, model=model))
+    report = repair(other)
+    assert (report.agrees, report.wrong_model, report.repaired) == (False, 3, 0)
