@@ -398,6 +398,21 @@ class StoreContract:
         assert {tuple(b.schema.names) for b in reader.scan(["_key"])} == {("_key",)}
         assert sorted(k for b in reader.scan(["_key"]) for k in b["_key"].to_pylist()) == [*"abc"]
 
+    def test_a_sample_has_the_columns_asked_for_and_no_chunk_twice(self, built: Store) -> None:
+        reader = built.open()
+        assert reader is not None
+        two = [k for b in reader.sample(2, ["_key"]) for k in b["_key"].to_pylist()]
+        assert len(set(two)) == len(two) == 2
+        assert {tuple(b.schema.names) for b in reader.sample(2, ["_key"])} == {("_key",)}
+
+    def test_a_sample_larger_than_the_index_is_all_of_it_without_the_checkpoint(
+        self, built: Store
+    ) -> None:
+        reader = built.open()
+        assert reader is not None
+        every = [k for b in reader.sample(100, ["_key"]) for k in b["_key"].to_pylist()]
+        assert sorted(every) == [*"abc"]
+
     def test_search_puts_the_same_text_first_with_cosine_one(self, built: Store) -> None:
         reader = built.open()
         assert reader is not None

@@ -312,6 +312,7 @@ def status_report(**changes: Any) -> StatusReport:
         "chunks": 12,
         "generation": 1,
         "duplicates": 0,
+        "quarantined": 0,
         "model": {"name": "all-MiniLM-L6-v2", "precision": "fp32", "dimension": 384},
         "would": Action.NOTHING,
         "why": "nothing new",
