@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 FAST   := tests/unit/ tests/property/ tests/contract/
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench clean
+.PHONY: help setup demo test check soak matrix mutants clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -32,18 +32,24 @@ check: setup  ## lint, types, layering and the fast tests
 	@echo "check: fast tests"
 	@$(BIN)/python -m pytest $(FAST)
 
-bench: setup  ## measure; figures go to the terminal
-	@$(BIN)/python -m bench
+soak: setup  ## the long tests: hundreds of random histories, watchers for minutes
+	@$(BIN)/python -m pytest tests/soak tests/integration -m soak -s
+
+matrix: setup  ## every Hudi scenario on default settings, and tables of older Hudi versions
+	@$(BIN)/python -m pytest tests -m matrix
+
+mutants: setup  ## break each rule on purpose and show the test that notices
+	@$(BIN)/python tests/mutants.py
 
 clean:  ## remove what make made here; fetched models and jars stay in the user's cache
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Redone when the pinned versions change; a broken install leaves no stamp.
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml constraints.txt
 	@$(or $(PYTHON),false) -c '$(KNOWN)' || { echo "setup: Python 3.11 or 3.12 is needed; give one with make PYTHON=…" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "setup: making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; }
 	@echo "setup: installing pinned packages (about 1 GB, 1 to 2 minutes the first time)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.7
-	@$(BIN)/uv pip install --python $(BIN)/python --editable '.[dev]'
+	@$(BIN)/uv pip install --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
 	@touch $@
