@@ -7,6 +7,9 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 FAST   := tests/unit/ tests/property/ tests/contract/
 
+# Behind a company's proxy its certificates are in the system's store, not in uv's.
+export UV_SYSTEM_CERTS ?= 1
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check soak matrix mutants clean
 
