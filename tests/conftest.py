@@ -35,5 +35,13 @@ def small_tables() -> dict[str, str]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one session that all tests share."""
-    yield start_session({"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"})
+    yield start_session(
+        {
+            "spark.sql.shuffle.partitions": "2",
+            "spark.default.parallelism": "2",
+            # Tables of ten rows: compiling a query costs more than interpreting it.
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        }
+    )
     stop_session()

@@ -5,19 +5,25 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from lakewake.errors import ConfigError
 from lakewake.model.chunks import RESERVED
 from lakewake.model.recipe import Chunking, TextField
-from lakewake.model.settings import IndexSettings, ModelSettings, Settings
+from lakewake.model.settings import (
+    MAX_MB,
+    EmbeddingStoreSettings,
+    IndexSettings,
+    ModelSettings,
+    Settings,
+)
+from lakewake.section import KIND_NAMES, Section, kind_of
 
 DEFAULT_FILE = "lakewake.toml"
 DEFAULT_STORE = "lance://index"
@@ -28,11 +34,11 @@ PROVIDERS = ("onnx", "sentence-transformers", "http", "hashing")
 PRECISIONS = ("fp32", "int8")
 METRICS = ("cosine",)
 
-_TOP_KEYS = ("index", "model", "spark")
+_TOP_KEYS = ("index", "model", "spark", "embedding_store")
+_EMBEDDING_STORE_KEYS = tuple(f.name for f in fields(EmbeddingStoreSettings))
 _IN_FILE = {"fields": "text", "chunking": "chunk"}
 _INDEX_KEYS = (*(_IN_FILE.get(f.name, f.name) for f in fields(IndexSettings)), "dimension")
 _MODEL_KINDS = {f.name: type(f.default) for f in fields(ModelSettings)}
-_KIND_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_KEYS = ("key", "api_key", "token", "secret", "password")
@@ -91,83 +97,23 @@ def parse_config(text: str, path: Path) -> Settings:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: {error}", hint="the line does not parse as TOML") from error
-    top = _Section(f"{path}", values)
+    top = Section(f"{path}", values)
     top.refuse_unknown(_TOP_KEYS)
     default = _model(top, path.parent) or ModelSettings()
-    indexes = tuple(_index(s, default, path.parent) for s in _index_sections(top))
+    sections = _index_sections(top)
+    kept = _embedding_store(top, sections, path.parent)
+    indexes = tuple(_index(s, default, kept, path.parent) for s in sections)
     _refuse_twins(f"{path}: two indexes are", "called", [i.name for i in indexes])
     return Settings(path=path, indexes=indexes, spark=_spark(top))
 
 
-@dataclass(frozen=True)
-class _Section:
-    """One table of the file; `where` names it in errors."""
-
-    where: str
-    values: Mapping[str, Any]
-
-    def fail(self, fact: str, hint: str = "") -> ConfigError:
-        return ConfigError(f"{self.where}: {fact}", hint=hint)
-
-    def refuse_unknown(self, valid: Iterable[str]) -> None:
-        valid = tuple(valid)
-        for key in self.values:
-            if key not in valid:
-                near = difflib.get_close_matches(key, valid, n=1)
-                guess = f"did you mean `{near[0]}`? " if near else ""
-                raise self.fail(f"unknown key `{key}`", f"{guess}valid keys are {', '.join(valid)}")
-
-    def get(self, key: str, kind: type, default: Any = None) -> Any:
-        """The value of a key, of that type; the default when it is absent."""
-        value = self.values.get(key, default)
-        if key not in self.values:
-            return value
-        if kind is float and type(value) is int:
-            return float(value)
-        # `type is`, since True is an int to isinstance.
-        if type(value) is not kind:
-            raise self.fail(f"`{key}` is {_kind_of(value)}, expected {_KIND_NAMES[kind]}")
-        if isinstance(value, str) and not value.strip():
-            raise self.fail(f"`{key}` is blank")
-        return value
-
-    def need(self, key: str, example: str) -> str:
-        """A string that must be there."""
-        value: str | None = self.get(key, str)
-        if value is None:
-            raise self.fail(f"`{key}` is missing", f"add a line such as {key} = {example}")
-        return value
-
-    def choice(self, key: str, valid: tuple[str, ...], default: str) -> str:
-        """A string that is one of a few."""
-        value: str = self.get(key, str, default)
-        if value not in valid:
-            raise self.fail(f"`{key}` is {value!r}", f"valid values are {', '.join(valid)}")
-        return value
-
-    def count(self, key: str, default: int, least: int = 0) -> int:
-        """A whole number that is not too small."""
-        value: int = self.get(key, int, default)
-        if key in self.values and value < least:
-            raise self.fail(f"`{key}` is {value}, expected {least} or more")
-        return value
-
-
-def _kind_of(value: object) -> str:
-    if isinstance(value, list):
-        return "a list"
-    if isinstance(value, dict):
-        return "a table"
-    return _KIND_NAMES.get(type(value), "a date or time")
-
-
-def _index_sections(top: _Section) -> list[_Section]:
+def _index_sections(top: Section) -> list[Section]:
     tables = top.values.get("index", [])
     if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
         raise top.fail("`index` is not a list of tables", "begin each index with [[index]]")
     if not tables:
         raise top.fail("no index is described", "add an [[index]], or run `lakewake init TABLE`")
-    return [_Section(f"{top.where}: {_title(n, t)}", t) for n, t in enumerate(tables, 1)]
+    return [Section(f"{top.where}: {_title(n, t)}", t) for n, t in enumerate(tables, 1)]
 
 
 def _title(n: int, table: Mapping[str, Any]) -> str:
@@ -175,7 +121,9 @@ def _title(n: int, table: Mapping[str, Any]) -> str:
     return f"index {name!r}" if isinstance(name, str) else f"index number {n}"
 
 
-def _index(section: _Section, default: ModelSettings, folder: Path) -> IndexSettings:
+def _index(
+    section: Section, default: ModelSettings, kept: EmbeddingStoreSettings | None, folder: Path
+) -> IndexSettings:
     section.refuse_unknown(_INDEX_KEYS)
     name = section.need("name", '"wines"')
     if not _NAME.fullmatch(name):
@@ -188,6 +136,8 @@ def _index(section: _Section, default: ModelSettings, folder: Path) -> IndexSett
             'text = "{title}. {description}", or vector = "embedding" with dimension = 384',
         )
     vector: str | None = section.get("vector", str)
+    # Vectors that come from the table are not embedded, so there is nothing to keep.
+    keeps = section.get("embedding_store", bool, True) and not vector
     return IndexSettings(
         name=name,
         table=_locate(folder, section.need("table", '"lake/wine_reviews"')),
@@ -200,7 +150,7 @@ def _index(section: _Section, default: ModelSettings, folder: Path) -> IndexSett
         if vector
         else _text_model(section, default, folder),
         metric=section.choice("metric", METRICS, "cosine"),
-        embedding_store=section.get("embedding_store", bool, True),
+        embedding_store=kept if keeps else None,
     )
 
 
@@ -211,7 +161,7 @@ def _locate(folder: Path, path: str) -> str:
     return os.path.normpath(folder / Path(path).expanduser())
 
 
-def _store(section: _Section, folder: Path) -> str:
+def _store(section: Section, folder: Path) -> str:
     uri: str = section.get("store", str, DEFAULT_STORE)
     scheme, mark, path = uri.partition("://")
     if not mark or not path:
@@ -219,15 +169,15 @@ def _store(section: _Section, folder: Path) -> str:
     return f"lance://{_locate(folder, path)}" if scheme == "lance" else uri
 
 
-def _text_fields(section: _Section) -> tuple[TextField, ...]:
+def _text_fields(section: Section) -> tuple[TextField, ...]:
     value = section.values["text"]
     if isinstance(value, str):
         found: tuple[TextField, ...] = (TextField("text", section.get("text", str)),)
     elif isinstance(value, list) and value and all(isinstance(v, dict) for v in value):
-        found = tuple(_text_field(_Section(f"{section.where}: text", v)) for v in value)
+        found = tuple(_text_field(Section(f"{section.where}: text", v)) for v in value)
     else:
         raise section.fail(
-            f"`text` is {_kind_of(value)}, expected a template or a list of tables",
+            f"`text` is {kind_of(value)}, expected a template or a list of tables",
             'text = "{title}. {description}", or text = [{column = "title"}, '
             '{name = "story", template = "{title}. {description}"}]',
         )
@@ -237,7 +187,7 @@ def _text_fields(section: _Section) -> tuple[TextField, ...]:
     return found
 
 
-def _text_field(section: _Section) -> TextField:
+def _text_field(section: Section) -> TextField:
     if "column" in section.values:
         section.refuse_unknown(("column",))
         column = section.need("column", '"description"')
@@ -247,7 +197,7 @@ def _text_field(section: _Section) -> TextField:
     return TextField(name, section.need("template", '"{title}. {description}"'))
 
 
-def _check_template(section: _Section, field: TextField) -> None:
+def _check_template(section: Section, field: TextField) -> None:
     example = 'write columns in braces, as in "{title}. {description}"; a brace itself is {{ or }}'
     try:
         columns = field.columns
@@ -257,7 +207,7 @@ def _check_template(section: _Section, field: TextField) -> None:
         raise section.fail(f"`text` {field.template!r} names no column", example)
 
 
-def _payload(section: _Section) -> tuple[str, ...]:
+def _payload(section: Section) -> tuple[str, ...]:
     value = section.values.get("payload", [])
     if not isinstance(value, list) or not all(isinstance(v, str) and v.strip() for v in value):
         raise section.fail(
@@ -284,7 +234,7 @@ def _refuse_twins(fact: str, word: str, names: list[str]) -> None:
         raise ConfigError(f"{fact} {word} {twins[0]!r}", hint="each name may be there once")
 
 
-def _chunking(section: _Section) -> Chunking:
+def _chunking(section: Section) -> Chunking:
     value = section.values.get("chunk", "whole")
     if value == "whole":
         return Chunking()
@@ -294,7 +244,7 @@ def _chunking(section: _Section) -> Chunking:
         raise section.fail(
             '`chunk` is neither "whole" nor a table', "chunk = {tokens = 200, overlap = 40}"
         )
-    inner = _Section(f"{section.where}: chunk", value)
+    inner = Section(f"{section.where}: chunk", value)
     inner.refuse_unknown(("tokens", "overlap"))
     if "tokens" not in value:
         raise inner.fail("`tokens` is missing", "chunk = {tokens = 200, overlap = 40}")
@@ -304,7 +254,7 @@ def _chunking(section: _Section) -> Chunking:
     return Chunking(tokens, overlap)
 
 
-def _text_model(section: _Section, default: ModelSettings, folder: Path) -> ModelSettings:
+def _text_model(section: Section, default: ModelSettings, folder: Path) -> ModelSettings:
     if "dimension" in section.values:
         raise section.fail(
             "`dimension` belongs to `vector`", "for a model that cannot tell, put it into its table"
@@ -312,7 +262,7 @@ def _text_model(section: _Section, default: ModelSettings, folder: Path) -> Mode
     return _model(section, folder) or default
 
 
-def _vector_model(section: _Section, vector: str, folder: Path) -> ModelSettings:
+def _vector_model(section: Section, vector: str, folder: Path) -> ModelSettings:
     """What made the column's vectors: the index's own `model` where it names one, else unknown."""
     made_by = _model(section, folder) or ModelSettings(provider="column", name=vector)
     dimension = section.count("dimension", made_by.dimension, least=1)
@@ -323,7 +273,7 @@ def _vector_model(section: _Section, vector: str, folder: Path) -> ModelSettings
     return replace(made_by, dimension=dimension)
 
 
-def _model(section: _Section, folder: Path) -> ModelSettings | None:
+def _model(section: Section, folder: Path) -> ModelSettings | None:
     """The model that a section names, or None where it names none."""
     value = section.values.get("model")
     if value is None:
@@ -331,8 +281,8 @@ def _model(section: _Section, folder: Path) -> ModelSettings | None:
     if isinstance(value, str):
         value = {"name": section.get("model", str)}
     if not isinstance(value, dict):
-        raise section.fail(f"`model` is {_kind_of(value)}, expected a name or a table")
-    inner = _Section(f"{section.where}: model", value)
+        raise section.fail(f"`model` is {kind_of(value)}, expected a name or a table")
+    inner = Section(f"{section.where}: model", value)
     _refuse_secrets(inner)
     inner.refuse_unknown(_MODEL_KINDS)
     found = ModelSettings(**{k: inner.get(k, _MODEL_KINDS[k]) for k in value})
@@ -341,7 +291,7 @@ def _model(section: _Section, folder: Path) -> ModelSettings | None:
     return replace(found, name=_model_name(folder, found.name), tokenizer=tokenizer)
 
 
-def _refuse_secrets(section: _Section) -> None:
+def _refuse_secrets(section: Section) -> None:
     for key in section.values:
         if key in _SECRET_KEYS:
             raise section.fail(
@@ -354,7 +304,7 @@ def _refuse_secrets(section: _Section) -> None:
         raise section.fail("`key_env` is not the name of a variable", 'key_env = "OPENAI_API_KEY"')
 
 
-def _check_model(section: _Section, model: ModelSettings) -> None:
+def _check_model(section: Section, model: ModelSettings) -> None:
     section.choice("provider", PROVIDERS, "onnx")
     section.choice("precision", PRECISIONS, "fp32")
     for key in ("dimension", "max_tokens", "batch", "retries"):
@@ -374,11 +324,32 @@ def _model_name(folder: Path, name: str) -> str:
     return _locate(folder, name) if name.startswith((".", "/", "~")) else name
 
 
-def _spark(top: _Section) -> dict[str, str]:
+def _embedding_store(
+    top: Section, indexes: Iterable[Section], folder: Path
+) -> EmbeddingStoreSettings | None:
+    """The one that all indexes share: beside the first, unless the file names a folder."""
+    value = top.values.get("embedding_store", True)
+    if value is False:
+        return None
+    value = {} if value is True else value
+    if not isinstance(value, dict):
+        raise top.fail(f"`embedding_store` is {kind_of(value)}, expected a table, true or false")
+    section = Section(f"{top.where}: embedding_store", value)
+    section.refuse_unknown(_EMBEDDING_STORE_KEYS)
+    max_mb = section.count("max_mb", MAX_MB, least=1)
+    named: str | None = section.get("folder", str)
+    if named:
+        return EmbeddingStoreSettings(_locate(folder, named), max_mb)
+    stores = (_store(s, folder).partition("://") for s in indexes)
+    beside = next((place for scheme, _, place in stores if scheme == "lance"), None)
+    return EmbeddingStoreSettings(beside, max_mb) if beside else None
+
+
+def _spark(top: Section) -> dict[str, str]:
     value = top.values.get("spark", {})
     if not isinstance(value, dict):
-        raise top.fail(f"`spark` is {_kind_of(value)}, expected a table of options")
-    section = _Section(f"{top.where}: spark", value)
+        raise top.fail(f"`spark` is {kind_of(value)}, expected a table of options")
+    section = Section(f"{top.where}: spark", value)
     options = dict(_flatten(section, value, ""))
     for key in options:
         if key.endswith(_SECRET_ENDINGS):
@@ -389,14 +360,14 @@ def _spark(top: _Section) -> dict[str, str]:
     return options
 
 
-def _flatten(section: _Section, table: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, str]]:
+def _flatten(section: Section, table: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, str]]:
     """Dotted names as Spark writes them; `spark.` may be left out in front."""
     for key, value in table.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict):
             yield from _flatten(section, value, f"{name}.")
-        elif isinstance(value, list) or type(value) not in _KIND_NAMES:
-            raise section.fail(f"`{name}` is {_kind_of(value)}, expected one value")
+        elif isinstance(value, list) or type(value) not in KIND_NAMES:
+            raise section.fail(f"`{name}` is {kind_of(value)}, expected one value")
         else:
             text = str(value).lower() if isinstance(value, bool) else str(value)
             yield (name if name.startswith("spark.") else f"spark.{name}"), text

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -61,19 +61,33 @@ class Known:
         embeddings: the embedding store.
         doubted: hashes of texts whose vectors are to be made anew whoever has one.
         trusted: whether rows whose hashes the index has are left alone.
+        replaced: whether the index is to be replaced, perhaps for being damaged: then what the
+            embedding store has checked comes first, and what cannot be read is made anew.
     """
 
     index: StoreReader | None
     embeddings: EmbeddingStore
     doubted: frozenset[str] = frozenset()
     trusted: bool = True
+    replaced: bool = False
 
     def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
         """Vectors of those texts that are known."""
         wanted = set(hashes) - self.doubted
-        found = self.index.vectors(wanted) if self.index and wanted else {}
-        rest = wanted - found.keys()
-        return {**found, **self.embeddings.get(rest)} if rest else found
+        sources = [self._copied, self.embeddings.get]
+        found: dict[str, np.ndarray] = {}
+        for source in reversed(sources) if self.replaced else sources:
+            if rest := wanted - found.keys():
+                found |= source(rest)
+        return found
+
+    def _copied(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
+        try:
+            return self.index.vectors(hashes) if self.index else {}
+        except StoreError:
+            if not self.replaced:
+                raise
+            return {}
 
 
 class Preparation:
@@ -96,6 +110,8 @@ class Preparation:
         self._index = index
         self._known = known
         self._quarantine = frozenset(quarantine)
+        # By text hash: what was refused in one batch of rows is not tried again in the next.
+        self._refused: dict[str, str] = {}
         self.tally = Tally()
 
     @contextmanager
@@ -105,16 +121,13 @@ class Preparation:
         Raises:
             EmbedError: the embedder failed, or refused so many rows that the set-up is at fault.
         """
-        with tempfile.TemporaryDirectory(prefix="lakewake-") as folder:
-            path = Path(folder) / "batch.arrow"
-            try:
+        with ExitStack() as opened:
+            with _spooling():
+                # A file without a name goes with the process, however that ends.
+                file = opened.enter_context(tempfile.TemporaryFile(prefix="lakewake-"))
+                path = Path(f"/dev/fd/{file.fileno()}")
                 schema, deletes = self._spool(changes, path, reporter)
-            except OSError as error:
-                raise StoreError(
-                    f"cannot write the batch to {folder}: {error.strerror or error}",
-                    hint="free some space, or set TMPDIR to a folder that has it",
-                ) from error
-            check_refused(self.tally)
+            check_refused(self.tally, self._quarantine)
             yield Batch(schema, lambda: _reopened(path), deletes)
 
     def price(self, changes: Changes) -> Tally:
@@ -167,8 +180,10 @@ class Preparation:
             stage.advance(len(rows))
             self.tally.reused += len(patch.upserts)
         else:
-            by_hash, refused = self._vectors(rows, patch, stage)
-            patch = self._set_aside(rows, patch, existing, refused)
+            unread = [c.hash for n, c in patch.upserts if rows.ids[n] in rows.undecodable]
+            self._refused |= dict.fromkeys(unread, "its text is not valid UTF-8")
+            by_hash = self._vectors(rows, patch, stage)
+            patch = self._set_aside(rows, patch, existing)
             vectors = np.array([by_hash[c.hash] for _, c in patch.upserts], np.float32)
         self._count(patch)
         return patch, vectors
@@ -209,68 +224,73 @@ class Preparation:
             return ()
         return (Chunk(rows.ids[n], "vector", 0, "", rows.source_hashes[n]),)
 
-    def _vectors(
-        self, rows: RowBatch, patch: Patch, stage: Stage
-    ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-        """A vector for each text of the patch, and why there is none for some, by hash."""
-        texts = _texts(patch)
+    def _vectors(self, rows: RowBatch, patch: Patch, stage: Stage) -> dict[str, np.ndarray]:
+        """A vector for each text of the patch that is not refused, by hash."""
+        texts = {h: t for h, t in _texts(patch).items() if h not in self._refused}
         known = self._known.vectors(texts.keys())
-        refused: dict[str, str] = {}
         todo = sorted(texts.keys() - known.keys(), key=lambda h: (len(texts[h]), h))
-        self.tally.reused += len(patch.upserts) - len(todo)
+        self.tally.reused += sum(c.hash in texts for _, c in patch.upserts) - len(todo)
         shown = 0
         for start in range(0, len(todo), EMBED_TEXTS):
             some = todo[start : start + EMBED_TEXTS]
-            made, why = self._embed({h: texts[h] for h in some})
-            known |= made
-            refused |= why
+            known |= self._embed({h: texts[h] for h in some})
             done = len(rows) * (start + len(some)) // len(todo)
             stage.advance(done - shown)
             shown = done
         stage.advance(len(rows) - shown)
-        return known, refused
+        return known
 
-    def _embed(self, texts: Mapping[str, str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    def _embed(self, texts: Mapping[str, str]) -> dict[str, np.ndarray]:
         hashes = list(texts)
         try:
-            vectors, reasons = self._embedder.embed(list(texts.values())), {}
-            self.tally.embedded += len(texts)
+            vectors = self._embedder.embed(list(texts.values()))
         except TextRefused as refusal:
-            reasons = {hashes[n]: why for n, why in refusal.reasons.items()}
+            self._refused |= {hashes[n]: why for n, why in refusal.reasons.items()}
             if refusal.vectors is None:
-                made, more = self._embed({h: t for h, t in texts.items() if h not in reasons})
-                return made, reasons | more
+                return self._embed({h: t for h, t in texts.items() if h not in self._refused})
             vectors = refusal.vectors
-            self.tally.embedded += len(texts)
-        made = {h: v for h, v in zip(hashes, vectors, strict=True) if h not in reasons}
+        self.tally.embedded += len(texts)
+        made = {h: v for h, v in zip(hashes, vectors, strict=True) if h not in self._refused}
         self._known.embeddings.put(made)
-        return made, reasons
+        return made
 
     def _set_aside(
         self,
         rows: RowBatch,
         patch: Patch,
         existing: Mapping[RowId, tuple[StoredChunk, ...]],
-        refused: Mapping[str, str],
     ) -> Patch:
         """Put rows of which a text was refused into quarantine: nothing of them stays."""
-        if not refused:
-            return patch
-        aside = {n: refused[c.hash] for n, c in patch.upserts if c.hash in refused}
+        aside = {n: self._refused[c.hash] for n, c in patch.upserts if c.hash in self._refused}
         for n, reason in aside.items():
             self.tally.refused[rows.ids[n]] = Refusal(reason, rows.instants[n])
         return patch.without({n: rows.ids[n] for n in aside}, existing)
 
 
-def check_refused(tally: Tally) -> None:
+@contextmanager
+def _spooling() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        place = tempfile.tempdir or "any temporary folder"
+        raise StoreError(
+            f"cannot write the batch to {place}: {error.strerror or error}",
+            hint="free some space, or set TMPDIR to a folder that has it",
+        ) from error
+
+
+def check_refused(tally: Tally, quarantine: Collection[RowId]) -> None:
     """Tell a few rows that cannot be embedded from a set-up that cannot embed.
+
+    Rows that are in quarantine already say nothing new.
 
     Raises:
         EmbedError: more than a tenth of the rows, and more than a few, were refused.
     """
-    refused = len(tally.refused)
+    anew = {row: why for row, why in tally.refused.items() if row not in quarantine}
+    refused = len(anew)
     if refused > REFUSED_ROWS and refused * 10 > tally.rows_changed:
-        row, why = next(iter(tally.refused.items()))
+        row, why = next(iter(anew.items()))
         raise EmbedError(
             f"the embedder refused {refused} of {tally.rows_changed} rows, such as "
             f"{row.key!r}: {why.reason}",

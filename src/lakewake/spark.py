@@ -350,9 +350,12 @@ def scratch_folder() -> Path:
 
 
 def _end(scratch: Path) -> None:
-    stop_session()
+    # A JVM that died cannot be asked to stop; its folder goes all the same.
+    with contextlib.suppress(Exception):
+        stop_session()
     # First the JVM: it would write again into a folder removed under it.
-    shut_down_jvm()
+    with contextlib.suppress(Exception):
+        shut_down_jvm()
     shutil.rmtree(scratch, ignore_errors=True)
 
 

@@ -50,12 +50,14 @@ class Wish:
             (True), or refuse to where it cannot (False).
         retry_quarantined: try the rows again that the embedder refused.
         why: the reason for a reconcile that was not known when the plan was made.
+        tried: rows in quarantine that the same sync has tried already.
     """
 
     rebuild: bool = False
     reconcile: bool | None = None
     retry_quarantined: bool = False
     why: str = ""
+    tried: frozenset[RowId] = frozenset()
 
 
 ORDINARY = Wish()
@@ -79,6 +81,12 @@ def sync(parts: Parts, wish: Wish = ORDINARY) -> SyncReport:
         except (StaleFrontier, OutcomeUnknown, TableMoved):
             embedded += work.tally.embedded
             continue
+        except StoreError:
+            # A rebuild by somebody else removes the generation that we were reading.
+            if parts.store.generation() == standing.generation:
+                raise
+            embedded += work.tally.embedded
+            continue
         except HistoryLost as lost:
             if wish.reconcile is False or standing.plan.action is Action.RECONCILE:
                 raise
@@ -87,8 +95,8 @@ def sync(parts: Parts, wish: Wish = ORDINARY) -> SyncReport:
             continue
         work.tally.embedded += embedded
         report = _report(parts, standing, work, clock)
-        if wish.retry_quarantined and not standing.retried and standing.moves:
-            return report.plus(sync(parts, wish))
+        if wish.retry_quarantined and standing.follows_commits:
+            return report.plus(sync(parts, replace(wish, tried=frozenset(work.tally.refused))))
         return report
     raise StoreError(
         f"{ATTEMPTS} times in a row another commit or another sync of '{parts.name}' came first",
@@ -135,10 +143,17 @@ class Standing:
         return self.plan.action is not Action.NOTHING
 
     @property
+    def follows_commits(self) -> bool:
+        """Whether rows in quarantine may be left untried; a build and a reconcile try them all."""
+        return self.plan.action is Action.FOLLOW and not self.retried
+
+    @property
     def builds(self) -> bool:
         """Whether a new generation is written: also where a used column changed its type."""
         if self.plan.action is Action.RECONCILE and self.frontier is not None:
-            return self.frontier.schema != self.plan.after.schema
+            # A truncated table tells no columns; the index keeps its own until there are some.
+            schema = self.plan.after.schema
+            return bool(schema) and self.frontier.schema != schema
         return self.plan.action is Action.BUILD
 
     def changes(self, parts: Parts) -> Changes:
@@ -160,7 +175,7 @@ class Standing:
         if copied and copied.recipe().model != parts.recipe.model:
             copied = None
         trusted = self.plan.action is not Action.RECONCILE
-        known = Known(copied, parts.embeddings, trusted=trusted)
+        known = Known(copied, parts.embeddings, trusted=trusted, replaced=self.builds)
         quarantine = self.frontier.quarantine if self.frontier else {}
         return Preparation(parts.recipe, parts.embedder, index, known, quarantine)
 
@@ -209,10 +224,12 @@ def stand_to_sync(parts: Parts, wish: Wish = ORDINARY) -> Standing:
     if wish.reconcile and action in (Action.FOLLOW, Action.NOTHING):
         why = wish.why or "a reconcile was asked for"
         return replace(standing, plan=replace(standing.plan, action=Action.RECONCILE, why=why))
-    if wish.retry_quarantined and action is Action.NOTHING and frontier and frontier.quarantine:
-        why = f"{len(frontier.quarantine)} rows in quarantine are tried again"
-        plan = replace(standing.plan, action=Action.FOLLOW, why=why)
-        return replace(standing, plan=plan, retried=tuple(sorted(frontier.quarantine)))
+    if wish.retry_quarantined and action is Action.NOTHING and frontier:
+        rows = tuple(sorted(frontier.quarantine.keys() - wish.tried))
+        if rows:
+            why = f"{len(rows)} rows in quarantine are tried again"
+            plan = replace(standing.plan, action=Action.FOLLOW, why=why)
+            return replace(standing, plan=plan, retried=rows)
     return standing
 
 
@@ -248,7 +265,15 @@ def _carry_out(parts: Parts, standing: Standing, work: Preparation, clock: Clock
         with clock.stage("write"), parts.reporter.stage("write", work.tally.chunks_upserted):
             _commit(parts, standing, batch, then)
     with clock.stage("maintain"):
+        _keep_house(parts)
+
+
+def _keep_house(parts: Parts) -> None:
+    """Upkeep after a commit that has landed: its failure is not the sync's."""
+    try:
         parts.store.maintain()
+    except StoreError as error:
+        parts.reporter.say(f"upkeep of '{parts.name}' is left for the next time: {error.fact}")
 
 
 def frontier_then(standing: Standing, changes: Changes, tally: Tally) -> Frontier:

@@ -88,15 +88,17 @@ def watch(
 
 
 def did_something(report: SyncReport) -> bool:
-    """Whether the sync moved the index."""
-    return report.action.value != "nothing"
+    """Whether the sync moved the index, or embedded for it before another one did."""
+    return report.action.value != "nothing" or report.embedded > 0
 
 
 def failed_line(name: str, error: Exception, seconds: float) -> str:
-    """A failed sync in one line: the fact, what landed, and when it is tried again."""
-    fact = error.fact if isinstance(error, LakewakeError) else f"{type(error).__name__}: {error}"
-    landed = f"; {error.landed}" if isinstance(error, LakewakeError) else ""
-    return f"{name}: sync failed: {fact}{landed}; next try in {seconds:.0f} s"
+    """A failed sync in one line: the fact, what landed, when it is tried again, and the hint."""
+    again = f"next try in {seconds:.0f} s"
+    if not isinstance(error, LakewakeError):
+        return f"{name}: sync failed: {type(error).__name__}: {error}; {again}"
+    hint = f"; hint: {error.hint}" if error.hint else ""
+    return f"{name}: sync failed: {error.fact}; {error.landed}; {again}{hint}"
 
 
 class StopSignal:

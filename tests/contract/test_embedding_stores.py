@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,14 @@ import numpy as np
 import pytest
 
 from lakewake.model.recipe import ModelIdentity
-from lakewake.store.embeddings import DAY, EmbeddingStore, MemoryEmbeddings, SqliteEmbeddings
+from lakewake.store.embeddings import (
+    DAY,
+    EVICTED,
+    EVICTIONS,
+    EmbeddingStore,
+    MemoryEmbeddings,
+    SqliteEmbeddings,
+)
 
 MODEL = ModelIdentity("hashing", "test", 4)
 ONE, TWO = np.array([1, 2, 3, 4], np.float32), np.array([5, 6, 7, 8], np.float32)
@@ -25,9 +33,16 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "index" / "embeddings.sqlite"
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+STORES: dict[str, Callable[[Path], EmbeddingStore]] = {
+    "memory": lambda _: MemoryEmbeddings(),
+    "sqlite": lambda path: SqliteEmbeddings(path, MODEL),
+    "private": lambda _: SqliteEmbeddings(None, MODEL),
+}
+
+
+@pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest, path: Path) -> Iterator[EmbeddingStore]:
-    made = MemoryEmbeddings() if request.param == "memory" else SqliteEmbeddings(path, MODEL)
+    made = STORES[request.param](path)
     yield made
     made.close()
 
@@ -90,13 +105,14 @@ def test_a_damaged_entry_counts_as_absent_and_can_be_put_again(path: Path, damag
     assert held(store, "a") == {"a": ONE.tolist()}
 
 
-def test_a_file_that_is_no_database_is_reported_once_and_done_without(path: Path) -> None:
+def test_a_file_that_is_no_database_is_reported_once_and_left_as_it_is(path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"not a database, but long enough to be taken for one" * 100)
     before, said = path.read_bytes(), []
     store = SqliteEmbeddings(path, MODEL, said.append)
-    store.put({"a": ONE})
     assert held(store, "a") == {}
+    store.put({"a": ONE})
+    assert held(store, "a") == {"a": ONE.tolist()}
     assert len(said) == 1
     assert str(path) in said[0]
     assert path.read_bytes() == before
@@ -113,6 +129,7 @@ def test_a_file_damaged_while_open_is_reported_once_and_done_without(path: Path)
     store = SqliteEmbeddings(path, MODEL, said.append)
     assert held(store, "h1", "h2") == {}
     store.put({"a": ONE})
+    assert held(store, "a") == {"a": ONE.tolist()}
     assert len(said) == 1
 
 
@@ -121,8 +138,40 @@ def test_a_place_that_cannot_be_written_is_reported_once_and_done_without(tmp_pa
     said: list[str] = []
     store = SqliteEmbeddings(tmp_path / "file" / "embeddings.sqlite", MODEL, said.append)
     store.put({"a": ONE})
-    assert held(store, "a") == {}
+    assert held(store, "a") == {"a": ONE.tolist()}
     assert len(said) == 1
+
+
+def test_without_room_anywhere_it_holds_nothing_and_hinders_nobody(path: Path) -> None:
+    script = (
+        "import pathlib, resource, signal, sys, numpy as np\n"
+        "from lakewake.model.recipe import ModelIdentity\n"
+        "from lakewake.store.embeddings import SqliteEmbeddings\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))\n"
+        "model = ModelIdentity('hashing', 'test', 400)\n"
+        "store = SqliteEmbeddings(pathlib.Path(sys.argv[1]), model, print)\n"
+        # More than SQLite keeps in memory before it writes its temporary file.
+        "for n in range(20):\n"
+        "    store.put({f'{n}-{i}': np.ones(400, np.float32) for i in range(500)})\n"
+        "print(sorted(store.get(['19-1', '19-2'])))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    said, found = ran.stdout.splitlines()
+    assert str(path) in said
+    assert found == "[]"
+
+
+def test_a_folder_removed_under_it_is_made_again(path: Path) -> None:
+    said: list[str] = []
+    store = SqliteEmbeddings(path, MODEL, said.append)
+    store.put({"a": ONE})
+    shutil.rmtree(path.parent)
+    assert held(store, "a") == {}
+    store.put({"b": TWO})
+    assert held(SqliteEmbeddings(path, MODEL), "a", "b") == {"b": TWO.tolist()}
+    assert said == []
 
 
 def test_several_writers_at_once_lose_nothing(path: Path) -> None:
@@ -157,13 +206,110 @@ def test_what_a_killed_process_had_put_is_there(path: Path) -> None:
     assert held(SqliteEmbeddings(path, MODEL), "a") == {"a": ONE.tolist()}
 
 
-def test_the_day_of_the_last_use_is_kept(path: Path) -> None:
-    store = SqliteEmbeddings(path, MODEL)
-    store.put({"a": ONE, "b": TWO})
+WRITING = """
+import pathlib, sys, numpy as np
+from lakewake.model.recipe import ModelIdentity
+from lakewake.store.embeddings import SqliteEmbeddings
+print("ready", flush=True)
+sys.stdin.readline()
+store = SqliteEmbeddings(pathlib.Path(sys.argv[1]), ModelIdentity("hashing", "test", 4), print)
+for n in range(100):
+    store.put({f"{sys.argv[2]}-{n}-{i}": np.full(4, n, np.float32) for i in range(10)})
+"""
+
+
+def test_two_processes_that_put_at_once_lose_nothing(path: Path) -> None:
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITING, str(path), name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("one", "two")
+    ]
+    for writer in writers:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    assert [w.communicate()[0] for w in writers] == ["", ""]
+    put = {f"{w}-{n}-{i}": [n] * 4 for w in ("one", "two") for n in range(100) for i in range(10)}
+    assert held(SqliteEmbeddings(path, MODEL), *put) == put
+
+
+BOUND = 500_000
+WIDE = replace(MODEL, dimension=256)
+
+
+def vectors(*hashes: str) -> dict[str, np.ndarray]:
+    return {h: np.full(256, len(h), np.float32) for h in hashes}
+
+
+def numbered(first: int, end: int) -> list[str]:
+    return [f"h{n}" for n in range(first, end)]
+
+
+def aged(path: Path) -> None:
+    """As if everything in the file had been used on an earlier day."""
     with sqlite3.connect(path) as file:
         file.execute("UPDATE embedding SET used = 0")
+    file.close()
+
+
+def test_the_file_stops_growing_at_its_bound(path: Path) -> None:
+    store = SqliteEmbeddings(path, WIDE, max_bytes=BOUND)
+    for n in range(40):
+        store.put(vectors(*numbered(n * 50, n * 50 + 50)))
+    assert len(store.get(numbered(0, 2_000))) * 4 * WIDE.dimension > BOUND // 3
+    store.close()
+    assert path.stat().st_size < BOUND + 50 * 2_000
+
+
+def test_what_was_put_longest_ago_goes_first(path: Path) -> None:
+    store = SqliteEmbeddings(path, WIDE, max_bytes=BOUND)
+    store.put(vectors(*numbered(0, 250)))
+    assert len(store.get(numbered(0, 250))) == 250
+    store.put(vectors(*numbered(250, 400)))
+    left = sorted(int(h[1:]) for h in store.get(numbered(0, 400)))
+    assert left == list(range(left[0], 400))
+    assert 0 < left[0] <= 250
+
+
+def test_what_is_used_again_stays(path: Path) -> None:
+    store = SqliteEmbeddings(path, WIDE, max_bytes=BOUND)
+    store.put(vectors(*numbered(0, 300)))
+    aged(path)
+    assert len(store.get(["h0", "h1"])) == 2
+    store.put(vectors(*numbered(300, 400)))
+    assert set(store.get(numbered(0, 4))) == {"h0", "h1"}
+    assert len(store.get(numbered(300, 400))) == 100
+
+
+def test_a_bound_that_was_lowered_is_reached_step_by_step(path: Path) -> None:
+    large = SqliteEmbeddings(path, WIDE)
+    large.put(vectors(*numbered(0, 12_000)))
+    large.close()
+    small = SqliteEmbeddings(path, WIDE, max_bytes=BOUND)
+    small.put(vectors("one"))
+    left = len(small.get(numbered(0, 12_000)))
+    assert left == 12_000 - EVICTIONS * EVICTED
+    small.put(vectors("two"))
+    assert len(small.get(numbered(0, 12_000))) < left
+
+
+def test_a_use_is_noted_once_a_day(path: Path) -> None:
+    store = SqliteEmbeddings(path, MODEL)
+    store.put({"a": ONE, "b": TWO})
+    aged(path)
+    store.get(["a"])
     store.get(["a"])
     with sqlite3.connect(path) as file:
         used = dict(file.execute("SELECT hash, used FROM embedding").fetchall())
+        newest = file.execute("SELECT max(id) FROM embedding").fetchone()
+    file.close()
     assert used["a"] > DAY
     assert used["b"] == 0
+    assert newest == (3,)

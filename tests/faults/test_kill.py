@@ -1,26 +1,27 @@
-"""Real processes, killed with SIGKILL between any two stages, and then resumed."""
+"""Real processes, killed with SIGKILL at every named step and at random, and then resumed."""
 
 from __future__ import annotations
 
-import os
+import random
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from killing import DYING, ROWS, environment, lance_parts, received, spoil
+from killing import die as die
 
+import lakewake
 from lakewake.model.plan import Action
-from lakewake.source.memory import MemoryTable
-from lakewake.store.embeddings import SqliteEmbeddings
-from lakewake.store.lance import LanceStore
+from lakewake.prepare import EMBED_TEXTS
 from lakewake.sync import Parts, sync
-from lakewake.verify import verify
+from lakewake.verify import repair, verify
 from oracle import built_from_nothing, indexed
-from sampling import SCHEMA, rid, sample_parts, sample_recipe, values
 
-HERE = Path(__file__).parent
-ROWS = 400
+sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
+from hudi_tables import HudiTables, row
+
 POINTS = [
     ("read", "begin"),
     ("read", "end"),
@@ -30,68 +31,148 @@ POINTS = [
     ("write", "begin"),
     ("write", "end"),
 ]
+COMPARING = [
+    ("compare", "begin"),
+    ("compare", "end"),
+    ("check vectors", "begin"),
+    ("check vectors", "end"),
+]
+SEED = 20_260_729
 
 
-def deterministic_table(commits: int) -> MemoryTable:
-    """The same history in every process."""
-    table = MemoryTable(sample_recipe(), SCHEMA)
-    table.upsert({rid(f"k{n}"): values(f"text number {n}", n) for n in range(ROWS)})
-    if commits > 1:
-        table.upsert({rid(f"k{n}"): values(f"changed text {n}", n) for n in range(ROWS // 2)})
-        table.delete([rid(f"k{n}") for n in range(0, ROWS, 7)])
-    return table
+def landed(at: tuple[str, str]) -> bool:
+    return at == ("write", "end")
 
 
-def lance_parts(folder: Path, commits: int) -> Parts:
-    """Its index in Lance, with an embedding store on disk."""
-    recipe = sample_recipe()
-    return sample_parts(
-        deterministic_table(commits),
-        LanceStore(str(folder), "sample"),
-        recipe=recipe,
-        embeddings=SqliteEmbeddings(folder / "embeddings.sqlite", recipe.model),
-    )
-
-
-def die(*arguments: str, timeout: float = 120) -> None:
-    environment = {**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parent}"}
-    ended = subprocess.run(
-        [sys.executable, str(HERE / "dying.py"), *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
-
-
-@pytest.mark.parametrize(("stage", "point"), POINTS)
-def test_a_build_killed_at_any_point_is_finished_by_the_next_sync(stage, point, tmp_path):
-    die("memory", str(tmp_path), "1", stage, point)
-    parts = lance_parts(tmp_path, 1)
-    landed = (stage, point) == ("write", "end")
+def check_sync(parts: Parts, dead: list[str], action: Action) -> None:
+    """Finish what a killed sync began, compare, and count what was embedded."""
     report = sync(parts)
-    assert report.action is (Action.NOTHING if landed else Action.BUILD)
+    assert report.action is action
+    assert report.embedded == len(parts.embedder.received)
+    assert not set(parts.embedder.received) & set(dead)
     assert indexed(parts) == built_from_nothing(parts)
     assert verify(parts).agrees
-    if (stage, point) in POINTS[4:]:
-        assert parts.embedder.received == []
-    elif (stage, point) == ("embed", "during"):
-        assert len(parts.embedder.received) == ROWS - 128
 
 
-@pytest.mark.parametrize(("stage", "point"), POINTS)
-def test_a_follow_killed_at_any_point_is_finished_by_the_next_sync(stage, point, tmp_path):
-    sync(lance_parts(tmp_path, 1))
-    before = indexed(lance_parts(tmp_path, 1))
-    die("memory", str(tmp_path), "2", stage, point)
-    parts = lance_parts(tmp_path, 2)
-    landed = (stage, point) == ("write", "end")
-    if not landed:
+@pytest.mark.parametrize("at", POINTS)
+def test_a_build_killed_at_any_point_is_finished_by_the_next_sync(at, kill, tmp_path):
+    assert kill("sync", tmp_path, "new", at) == -signal.SIGKILL
+    dead = received(tmp_path)
+    assert len(dead) == (0 if at in POINTS[:3] else EMBED_TEXTS if at == POINTS[3] else ROWS)
+    parts = lance_parts(tmp_path, "new")
+    assert (parts.store.open() is not None) is landed(at)
+    check_sync(parts, dead, Action.NOTHING if landed(at) else Action.BUILD)
+
+
+@pytest.mark.parametrize("history", ["changed", "archived"])
+@pytest.mark.parametrize("at", POINTS)
+def test_a_follow_or_reconcile_killed_at_any_point_is_finished_by_the_next_sync(
+    at, history, kill, tmp_path
+):
+    sync(lance_parts(tmp_path, "new"))
+    before = indexed(lance_parts(tmp_path, "new"))
+    assert kill("sync", tmp_path, history, at) == -signal.SIGKILL
+    dead, parts = received(tmp_path), lance_parts(tmp_path, history)
+    assert bool(dead) is (at in POINTS[3:])
+    if not landed(at):
         assert indexed(parts) == before
-    report = sync(parts)
-    assert report.action is (Action.NOTHING if landed else Action.FOLLOW)
+    due = Action.FOLLOW if history == "changed" else Action.RECONCILE
+    check_sync(parts, dead, Action.NOTHING if landed(at) else due)
+
+
+@pytest.mark.parametrize("at", [*COMPARING, *POINTS])
+def test_a_repair_killed_at_any_point_is_finished_by_the_next_one(at, kill, tmp_path):
+    parts = lance_parts(tmp_path, "new")
+    sync(parts)
+    spoil(tmp_path)
+    spoilt = indexed(parts)
+    assert kill("repair", tmp_path, "new", at) == -signal.SIGKILL
+    if not landed(at):
+        assert indexed(parts) == spoilt
+    report = repair(parts)
+    assert (report.agrees, report.repaired) == (True, 0 if landed(at) else 4)
     assert indexed(parts) == built_from_nothing(parts)
-    if (stage, point) in POINTS[4:]:
-        assert parts.embedder.received == []
+    assert sync(parts).action is Action.NOTHING
+
+
+@pytest.mark.parametrize("task", ["build", "follow", "reconcile", "repair"])
+def test_work_killed_three_times_at_random_is_finished_by_the_next_run(task, kill, tmp_path):
+    print(f"seed {SEED}")
+    dice = random.Random(f"{SEED} {task}")
+    history = {"build": "new", "repair": "new", "follow": "changed"}.get(task, "archived")
+    if task != "build":
+        sync(lance_parts(tmp_path, "new"))
+    if task == "repair":
+        spoil(tmp_path)
+    for _ in range(3):
+        verb = "repair" if task == "repair" else "sync"
+        ended = kill(verb, tmp_path, history, seconds=dice.uniform(0, 0.4))
+        assert ended in (0, -signal.SIGKILL)
+    parts = lance_parts(tmp_path, history)
+    dead = received(tmp_path)
+    report = sync(parts)
+    assert report.embedded == len(parts.embedder.received)
+    # At most the call in which it was killed was not kept.
+    assert len(set(parts.embedder.received) & set(dead)) <= EMBED_TEXTS
+    if task == "repair":
+        assert repair(parts).agrees
+    assert indexed(parts) == built_from_nothing(parts)
+    assert verify(parts).agrees
+
+
+CONFIG = """
+[[index]]
+name = "sample"
+table = "table"
+text = "{txt}"
+payload = ["id", "num"]
+store = "lance://index"
+model = { provider = "hashing", dimension = 32 }
+
+[spark]
+sql.codegen.wholeStage = false
+sql.codegen.factoryMode = "NO_CODEGEN"
+"""
+
+
+def kill_while_it_reads(config: Path, seconds: float) -> None:
+    """Kill a sync of a real table that long after it began to read."""
+    with subprocess.Popen(
+        [sys.executable, str(DYING), "hudi", str(config)],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "read begin\n"
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+@pytest.mark.spark
+def test_syncs_of_a_real_table_killed_at_random_are_finished_by_the_next(
+    spark, small_tables, tmp_path
+):
+    print(f"seed {SEED}")
+    dice = random.Random(SEED)
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    table.write([row(f"k{n}", part="ab"[n % 2]) for n in range(40)])
+    config = tmp_path / "lakewake.toml"
+    config.write_text(CONFIG)
+    for change in range(2):
+        kill_while_it_reads(config, dice.uniform(0, 1.5))
+        with lakewake.open(config, spark=spark) as lake:
+            index = lake["sample"]
+            report = index.sync()
+            assert report.embedded == len(index.parts.embedder.received)
+            assert index.verify(vectors="all").agrees
+            assert indexed(index.parts) == built_from_nothing(index.parts)
+        table.write([row(f"k{n}", f"change {change} of {n}", ts=change + 2) for n in range(5)])
+        table.delete("k10")
+
+
+def test_a_killed_sync_leaves_no_temporary_file(kill, tmp_path):
+    assert kill("sync", tmp_path, "new", ("write", "begin")) == -signal.SIGKILL
+    assert [p.name for p in kill.temporary.iterdir()] == []

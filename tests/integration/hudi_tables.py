@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from lakewake.source.hudi import look_at
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 COLUMNS = "id string, sub string, part string, ts long, txt string, num int"
 
@@ -31,6 +35,8 @@ class HudiTables:
     keys: str = "id"
     partition: str = "part"
     options: Mapping[str, str] = field(default_factory=dict)
+    marks: dict[str, str] = field(default_factory=dict)
+    _slow: Future[None] | None = None
 
     @property
     def name(self) -> str:
@@ -54,21 +60,28 @@ class HudiTables:
     ) -> None:
         """One commit by any of Hudi's write operations."""
         frame = self.spark.createDataFrame(list(rows), COLUMNS).coalesce(1)
+        self.write_frame(frame, operation, mode=mode, **more)
+
+    def write_frame(
+        self, frame: DataFrame, operation: str = "upsert", *, mode: str = "append", **more: str
+    ) -> None:
+        """The same for rows with columns of their own."""
         options = {**self._options(), "hoodie.datasource.write.operation": operation}
         options |= {k.replace("__", "."): v for k, v in more.items()}
+        options = {k: v for k, v in options.items() if v}
         frame.write.format("hudi").options(**options).mode(mode).save(str(self.path))
 
     def delete(self, *keys: str, part: str = "a") -> None:
         """Hard deletes."""
         self.write([row(k, part=part, ts=10**6) for k in keys], "delete")
 
-    def soft_delete(self, *keys: str, part: str = "a") -> None:
+    def soft_delete(self, *keys: str, part: str = "a", ts: int = 10**6) -> None:
         """Deletes by the `_hoodie_is_deleted` column, in an upsert."""
         frame = self.spark.createDataFrame(
-            [(*row(k, part=part, ts=10**6), True) for k in keys],
+            [(*row(k, part=part, ts=ts), True) for k in keys],
             COLUMNS + ", _hoodie_is_deleted boolean",
         )
-        frame.write.format("hudi").options(**self._options()).mode("append").save(str(self.path))
+        self.write_frame(frame)
 
     def delete_partition(self, part: str) -> None:
         """Drops a partition's rows."""
@@ -92,9 +105,107 @@ class HudiTables:
             "options => 'hoodie.compact.inline.max.delta.commits=1,hoodie.metadata.enable=false')"
         )
 
+    def clean(self, **retaining: str) -> None:
+        """The cleaner, run by one of its policies."""
+        options = ",".join(f"hoodie.clean.{k.replace('__', '.')}={v}" for k, v in retaining.items())
+        self.sql(f"CALL run_clean(table => '{self.name}', options => '{options}')")
+
+    def archive(self, keep: int) -> None:
+        """Archives all but the newest `keep` commits."""
+        self._call(
+            f"archive_commits(path => '{self.path}', min_commits => {keep}, "
+            f"max_commits => {keep + 1}, retain_commits => {keep - 1}, enable_metadata => false)"
+        )
+
+    def savepoint(self) -> str:
+        """Marks the newest commit, and tells which that is."""
+        newest = look_at(str(self.path)).newest
+        self.sql(f"CALL create_savepoint(table => '{self.name}', commit_time => '{newest}')")
+        return newest
+
+    def restore(self, savepoint: str) -> None:
+        """Undoes all commits after a savepoint."""
+        self.sql(
+            f"CALL rollback_to_savepoint(table => '{self.name}', instant_time => '{savepoint}')"
+        )
+
+    def undo_last_commit(self) -> None:
+        """Rolls a completed commit back."""
+        newest = look_at(str(self.path)).newest
+        self.sql(f"CALL rollback_to_instant(table => '{self.name}', instant_time => '{newest}')")
+
+    def sql(self, *statements: str) -> None:
+        """Statements about the table, which they call `t`."""
+        settings = dict(self.options)
+        for key, value in settings.items():
+            self.spark.conf.set(key, value)
+        self.spark.sql(f"CREATE TABLE {self.name} USING hudi LOCATION '{self.path}'")
+        try:
+            for statement in statements:
+                self.spark.sql(statement).collect()
+        finally:
+            self.spark.sql(f"DROP TABLE {self.name}")
+            for key in settings:
+                self.spark.conf.unset(key)
+
+    def begin_write(self, rows: Iterable[tuple], *, fails: bool = False) -> None:
+        """Starts a write that stays in flight until `finish_write`."""
+        gate = self.path.with_name("gate")
+        held = self.spark.sparkContext.parallelize(list(rows), 1).mapPartitions(
+            _held_until(str(gate), fails)
+        )
+        before = look_at(str(self.path)).in_flight
+        pool = ThreadPoolExecutor(1)
+        self._slow = pool.submit(self.write_frame, self.spark.createDataFrame(held, COLUMNS))
+        pool.shutdown(wait=False)
+        _wait(lambda: look_at(str(self.path)).in_flight != before or self._slow.done())
+
+    def finish_write(self) -> BaseException | None:
+        """Lets the slow write end; the error it ended with, if any."""
+        assert self._slow is not None
+        gate = self.path.with_name("gate")
+        gate.touch()
+        error = self._slow.exception(timeout=WAIT_SECONDS)
+        gate.unlink()
+        return error
+
+    def copy_to(self, folder: Path) -> None:
+        """Keeps a copy of the table's files."""
+        shutil.copytree(self.path, folder)
+
+    def put_back(self, folder: Path) -> None:
+        """Replaces the table's files by a copy kept before."""
+        self.drop()
+        shutil.copytree(folder, self.path)
+
     def _call(self, procedure: str) -> None:
         self.spark.sql(f"CALL {procedure}").collect()
 
     def drop(self) -> None:
         """Remove the table's files."""
         shutil.rmtree(self.path)
+
+
+WAIT_SECONDS = 60
+
+
+def _wait(condition: Any) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+def _held_until(gate: str, fails: bool) -> Any:
+    def held(rows: Iterator[tuple]) -> Iterator[tuple]:
+        # Runs in a worker of Spark's, which cannot import this module.
+        import os
+        import time
+
+        while not os.path.exists(gate):
+            time.sleep(0.02)
+        if fails:
+            raise RuntimeError("this write was to fail")
+        yield from rows
+
+    return held

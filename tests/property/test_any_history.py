@@ -1,24 +1,98 @@
-"""The central promise, for any history and any cut-off, on a table and a store in memory."""
+"""The central promise, for any history of a table, any cut-off and any two syncers at once."""
 
 from __future__ import annotations
 
+import random
+import tempfile
+from contextlib import suppress
+from dataclasses import replace
+from itertools import combinations
+
 import hypothesis.strategies as st
-from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, settings
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from moments import (
+    Choosy,
+    PowerCut,
+    Turns,
+    at_each_moment,
+    at_moment,
+    cut_off,
+    interleave,
+    known_hashes,
+    never,
+    received_hashes,
+    watched,
+)
 
+from lakewake import prepare
+from lakewake.errors import HistoryLost, IndexMissing
+from lakewake.model.chunks import Batch
 from lakewake.model.plan import Action
-from lakewake.sync import sync
-from lakewake.verify import verify
-from oracle import built_from_nothing, indexed
-from sampling import rid, sample_parts, values
+from lakewake.model.recipe import Chunking
+from lakewake.model.rows import RowId
+from lakewake.source import memory
+from lakewake.source.memory import History, MemoryTable
+from lakewake.store import Store
+from lakewake.store.lance import LanceStore
+from lakewake.store.memory import MemoryStore
+from lakewake.sync import ORDINARY, Parts, Wish, sync
+from lakewake.verify import repair, verify
+from lakewake.verify.vectors import Vectors
+from oracle import built_from_nothing, contents
+from sampling import SCHEMA, rid, sample_parts, sample_recipe, values
 
-KEYS = st.sampled_from([rid(k, p) for k in ("a", "b", "c") for p in ("x", "y")])
-TEXTS = st.sampled_from(["one", "two", "three", "", None, "one two"])
-ROWS = st.dictionaries(KEYS, st.builds(values, TEXTS, st.integers(0, 2)), min_size=1, max_size=4)
+FIRST = "A first sentence that several of the texts begin with."
+IDS = [rid(key, part) for key in ("a", "b", "c") for part in ("x", "y")]
+TEXTS = ["one", "two", "", None, "odd", f"{FIRST} And its end.", f"{FIRST} And an odd end of it."]
 
 
-class PowerCut(Exception):
-    """The process ends here."""
+def _some_rows(count: int = 300) -> list[dict[RowId, dict[str, object]]]:
+    dice = random.Random(0)
+    return [
+        {
+            i: values(dice.choice(TEXTS), dice.randrange(2))
+            for i in dice.sample(IDS, n * 4 // count + 1)
+        }
+        for n in range(count)
+    ]
+
+
+# Each drawn as one choice, the small ones first: drawing them piece by piece would take longer than
+# the syncs themselves.
+ROWS = st.sampled_from(_some_rows())
+GONE = st.sampled_from([set(some) for n in (1, 2, 3) for some in combinations(IDS, n)])
+TURNS = st.integers(0, 2**14 - 1).map(lambda bits: [bool(bits >> n & 1) for n in range(14)])
+RECIPE = sample_recipe(Chunking(tokens=14))
+WISHES = st.sampled_from(
+    [
+        *[ORDINARY] * 4,
+        Wish(retry_quarantined=True),
+        Wish(reconcile=True),
+        Wish(reconcile=True, retry_quarantined=True),
+        Wish(rebuild=True),
+    ]
+)
+SPOILT = {
+    "_text": "forged",
+    "num": 9,
+    "_hash": "x",
+    "_source_hash": "x",
+    "_payload_hash": "x",
+    "_vector": [1.0] + [0.0] * 31,
+    "_key": "nobody",
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def in_small_pieces():
+    """Six rows are several batches, and several calls of the embedder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "BATCH_ROWS", 3)
+        patch.setattr(prepare, "EMBED_TEXTS", 2)
+        yield
 
 
 class AnyHistory(RuleBasedStateMachine):
@@ -26,34 +100,55 @@ class AnyHistory(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.parts = sample_parts()
-        self.table = self.parts.table
-        self.in_step = False
+        self.table = MemoryTable(RECIPE, SCHEMA)
+        self.parts = self.syncer()
+        self.copy = History()
+
+    def store(self) -> Store:
+        """Where the index lives, opened once more."""
+        if not hasattr(self, "_store"):
+            self._store = MemoryStore()
+        return self._store
+
+    def syncer(self) -> Parts:
+        """One of those that keep the index in step."""
+        shared = getattr(self, "parts", None)
+        embeddings = shared.embeddings.inner if shared else None
+        made = sample_parts(self.table, self.store(), recipe=RECIPE, embeddings=embeddings)
+        choosy = Choosy()
+        if shared:
+            choosy.word = shared.embedder.word
+        return watched(replace(made, embedder=choosy))
 
     @rule(rows=ROWS)
     def upsert(self, rows) -> None:
         self.table.upsert(rows)
-        self.in_step = False
 
-    @rule(ids=st.sets(KEYS, min_size=1))
+    @rule(ids=GONE)
     def delete(self, ids) -> None:
         self.table.delete(ids)
-        self.in_step = False
 
     @rule(rows=ROWS)
     def overwrite(self, rows) -> None:
         self.table.overwrite(rows)
-        self.in_step = False
 
     @rule()
     def cluster(self) -> None:
         self.table.cluster()
-        self.in_step = False
+
+    @rule(rows=ROWS)
+    def begin(self, rows) -> None:
+        self.table.begin(rows)
+
+    @precondition(lambda self: self.table.history.open)
+    @rule(data=st.data(), succeeds=st.sampled_from([True, True, False]))
+    def complete_or_abort(self, data, succeeds) -> None:
+        writer = data.draw(st.sampled_from(sorted(self.table.history.open)))
+        (self.table.complete if succeeds else self.table.abort)(writer)
 
     @rule(commits=st.integers(1, 3))
     def restore(self, commits) -> None:
         self.table.restore(commits)
-        self.in_step = False
 
     @rule(keep=st.integers(1, 4))
     def archive(self, keep) -> None:
@@ -63,56 +158,163 @@ class AnyHistory(RuleBasedStateMachine):
     def clean(self, keep) -> None:
         self.table.clean(keep)
 
-    @rule(where=st.sampled_from(["before", "after"]))
-    def sync_cut_off(self, where) -> None:
-        def cut() -> None:
-            raise PowerCut
-
-        setattr(self.parts.store, f"fail_{where}_commit", cut)
-        try:
-            sync(self.parts)
-        except PowerCut:
-            pass
-        finally:
-            setattr(self.parts.store, f"fail_{where}_commit", lambda: None)
-        self.in_step = False
+    @rule(type_=st.sampled_from([pa.int64(), pa.float64()]), rows=ROWS)
+    def retype(self, type_, rows) -> None:
+        self.table.retype("num", type_)
+        self.table.upsert(rows)
 
     @rule()
-    def another_syncer_comes_first(self) -> None:
-        rival = sample_parts(self.table, self.parts.store, embeddings=self.parts.embeddings)
+    def keep_a_copy(self) -> None:
+        self.copy = self.table.history
 
-        def race() -> None:
-            self.parts.store.fail_before_commit = lambda: None
-            sync(rival)
+    @rule()
+    def put_the_copy_back(self) -> None:
+        self.table.history = self.copy
 
-        self.parts.store.fail_before_commit = race
+    @rule(rows=ROWS)
+    def recreate(self, rows) -> None:
+        self.table.history = History()
+        self.table.upsert(rows)
+
+    @rule(word=st.sampled_from(["odd", ""]), gives_the_others=st.booleans())
+    def the_embedder_changes_its_mind(self, word, gives_the_others) -> None:
+        self.parts.embedder.inner.word = word
+        self.parts.embedder.inner.gives_the_others = gives_the_others
+
+    @rule(at=st.integers(0, 15), wish=WISHES)
+    def sync_cut_off(self, at, wish) -> None:
+        at_moment(self.parts, at, cut_off)
+        with suppress(PowerCut):
+            sync(self.parts, wish)
+        at_each_moment(self.parts, never)
+
+    @rule(at=st.integers(0, 15), rows=ROWS, wish=WISHES)
+    def sync_while_the_table_is_written(self, at, rows, wish) -> None:
+        at_moment(self.parts, at, lambda: self.table.upsert(rows))
+        sync(self.parts, wish)
+        at_each_moment(self.parts, never)
+
+    @rule(at=st.integers(0, 15), commits=st.integers(1, 3))
+    def sync_while_the_table_is_restored(self, at, commits) -> None:
+        at_moment(self.parts, at, lambda: self.table.restore(commits))
         sync(self.parts)
-        self.parts.store.fail_before_commit = lambda: None
-        self.in_step = False
+        at_each_moment(self.parts, never)
 
-    @rule()
-    def sync_undisturbed(self) -> None:
-        reader = self.parts.store.open()
-        known = {chunk["_text"] for chunk, _ in indexed(self.parts).values()} if reader else set()
-        known |= set(self.parts.embedder.received)
+    @rule(schedule=TURNS, wishes=st.tuples(WISHES, WISHES))
+    def two_syncers_by_turns(self, schedule, wishes) -> None:
+        both = self.parts, self.syncer()
+        works = [Turns(lambda p=p, w=w: sync(p, w)) for p, w in zip(both, wishes, strict=True)]
+        for parts, work in zip(both, works, strict=True):
+            at_each_moment(parts, work.moment)
+        interleave(schedule, *works)
+        at_each_moment(self.parts, never)
+
+    def teardown(self) -> None:
+        """Every history ends with a sync that nothing disturbs."""
+        at_each_moment(self.parts, never)
+        self.sync_undisturbed(ORDINARY)
+
+    @rule(wish=WISHES)
+    def sync_undisturbed(self, wish) -> None:
+        known = known_hashes(self.parts)
         self.parts.embedder.received.clear()
-        report = sync(self.parts)
-        embedded = list(self.parts.embedder.received)
+        report = sync(self.parts, wish)
+        embedded = received_hashes(self.parts)
         assert report.embedded == len(embedded) == len(set(embedded))
         assert not known & set(embedded)
-        self.in_step = True
-
-    @invariant()
-    def index_equals_a_build_once_synced(self) -> None:
-        if self.in_step:
-            assert indexed(self.parts) == built_from_nothing(self.parts)
-
-    @precondition(lambda self: self.in_step)
-    @rule()
-    def nothing_is_left_and_verify_agrees(self) -> None:
+        self.assert_equals_a_build()
         assert sync(self.parts).action is Action.NOTHING
-        assert verify(self.parts).agrees
 
+    def assert_equals_a_build(self) -> None:
+        index = self.parts.store.open()
+        aside = index.frontier().quarantine
+        wanted = {
+            id_: chunk
+            for id_, chunk in built_from_nothing(self.parts).items()
+            if RowId(chunk[0]["_partition"], chunk[0]["_key"]) not in aside
+        }
+        assert contents(index) == wanted
+        if aside:
+            rows = self.table.rows(self.table.look(None), aside).rows
+            texts = {r: t for b in rows for r, t in zip(b.ids, b.texts["text"], strict=True)}
+            assert all("odd" in texts[row] for row in aside)
+
+    @rule()
+    def verify_agrees_at_any_time(self) -> None:
+        before = self.parts.store.open()
+        with suppress(HistoryLost, IndexMissing):  # sync first
+            assert verify(self.parts).agrees
+        after = self.parts.store.open()
+        assert before is after is None or before.frontier() == after.frontier()
+
+    @precondition(lambda self: self.parts.store.open())
+    @rule(data=st.data(), how=st.sampled_from(["gone", *SPOILT]), at=st.integers(0, 15))
+    def spoil_and_repair(self, data, how, at) -> None:
+        chunks = [c for c, _ in contents(self.parts.store.open()).values()]
+        if not chunks:
+            return
+        chunk = data.draw(st.sampled_from(sorted(c["_id"] for c in chunks)))
+        spoil(self.parts, chunk, how)
+        if how == "_vector":
+            self.parts.embedder.inner.word = ""  # a vector of a refused text cannot be checked
+        self.repair_cut_off(at)
+        with suppress(HistoryLost):
+            repair(self.parts, Vectors.ALL)
+        sync(self.parts)
+        # Faults in rows that were pending are found once they are not.
+        assert repair(self.parts, Vectors.ALL).agrees
+        self.assert_equals_a_build()
+
+    def repair_cut_off(self, at: int) -> None:
+        at_moment(self.parts, at, cut_off)
+        with suppress(PowerCut, HistoryLost):
+            repair(self.parts, Vectors.ALL)
+        at_each_moment(self.parts, never)
+
+
+def spoil(parts: Parts, chunk_id: str, how: str) -> None:
+    """Put something else into an index behind its back, as a faulty tool would."""
+    index = parts.store.open()
+    rows = [r for b in index.scan(index.schema().names) for r in b.to_pylist()]
+    [chunk] = [r for r in rows if r["_id"] == chunk_id]
+    if how == "gone":
+        row = chunk["_partition"], chunk["_key"]
+        batch = _batch(index, [], [r["_id"] for r in rows if (r["_partition"], r["_key"]) == row])
+    elif how == "_key":
+        batch = _batch(index, [{**chunk, "_key": SPOILT[how], "_id": "of nobody"}], [])
+    else:
+        batch = _batch(index, [{**chunk, how: SPOILT[how]}], [])
+    frontier = index.frontier()
+    parts.store.commit(batch, expect=frontier, then=replace(frontier, sync=frontier.sync + 1))
+
+
+def _batch(index, upserts, deletes) -> Batch:
+    schema = index.schema()
+    table = pa.Table.from_pylist(upserts, schema=schema)
+    return Batch(schema, table.to_reader, tuple(deletes))
+
+
+class AnyHistoryInLance(AnyHistory):
+    """The same on real files."""
+
+    def store(self) -> Store:
+        if not hasattr(self, "_folder"):
+            self._folder = tempfile.TemporaryDirectory(prefix="lakewake-any-history-")
+        return LanceStore(self._folder.name, "sample")
+
+    def teardown(self) -> None:
+        with self._folder:
+            super().teardown()
+
+
+FAST = settings(
+    stateful_step_count=15,
+    deadline=None,
+    # Shrinking is worth its time, explaining is not.
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+)
 
 TestAnyHistory = AnyHistory.TestCase
-TestAnyHistory.settings = settings(max_examples=300, stateful_step_count=20, deadline=None)
+TestAnyHistory.settings = settings(FAST, max_examples=2000)
+TestAnyHistoryInLance = AnyHistoryInLance.TestCase
+TestAnyHistoryInLance.settings = settings(FAST, max_examples=30)

@@ -7,10 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from lakewake.config import _INDEX_KEYS, _MODEL_KINDS, load_config, parse_config
+from lakewake.config import (
+    _EMBEDDING_STORE_KEYS,
+    _INDEX_KEYS,
+    _MODEL_KINDS,
+    load_config,
+    parse_config,
+)
 from lakewake.errors import ConfigError
 from lakewake.model.recipe import Chunking, TextField
-from lakewake.model.settings import IndexSettings, ModelSettings, Settings
+from lakewake.model.settings import (
+    EmbeddingStoreSettings,
+    IndexSettings,
+    ModelSettings,
+    Settings,
+)
 
 FILE = Path("/proj/conf/lakewake.toml")
 WINES = """
@@ -44,6 +55,7 @@ def test_the_smallest_index_gets_every_default():
         table="/proj/conf/lake/wine_reviews",
         store="lance:///proj/conf/index",
         fields=(TextField("text", "{title}. {description}"),),
+        embedding_store=EmbeddingStoreSettings("/proj/conf/index", 10_000),
     )
 
 
@@ -67,8 +79,51 @@ def test_every_key_is_read():
         payload=("title", "price"),
         chunking=Chunking(200, 40),
         model=ModelSettings("http", "m", dimension=8, url="http://h/v1", timeout=5.0),
-        embedding_store=False,
+        embedding_store=None,
     )
+
+
+def stores(text: str) -> list[EmbeddingStoreSettings | None]:
+    return [i.embedding_store for i in parse(text).indexes]
+
+
+def test_all_indexes_share_the_embedding_store_beside_the_first():
+    second = TEXT.replace('"wines"', '"beers"') + 'store = "lance://elsewhere"\n'
+    first = TEXT + 'store = "lance://idx"\n'
+    assert stores(first + second) == [EmbeddingStoreSettings("/proj/conf/idx", 10_000)] * 2
+
+
+def test_the_embedding_store_has_a_folder_and_a_bound_of_its_own():
+    table = '[embedding_store]\nfolder = "../kept"\nmax_mb = 5\n'
+    assert stores(TEXT + table) == [EmbeddingStoreSettings("/proj/kept", 5)]
+
+
+def test_the_embedding_store_is_switched_off_for_all_or_for_one():
+    one = TEXT + "embedding_store = false\n"
+    other = TEXT.replace('"wines"', '"beers"')
+    assert stores("embedding_store = false\n" + TEXT + other) == [None, None]
+    assert stores("embedding_store = true\n" + one + other) == [
+        None,
+        EmbeddingStoreSettings("/proj/conf/index", 10_000),
+    ]
+
+
+def test_vectors_from_the_table_need_no_embedding_store():
+    assert stores(WINES + 'vector = "e"\ndimension = 3\n') == [None]
+
+
+@pytest.mark.parametrize(
+    ("line", "fact"),
+    [
+        ("embedding_store = 3", "`embedding_store` is a whole number, expected a table, true or"),
+        ("embedding_store = {max_mb = 0}", "`max_mb` is 0, expected 1 or more"),
+        ("embedding_store = {max_mb = 1.5}", "`max_mb` is a number, expected a whole number"),
+        ("embedding_store = {folder = ' '}", "`folder` is blank"),
+        ("embedding_store = {max = 3}", "unknown key `max`"),
+    ],
+)
+def test_an_embedding_store_that_cannot_be_is_refused(line: str, fact: str):
+    assert fact in refused(line + "\n" + TEXT).fact
 
 
 def test_a_list_of_texts_makes_one_field_each():
@@ -314,7 +369,7 @@ def test_a_folder_or_a_file_that_is_no_text_is_refused(tmp_path: Path):
 def test_every_example_of_the_documentation_is_accepted():
     guide = Path(__file__).parents[2] / "docs" / "config.md"
     blocks = re.findall(r"```toml\n(.*?)```", guide.read_text(), re.DOTALL)
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     for block in blocks:
         if block.startswith("[[index]]"):
             whole = block
@@ -328,4 +383,4 @@ def test_every_example_of_the_documentation_is_accepted():
 def test_the_documentation_names_every_key():
     guide = (Path(__file__).parents[2] / "docs" / "config.md").read_text()
     named = set(re.findall(r"^\| `(\w+)` \|", guide, re.MULTILINE))
-    assert named == {*_INDEX_KEYS, *_MODEL_KINDS}
+    assert named == {*_INDEX_KEYS, *_MODEL_KINDS, *_EMBEDDING_STORE_KEYS}

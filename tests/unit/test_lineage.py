@@ -48,6 +48,7 @@ def test_deletes_logs_plain_inserts_and_replaced_groups_need_the_state_before():
     assert touched_by([upsert(wrote("f", 2, log=True))]).needs_before
     assert touched_by([CommitMetadata("INSERT", (wrote("f", 2, 1),))]).needs_before
     assert touched_by([CommitMetadata("INSERT_OVERWRITE", (), (group("f"),))]).needs_before
+    assert touched_by([CommitMetadata("INSERT_OVERWRITE", (wrote("f", 2),))]).needs_before
 
 
 def test_a_group_with_only_logs_was_not_born_in_the_window():

@@ -40,6 +40,11 @@ def test_compaction_completes_as_a_commit_and_clustering_as_a_replacecommit():
     assert [i.action for i in parse_instants(names)] == ["commit", "replacecommit"]
 
 
+def test_a_savepoint_does_not_hide_the_commit_that_it_marks():
+    names = ["1.commit.requested", "1.inflight", "1_2.commit", "1.savepoint.inflight"]
+    assert parse_instants([*names, "1_3.savepoint"]) == (Instant("1", "2", "commit"),)
+
+
 def test_hidden_files_folders_and_strangers_are_no_instants():
     assert parse_instants([".1_2.commit.crc", "history", "README", "manifest_1"]) == ()
 

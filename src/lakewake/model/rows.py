@@ -30,6 +30,8 @@ class RowBatch:
         payload: the payload columns.
         appeared: ids that came by a plain insert, which does not look whether the table already
             holds them elsewhere.
+        undecodable: ids of rows whose text is not valid Unicode; what cannot be read is marked in
+            the text.
     """
 
     ids: tuple[RowId, ...]
@@ -40,6 +42,7 @@ class RowBatch:
     payload: pa.RecordBatch
     vectors: pa.Array | None = None
     appeared: frozenset[RowId] = frozenset()
+    undecodable: frozenset[RowId] = frozenset()
 
     def __len__(self) -> int:
         return len(self.ids)

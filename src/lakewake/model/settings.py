@@ -8,6 +8,9 @@ from pathlib import Path
 
 from lakewake.model.recipe import Chunking, TextField
 
+#: Room for the vectors of some six million texts of 384 dimensions.
+MAX_MB = 10_000
+
 
 @dataclass(frozen=True)
 class ModelSettings:
@@ -38,8 +41,20 @@ class ModelSettings:
 
 
 @dataclass(frozen=True)
+class EmbeddingStoreSettings:
+    """Where vectors are kept by the hash of their text, and how many megabytes of them."""
+
+    folder: str
+    max_mb: int = MAX_MB
+
+
+@dataclass(frozen=True)
 class IndexSettings:
-    """One `[[index]]` of the configuration, paths made absolute."""
+    """One `[[index]]` of the configuration, paths made absolute.
+
+    Attributes:
+        embedding_store: None where it is off, or there is nothing to embed.
+    """
 
     name: str
     table: str
@@ -50,7 +65,7 @@ class IndexSettings:
     chunking: Chunking = field(default_factory=Chunking)
     model: ModelSettings = ModelSettings()
     metric: str = "cosine"
-    embedding_store: bool = True
+    embedding_store: EmbeddingStoreSettings | None = None
 
 
 @dataclass(frozen=True)

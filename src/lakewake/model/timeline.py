@@ -13,7 +13,16 @@ OPEN_ACTIONS = DATA_ACTIONS | {"compaction", "logcompaction", "clustering"}
 #: Operations that move rows between files without changing any.
 MAINTENANCE = frozenset({"COMPACT", "CLUSTER", "LOG_COMPACT"})
 #: Operations that can store a second version of a row id beside the first.
-DUPLICATING = frozenset({"INSERT", "BULK_INSERT"})
+DUPLICATING = frozenset(
+    {
+        "INSERT",
+        "INSERT_PREPPED",
+        "BULK_INSERT",
+        "BULK_INSERT_PREPPED",
+        "INSERT_OVERWRITE",
+        "INSERT_OVERWRITE_TABLE",
+    }
+)
 
 
 @dataclass(frozen=True, order=True)

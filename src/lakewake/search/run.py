@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lakewake.errors import ConfigError, RecipeMismatch
-from lakewake.model.chunks import RESERVED
+from lakewake.errors import ConfigError, RecipeMismatch, StoreError
+from lakewake.model.chunks import RESERVED, chunk_id, text_hash
 from lakewake.model.query import Hit, Query, Question, SearchResult
 from lakewake.model.rows import RowId
 from lakewake.search.where import check_columns, parse_where
@@ -31,12 +31,14 @@ def search(reader: StoreReader, embedder: Embedder, question: Question) -> Searc
     Raises:
         ConfigError: k, the text or the vector cannot be used; FilterError for the filter.
         RecipeMismatch: the index was built by another model than the one that would embed the text.
+        StoreError: the index is damaged.
     """
     where = check_question(question)
     if where is not None:
         check_columns(where, reader.schema())
     vector = _vector(reader, embedder, question)
     found = reader.search(Query(vector, question.k, where, question.exact))
+    check_sound(found, question.index)
     hits = best_hits(found, question.k)
     return SearchResult(question.index, reader.frontier().newest, hits)
 
@@ -47,6 +49,22 @@ def best_hits(found: pa.Table, k: int) -> tuple[Hit, ...]:
     for chunk in found.to_pylist():
         best.setdefault(RowId(chunk["_partition"], chunk["_key"]), chunk)
     return tuple(_hit(row, chunk) for row, chunk in list(best.items())[:k])
+
+
+def check_sound(found: pa.Table, index: str) -> None:
+    """Refuse to pass on what a damaged file says: ids and hashes tell a row's key and text.
+
+    Raises:
+        StoreError: a chunk contradicts itself.
+    """
+    for chunk in found.to_pylist():
+        row, text = RowId(chunk["_partition"], chunk["_key"]), chunk["_text"]
+        sound = chunk["_id"] == chunk_id(row, chunk["_field"], chunk["_chunk"])
+        if not sound or (text is not None and text_hash(text) != chunk["_hash"]):
+            raise StoreError(
+                f"index '{index}' is damaged: what it holds of {row.key!r} contradicts itself",
+                hint=f"`lakewake verify {index} --repair`, or `lakewake sync {index} --rebuild`",
+            )
 
 
 def _hit(row: RowId, chunk: dict[str, Any]) -> Hit:

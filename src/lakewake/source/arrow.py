@@ -11,9 +11,25 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+#: How much larger rows are in memory than in compressed files, about.
+UNPACKED = 6
+PART_BYTES = 128 * 1024 * 1024
+MOST_PARTS = 100_000
+
+
 def collect(frame: DataFrame) -> list[pa.RecordBatch]:
     """All rows at once, in one job: for what is known to be small."""
     return frame._collect_as_arrow()  # type: ignore[no-any-return]
+
+
+def in_small_parts(frame: DataFrame) -> DataFrame:
+    """A scan whose partitions fit into the driver's memory one by one, as `stream` needs it."""
+    size = int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+    wanted = size * UNPACKED // PART_BYTES
+    # A source that does not know its size claims the largest number there is.
+    if wanted > MOST_PARTS or wanted <= frame._jdf.toArrowBatchRdd().getNumPartitions():
+        return frame
+    return frame.repartition(wanted)
 
 
 def stream(frame: DataFrame) -> Iterator[pa.RecordBatch]:

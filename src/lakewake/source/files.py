@@ -6,9 +6,9 @@ these groups up to a completion time; the incremental query does that when it be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+import datetime
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from lakewake.errors import HistoryLost
 from lakewake.model.frontier import Frontier
@@ -17,19 +17,17 @@ from lakewake.source.lineage import Touched
 from lakewake.source.storage import Storage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
-#: Java's and Hudi's names for "that file is not there any more".
-GONE = frozenset(
-    {
-        "java.io.FileNotFoundException",
-        "java.nio.file.NoSuchFileException",
-        "org.apache.hudi.exception.HoodieIncrementalPathNotFoundException",
-    }
+HINT = "`lakewake sync` compares index and table instead"
+#: Who a row is, and which version of it.
+META = (
+    "_hoodie_partition_path",
+    "_hoodie_record_key",
+    "_hoodie_commit_time",
+    "_hoodie_commit_seqno",
 )
-REMEDY = "`lakewake sync NAME --rebuild` builds it anew; texts it knows are not embedded again"
 
 
 class GroupReader:
@@ -50,47 +48,84 @@ class GroupReader:
         self._frontier = frontier
         self._storage = Storage(path)
 
-    def after(self, touched: Touched) -> DataFrame | None:
+    @property
+    def overlaps(self) -> bool:
+        """Whether a pending writer began before an absorbed one: a slow one that comes late."""
+        newest = max(self._frontier.instants, default="")
+        return any(i.requested < newest for i in self.pending)
+
+    def after(self, touched: Touched, columns: Sequence[str]) -> DataFrame | None:
         """The rows of the touched groups at the window's end; None when no group is left."""
         if not touched.after:
             return None
         if self._merge_on_read:
             return self._merged(touched.after, max(i.completed or "" for i in self.pending))
-        return self._base_files(touched.last[g] for g in touched.after)
+        return self._base_files([touched.last[g] for g in touched.after], columns)
 
-    def before(self, touched: Touched) -> DataFrame | None:
+    def before(self, touched: Touched, columns: Sequence[str]) -> DataFrame | None:
         """The rows of the touched groups at its start; None when all groups are new."""
         if self._merge_on_read:
             self._refuse_disorder(touched)
             first = min(i.completed or "" for i in self.pending)
-            return self._merged(touched.groups, str(int(first) - 1))
+            return self._merged(touched.groups, just_before(first))
         paths = [
             touched.first.get(g) or self._newest_base(g) for g in touched.groups - touched.born
         ]
-        return self._base_files(paths) if paths else None
+        return self._base_files(paths, columns) if paths else None
 
     @property
     def _merge_on_read(self) -> bool:
         return self.look.table.type == "MERGE_ON_READ"
 
-    def _base_files(self, paths: Iterable[str]) -> DataFrame:
+    def _base_files(self, paths: Sequence[str], columns: Sequence[str]) -> DataFrame:
         wanted = sorted(paths)
         missing = self._storage.missing(wanted)
         if missing:
-            raise HistoryLost(f"the cleaner removed {missing[0]}", hint=REMEDY)
-        return self._spark.read.parquet(*(f"{self._path}/{p}" for p in wanted))
+            raise HistoryLost(f"the cleaner removed {missing[0]}", hint=HINT)
+        # Partition values may hold characters that Spark would take for a pattern.
+        read = self._spark.read.option("__globPaths__", "false")
+        files = [f"{self._path}/{p}" for p in wanted]
+        stored = read.option("mergeSchema", "true").parquet(*files).schema if columns else None
+        return read.schema(self._as_stored(stored, columns)).parquet(*files)
 
-    def _merged(self, groups: Iterable[FileGroup], until: str) -> DataFrame:
+    def _as_stored(self, stored: StructType | None, columns: Sequence[str]) -> StructType:
+        """Hudi's schema of the columns, where the files hold them in just these types.
+
+        A file older than a column lacks it, and reads as null. What Hudi stores otherwise than it
+        shows (VECTOR, a partition column of a key generator) is left to Hudi's own reader.
+        """
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        meta = [StructField(name, StringType()) for name in META]
+        if stored is None:
+            return StructType(meta)
+        shown = {f.name: f for f in self._spark.read.format("hudi").load(self._path).schema}
+        types = {f.name: f.dataType for f in stored}
+        for column in columns:
+            if column in types and types[column] != shown[column].dataType:
+                raise HistoryLost(
+                    f"the files hold column {column!r} as {types[column].simpleString()}, "
+                    f"the table shows {shown[column].dataType.simpleString()}",
+                    hint=HINT,
+                )
+        return StructType([*meta, *(shown[c] for c in columns)])
+
+    def _merged(self, groups: Collection[FileGroup], until: str) -> DataFrame:
+        from pyspark.sql import functions as F  # noqa: N812
+
         ids = ",".join(sorted({g.file_id for g in groups}))
+        partition = F.coalesce(F.col("_hoodie_partition_path"), F.lit(""))
         return (
             self._spark.read.format("hudi")
             .option("hoodie.datasource.query.type", "incremental")
             .option("hoodie.datasource.read.begin.instanttime", "000")
             .option("hoodie.datasource.read.end.instanttime", until)
-            .option("hoodie.datasource.read.incr.path.glob", f"*{{{ids}}}*")
+            # The underscore ends the file id in every file name: `-1` is not `-10`.
+            .option("hoodie.datasource.read.incr.path.glob", f"*{{{ids}}}_*")
             # On by default, it answers a window whose files are gone with no rows and no error.
             .option("hoodie.datasource.read.incr.fallback.fulltablescan.enable", "false")
             .load(self._path)
+            .where(partition.isin(sorted({g.partition for g in groups})))
         )
 
     def _newest_base(self, group: FileGroup) -> str:
@@ -106,9 +141,7 @@ class GroupReader:
             if instant in self._frontier.instants or instant < first
         ]
         if not known:
-            raise HistoryLost(
-                f"the cleaner removed file group {prefix}{group.file_id}", hint=REMEDY
-            )
+            raise HistoryLost(f"the cleaner removed file group {prefix}{group.file_id}", hint=HINT)
         return prefix + max(known)[1]
 
     def _refuse_disorder(self, touched: Touched) -> None:
@@ -121,33 +154,11 @@ class GroupReader:
                 raise HistoryLost(
                     f"instant {self.pending[0].requested} completed before {requested}, "
                     "which the index absorbed first",
-                    hint=REMEDY,
+                    hint=HINT,
                 )
 
-    @contextmanager
-    def explaining(self) -> Iterator[None]:
-        """Turns "a file is gone" into `HistoryLost`, whichever layer of Java says it."""
-        try:
-            yield
-        except Exception as error:
-            if _file_is_gone(error):
-                raise HistoryLost(
-                    "files of the commits to follow are gone: the cleaner removed them", hint=REMEDY
-                ) from error
-            raise
 
-    def explained(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """The same for rows that are still to be streamed."""
-        with self.explaining():
-            yield from batches
-
-
-def _file_is_gone(error: BaseException) -> bool:
-    if getattr(error, "getErrorClass", lambda: None)() == "PATH_NOT_FOUND":
-        return True
-    cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    while cause is not None:
-        if cause.getClass().getName() in GONE:
-            return True
-        cause = cause.getCause()
-    return False
+def just_before(instant: str) -> str:
+    """The last millisecond before an instant, in Hudi's form."""
+    when = datetime.datetime.strptime(instant + "000", "%Y%m%d%H%M%S%f")
+    return (when - datetime.timedelta(milliseconds=1)).strftime("%Y%m%d%H%M%S%f")[:17]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,12 +13,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakewake.errors import TableError
+from lakewake.errors import HistoryLost, TableError
 from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, Difference, RowBatch, RowId
 from lakewake.model.timeline import DUPLICATING, CommitMetadata, Instant, Look
 from lakewake.source import TableMoved, arrow, compare, view
+from lakewake.source.failures import read_through, reading
 from lakewake.source.files import GroupReader
 from lakewake.source.lineage import Touched, touched_by
 from lakewake.source.storage import Storage
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
 COLLECT_ROWS = 100_000
 #: A commit can be archived between the listing and the reading of its file; looking again helps.
 LOOKS = 5
+LOOK_AGAIN = 0.05
+#: So many rows are asked for by their keys; more are left to a comparison with the whole table.
+ASKED_ROWS = 10_000
 
 
 def look_at(path: str, frontier: Frontier | None = None) -> Look:
@@ -51,6 +57,7 @@ def look_at(path: str, frontier: Frontier | None = None) -> Look:
         look = _try_look(storage, frontier)
         if look is not None:
             return look
+        time.sleep(LOOK_AGAIN)
     raise TableError(f"the timeline of {path} keeps changing while it is read", hint="try again")
 
 
@@ -66,9 +73,10 @@ def _try_look(storage: Storage, frontier: Frontier | None) -> Look | None:
         if instant.requested in known and schema is not None:
             continue
         content = storage.read(f"{folder}/{file_name(instant)}")
-        if content is None:
+        commit = _parsed(content)
+        if commit is None:
             return None
-        commits[instant.requested] = parse_commit(content)
+        commits[instant.requested] = commit
         schema = schema or commits[instant.requested].schema
     if schema is None:
         schema = parse_schema(properties.get("hoodie.table.create.schema"))
@@ -80,6 +88,16 @@ def _try_look(storage: Storage, frontier: Frontier | None) -> Look | None:
         merges_contents=merges_contents(properties),
         properties=properties,
     )
+
+
+def _parsed(content: bytes | None) -> CommitMetadata | None:
+    """A commit's metadata; None when its file is gone, or only being written."""
+    if content is None:
+        return None
+    try:
+        return parse_commit(content)
+    except (ValueError, EOFError, StopIteration):
+        return None
 
 
 def _properties(storage: Storage) -> dict[str, str]:
@@ -108,6 +126,11 @@ def _refuse_unfollowable(base: str, properties: dict[str, str]) -> None:
             "its rows carry no key and no commit time",
             hint="rewrite it with hoodie.populate.meta.fields=true",
         )
+    if properties.get("hoodie.table.base.file.format", "PARQUET").upper() != "PARQUET":
+        raise TableError(
+            f"table {base} has base files in {properties['hoodie.table.base.file.format']}",
+            hint="Lakewake reads tables with Parquet base files",
+        )
     version = int(properties.get("hoodie.table.version", "0"))
     if version < FIRST_VERSION:
         raise TableError(
@@ -133,18 +156,19 @@ class HudiTable:
         """Every row as of `look`, the newest version of each."""
         if not look.completed:
             return Changes(())
-        rows, duplicates, total = _newest(self._pinned(look))
-        batches = view.row_batches(arrow.stream(rows), self._recipe)
-        return Changes(batches, (), duplicates, total, view.payload_schema(rows, self._recipe))
+        with self._reading():
+            rows, duplicates, total = _newest(self._pinned(look))
+            batches = self._batches(self._streamed(arrow.in_small_parts(rows)))
+            return Changes(batches, (), duplicates, total, view.payload_schema(rows, self._recipe))
 
     def rows(self, look: Look, ids: Collection[RowId]) -> Changes:
         """The named rows as of `look`, read from the table by their keys."""
-        from pyspark.sql import functions as F  # noqa: N812
-
-        wanted = F.broadcast(self._session().createDataFrame(sorted(ids), "p string, k string"))
-        rows, twice, total = _newest(self._pinned(look).join(wanted, ["p", "k"], "left_semi"))
-        batches = view.row_batches(iter(arrow.collect(rows)), self._recipe)
-        return Changes(tuple(batches), (), twice, total)
+        if not ids or not look.completed:
+            return Changes(())
+        with self._reading():
+            wanted = self._named(ids)
+            rows, twice, total = _newest(self._pinned(look).join(wanted, ["p", "k"], "left_semi"))
+            return Changes(tuple(self._batches(iter(arrow.collect(rows)))), (), twice, total)
 
     def changes(self, look: Look, frontier: Frontier, pending: Sequence[Instant]) -> Changes:
         """What `pending` changed and removed: the difference of the touched file groups."""
@@ -153,22 +177,22 @@ class HudiTable:
         if not touched.groups:
             return Changes((), (), frontier.duplicates)
         reader = GroupReader(self._session(), self._path, look, frontier, pending)
-        with reader.explaining():
+        with self._reading(_lost_files):
             changed = self._difference(reader, touched)
-            asked, changed = self._set_aside(changed, frontier.duplicates)
-            rows, gone = self._bring(changed, _rows_written(commits), reader)
+            asked, changed = self._set_aside(changed, frontier, reader)
+            rows, gone, twice = self._bring(changed, _rows_written(commits))
         appeared = any(c.operation in DUPLICATING for c in commits)
-        found = Changes(
-            view.row_batches(rows, self._recipe, appeared), gone, frontier.duplicates - asked
-        )
+        found = Changes(self._batches(rows, appeared), gone, (frontier.duplicates - asked) | twice)
         self._check_unmoved(look, until=pending[-1].completed or "")
         return self._ask_table(look, found, asked) if asked else found
 
     def compare(self, look: Look, index: Iterator[pa.RecordBatch]) -> Difference:
         """How an index differs from the table as of `look`, worked out in Spark."""
-        spark = self._session()
-        with tempfile.TemporaryDirectory(prefix="lakewake-verify-") as folder:
-            stored = compare.export(spark, index, Path(folder), self._recipe)
+        with (
+            tempfile.TemporaryDirectory(prefix="lakewake-verify-") as folder,
+            self._reading(),
+        ):
+            stored = compare.export(self._session(), index, Path(folder), self._recipe)
             if not look.completed:
                 return Difference(orphaned=_collected_ids(stored))
             rows, duplicates, _ = _newest(self._pinned(look))
@@ -177,15 +201,35 @@ class HudiTable:
     def reconcile(self, look: Look, index: Iterator[pa.RecordBatch]) -> Changes:
         """The rows that differ from the index, streamed, and the ids that are too many in it."""
         folder = tempfile.TemporaryDirectory(prefix="lakewake-reconcile-")
-        stored = compare.export(self._session(), index, Path(folder.name), self._recipe)
-        if not look.completed:
-            return Changes((), _collected_ids(stored))
-        rows, duplicates, _ = _newest(self._pinned(look))
-        faults = compare.faults(stored, rows, self._recipe)
-        orphans = _collected_ids(faults.where("fault = 'orphaned'"))
-        differing = faults.where("fault in ('missing', 'stale')")
-        batches = view.row_batches(arrow.stream(differing), self._recipe)
+        with self._reading():
+            stored = compare.export(self._session(), index, Path(folder.name), self._recipe)
+            if not look.completed:
+                return Changes((), _collected_ids(stored))
+            rows, duplicates, _ = _newest(self._pinned(look))
+            faults = compare.faults(stored, rows, self._recipe)
+            orphans = _collected_ids(faults.where("fault = 'orphaned'"))
+            differing = faults.where("fault in ('missing', 'stale')")
+            batches = self._batches(self._streamed(differing))
         return Changes(_while_kept(folder, batches), orphans, duplicates)
+
+    def _reading(self, gone: Callable[[], Exception] = TableMoved) -> AbstractContextManager[None]:
+        return reading(self._path, gone)
+
+    def _streamed(
+        self, rows: DataFrame, gone: Callable[[], Exception] = TableMoved
+    ) -> Iterator[pa.RecordBatch]:
+        return read_through(self._path, gone, arrow.stream(rows))
+
+    def _batches(
+        self, batches: Iterator[pa.RecordBatch], appeared: bool = False
+    ) -> Iterator[RowBatch]:
+        return view.row_batches(batches, self._recipe, appeared)
+
+    def _named(self, ids: Collection[RowId]) -> DataFrame:
+        """The ids as a small table to join with."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        return F.broadcast(self._session().createDataFrame(sorted(ids), "p string, k string"))
 
     def _pinned(self, look: Look) -> DataFrame:
         """`row_view` of the table, whose file slices Spark fixed while the timeline stood still."""
@@ -205,49 +249,68 @@ class HudiTable:
             raise TableMoved
 
     def _difference(self, reader: GroupReader, touched: Touched) -> DataFrame:
-        """`row_view` of the changed rows, with `gone` (not there now) and `fresh` (not before)."""
+        """`row_view` of the changed rows, with `gone` (not there now) and `fresh` (not before).
+
+        `copies` counts how often the groups hold a row.
+        """
         from pyspark.sql import functions as F  # noqa: N812
 
-        after = reader.after(touched)
-        if after is not None and not touched.needs_before and not reader.look.merges_contents:
+        contents = reader.look.merges_contents or touched.logged
+        after = reader.after(touched, self._recipe.columns)
+        new = view.row_view(after, self._recipe) if after is not None else None
+        if new is not None and not (touched.needs_before or contents or reader.overlaps):
             mine = F.col("i").isin([i.requested for i in reader.pending])
-            rows = view.row_view(after, self._recipe).where(mine)
-            return _one_each(rows).withColumns({"gone": F.lit(False), "fresh": F.lit(False)})
-        before = reader.before(touched)
+            rows = new.where(mine).withColumns({"gone": F.lit(False), "fresh": F.lit(False)})
+            return _one_each(rows.withColumn("copies", F.lit(1)))
+        before = reader.before(touched, self._recipe.columns if contents else ())
         if before is None:
-            rows = view.row_view(after, self._recipe)
-            return _one_each(rows).withColumns({"gone": F.lit(False), "fresh": F.lit(True)})
-        old = view.row_view(before, self._recipe)
-        new = view.row_view(after, self._recipe) if after is not None else old.limit(0)
-        return _one_each(_changed(old, new, contents=reader.look.merges_contents))
+            assert new is not None
+            rows = new.withColumns({"gone": F.lit(False), "fresh": F.lit(True)})
+            return _one_each(_counted(rows))
+        old = view.row_view(before, self._recipe) if contents else view.version_view(before)
+        if new is None:
+            new = view.row_view(self._session().read.format("hudi").load(self._path), self._recipe)
+            new = new.limit(0)
+        return _one_each(_changed(old, _counted(new), contents=contents))
 
     def _bring(
-        self, changed: DataFrame, written: int, reader: GroupReader
-    ) -> tuple[Iterator[pa.RecordBatch], tuple[RowId, ...]]:
-        """The changed rows and the ids of those that are gone: in one job when they are few."""
+        self, changed: DataFrame, written: int
+    ) -> tuple[Iterator[pa.RecordBatch], tuple[RowId, ...], frozenset[RowId]]:
+        """The changed rows, the ids that are gone, and those that are there more than once.
+
+        In one job when they are few.
+        """
         if written > COLLECT_ROWS:
-            gone = arrow.collect(changed.where("gone").select("p", "k"))
-            rows = reader.explained(arrow.stream(changed.where("not gone")))
-        else:
-            found = arrow.collect(changed)
-            gone = [b.filter(b.column("gone")) for b in found]
-            rows = iter([b.filter(pc.invert(b.column("gone"))) for b in found])
-        return rows, tuple(row for b in gone for row in view.row_ids(b))
+            gone = _collected_ids(changed.where("gone"))
+            twice = _collected_ids(changed.where("copies > 1"))
+            return self._streamed(changed.where("not gone"), _lost_files), gone, frozenset(twice)
+        found = arrow.collect(changed)
+        gone = _ids(b.filter(b.column("gone")) for b in found)
+        many = [b.filter(pc.fill_null(pc.greater(b.column("copies"), 1), False)) for b in found]
+        rows = iter([b.filter(pc.invert(b.column("gone"))) for b in found])
+        return rows, gone, frozenset(_ids(many))
 
     def _set_aside(
-        self, changed: DataFrame, duplicates: frozenset[RowId]
+        self, changed: DataFrame, frontier: Frontier, reader: GroupReader
     ) -> tuple[frozenset[RowId], DataFrame]:
-        """Which rows known to be stored twice are among the changed, and the others."""
-        if not duplicates:
-            return frozenset(), changed
-        from pyspark.sql import functions as F  # noqa: N812
+        """Which of the changed rows only the table itself can tell, and the others.
 
-        known = F.broadcast(
-            self._session().createDataFrame(sorted(duplicates), "p string, k string")
-        )
-        batches = arrow.collect(changed.select("p", "k").join(known, ["p", "k"], "left_semi"))
-        asked = frozenset(row for b in batches for row in view.row_ids(b))
-        return asked, changed.join(known, ["p", "k"], "left_anti") if asked else changed
+        Those known to be stored twice; and what a slow writer inserted, since a faster one may have
+        stored a newer version elsewhere meanwhile.
+        """
+        asked: set[RowId] = set()
+        if frontier.duplicates:
+            known = self._named(frontier.duplicates)
+            asked |= set(_collected_ids(changed.join(known, ["p", "k"], "left_semi")))
+        if reader.overlaps:
+            asked |= set(_collected_ids(changed.where("fresh and not gone")))
+        if len(asked) > ASKED_ROWS:
+            raise HistoryLost(
+                f"{len(asked)} changed rows may be stored twice", hint="compare with the table"
+            )
+        if not asked:
+            return frozenset(), changed
+        return frozenset(asked), changed.join(self._named(asked), ["p", "k"], "left_anti")
 
     def _ask_table(self, look: Look, found: Changes, asked: frozenset[RowId]) -> Changes:
         """Read rows that are, or were, stored twice from the table itself.
@@ -263,9 +326,16 @@ class HudiTable:
         )
 
 
-def _collected_ids(rows: DataFrame) -> tuple[RowId, ...]:
-    batches = arrow.collect(rows.select("p", "k"))
+def _lost_files() -> HistoryLost:
+    return HistoryLost("files of the commits to follow are gone: the cleaner removed them")
+
+
+def _ids(batches: Iterable[pa.RecordBatch]) -> tuple[RowId, ...]:
     return tuple(sorted(row for b in batches for row in view.row_ids(b)))
+
+
+def _collected_ids(rows: DataFrame) -> tuple[RowId, ...]:
+    return _ids(arrow.collect(rows.select("p", "k")))
 
 
 def _while_kept(
@@ -295,6 +365,14 @@ def _changed(old: DataFrame, new: DataFrame, *, contents: bool) -> DataFrame:
         .withColumns({"p": F.coalesce("p", "bp"), "k": F.coalesce("k", "bk")})
         .drop("bp", "bk", "av", "bv")
     )
+
+
+def _counted(rows: DataFrame) -> DataFrame:
+    """The rows with how many versions of each there are."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return rows.withColumn("copies", F.count("*").over(Window.partitionBy("p", "k")))
 
 
 def _one_each(rows: DataFrame) -> DataFrame:

@@ -22,6 +22,7 @@ class Touched:
         first: the base file a group had at the start, as far as a commit of the window names it.
         last: the newest base file that the window wrote to a group.
         needs_before: rows may be gone, or stored twice; otherwise every change shows at the end.
+        logged: log files were written, whose partial updates can change a row and keep its version.
     """
 
     groups: frozenset[FileGroup] = frozenset()
@@ -30,6 +31,7 @@ class Touched:
     first: Mapping[FileGroup, str] = field(default_factory=dict)
     last: Mapping[FileGroup, str] = field(default_factory=dict)
     needs_before: bool = False
+    logged: bool = False
 
     @property
     def after(self) -> frozenset[FileGroup]:
@@ -52,6 +54,7 @@ def touched_by(commits: Sequence[CommitMetadata]) -> Touched:
         first={g: path for g, path in first.items() if path},
         last={w.group: w.path for w in writes},
         needs_before=_needs_before(data),
+        logged=any(w.is_log for c in data for w in c.writes),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -33,101 +33,160 @@ class _Commit:
     instant: Instant
     operation: str
     rows: Mapping[RowId, _Version]
-    schema: Mapping[str, str]
+    schema: pa.Schema
+
+    @property
+    def requested(self) -> str:
+        return self.instant.requested
+
+
+@dataclass(frozen=True)
+class History:
+    """All that a table is at one moment; an older one put back is an older copy of the table.
+
+    Attributes:
+        commits: in completion order, each with the whole state after it.
+        open: what writers in flight will upsert, by the requested time of their instant.
+        archived: instants requested before it are off the active timeline.
+        cleaned: so many of the oldest commits have lost their files.
+    """
+
+    commits: tuple[_Commit, ...] = ()
+    open: Mapping[str, Mapping[RowId, _Version]] = field(default_factory=dict)
+    archived: str = ""
+    cleaned: int = 0
 
 
 class MemoryTable:
-    """A table of rows by id. Every write is one commit; commits can be restored and archived."""
+    """A table of rows by id. Every write is one commit; commits can be restored and archived.
+
+    Attributes:
+        history: can be kept and put back; `History()` is the table dropped and created again.
+        reads: how often rows were asked for.
+    """
 
     def __init__(self, recipe: Recipe, schema: pa.Schema) -> None:
         self._recipe = recipe
-        self._schema = schema
-        self._commits: list[_Commit] = []
-        self._archived = 0
-        self._cleaned = 0
+        self._next_schema = schema
         self._clock = 20_250_101_000_000_000
+        self.history = History()
         self.reads = 0
 
     def upsert(self, rows: Mapping[RowId, Values]) -> str:
         """Insert or replace rows."""
-        return self._commit("UPSERT", {**self._rows, **self._versions(rows)})
+        requested = self._tick()
+        return self._commit(requested, "UPSERT", {**self._rows, **_versions(rows, requested)})
 
     def delete(self, ids: Iterable[RowId]) -> str:
         """Remove rows."""
         gone = set(ids)
-        return self._commit("DELETE", {i: v for i, v in self._rows.items() if i not in gone})
+        kept = {i: v for i, v in self._rows.items() if i not in gone}
+        return self._commit(self._tick(), "DELETE", kept)
 
     def overwrite(self, rows: Mapping[RowId, Values]) -> str:
         """Replace the whole table."""
-        return self._commit("INSERT_OVERWRITE_TABLE", self._versions(rows))
+        requested = self._tick()
+        return self._commit(requested, "INSERT_OVERWRITE_TABLE", _versions(rows, requested))
 
     def cluster(self) -> str:
         """Move rows about without changing any."""
-        return self._commit("CLUSTER", self._rows)
+        return self._commit(self._tick(), "CLUSTER", self._rows)
+
+    def begin(self, rows: Mapping[RowId, Values]) -> str:
+        """An upsert that takes its time: in flight until it is completed or aborted."""
+        requested = self._tick()
+        open_ = {**self.history.open, requested: _versions(rows, requested)}
+        self.history = replace(self.history, open=open_)
+        return requested
+
+    def complete(self, requested: str) -> None:
+        """Complete an upsert in flight; others may have been requested and completed since."""
+        self._commit(requested, "UPSERT", {**self._rows, **self._close(requested)})
+
+    def abort(self, requested: str) -> None:
+        """Roll an upsert in flight back."""
+        self._close(requested)
 
     def restore(self, commits: int) -> None:
-        """Undo the newest commits, as a savepoint restore does."""
-        del self._commits[max(1, len(self._commits) - commits) :]
-        self._archived = min(self._archived, len(self._commits) - 1)
-        self._cleaned = min(self._cleaned, len(self._commits) - 1)
+        """Undo the newest commits, as a savepoint restore does; writers in flight fail by it."""
+        if not self.history.commits:
+            return
+        kept = self.history.commits[: max(1, len(self.history.commits) - commits)]
+        archived = min(self.history.archived, kept[-1].requested)
+        self.history = History(kept, {}, archived, min(self.history.cleaned, len(kept) - 1))
 
     def archive(self, keep: int) -> None:
-        """Take all but the newest commits off the active timeline."""
-        self._archived = max(self._archived, len(self._commits) - keep)
+        """Take all but the newest commits off the active timeline, up to the first in flight."""
+        done = sorted(c.requested for c in self.history.commits)
+        if len(done) > keep:
+            first = min([done[-keep], *self.history.open])
+            self.history = replace(self.history, archived=max(self.history.archived, first))
 
     def clean(self, keep: int) -> None:
         """Remove the files of all but the newest versions of the table."""
-        self._cleaned = max(self._cleaned, len(self._commits) - keep)
+        cleaned = max(self.history.cleaned, len(self.history.commits) - keep)
+        self.history = replace(self.history, cleaned=cleaned)
 
     def retype(self, column: str, type_: pa.DataType) -> None:
         """Change a column's type from the next commit on."""
-        at = self._schema.get_field_index(column)
-        self._schema = self._schema.set(at, pa.field(column, type_))
+        at = self._next_schema.get_field_index(column)
+        self._next_schema = self._next_schema.set(at, pa.field(column, type_))
 
     @property
     def _rows(self) -> Mapping[RowId, _Version]:
-        return self._commits[-1].rows if self._commits else {}
+        return self.history.commits[-1].rows if self.history.commits else {}
+
+    @property
+    def _schema(self) -> pa.Schema:
+        return self.history.commits[-1].schema if self.history.commits else self._next_schema
+
+    @property
+    def _payload(self) -> pa.Schema:
+        return pa.schema([self._schema.field(c) for c in self._recipe.payload])
 
     def _tick(self) -> str:
         self._clock += 1
         return str(self._clock)
 
-    def _versions(self, rows: Mapping[RowId, Values]) -> dict[RowId, _Version]:
-        return {i: _Version(dict(v), str(self._clock + 1)) for i, v in rows.items()}
-
-    def _commit(self, operation: str, rows: Mapping[RowId, _Version]) -> str:
-        requested = self._tick()
+    def _commit(self, requested: str, operation: str, rows: Mapping[RowId, _Version]) -> str:
         instant = Instant(requested, self._tick(), "commit")
-        schema = {f.name: json.dumps(str(f.type)) for f in self._schema}
-        self._commits.append(_Commit(instant, operation, rows, schema))
+        commit = _Commit(instant, operation, rows, self._next_schema)
+        self.history = replace(self.history, commits=(*self.history.commits, commit))
         return requested
+
+    def _close(self, requested: str) -> Mapping[RowId, _Version]:
+        open_ = dict(self.history.open)
+        rows = open_.pop(requested)
+        self.history = replace(self.history, open=open_)
+        return rows
 
     def look(self, frontier: Frontier | None) -> Look:
         """The active timeline."""
-        active = self._commits[self._archived :]
+        history = self.history
+        active = [c for c in history.commits if c.requested >= history.archived]
+        in_flight = [Instant(requested, None, "commit") for requested in history.open]
         return Look(
             table=TableIdentity("memory", "id", "part", "COPY_ON_WRITE"),
-            instants=tuple(c.instant for c in active),
-            schema=self._commits[-1].schema if self._commits else {},
+            instants=tuple(sorted([*(c.instant for c in active), *in_flight], key=_requested)),
+            schema=_types(history.commits[-1].schema) if history.commits else {},
             commits={
-                c.instant.requested: CommitMetadata(c.operation, schema=c.schema) for c in active
+                c.requested: CommitMetadata(c.operation, schema=_types(c.schema)) for c in active
             },
         )
 
     def snapshot(self, look: Look) -> Changes:
         """Every row as of `look`."""
         self._pin(look)
-        batches = self._batches(self._rows)
-        payload = pa.schema([self._schema.field(c) for c in self._recipe.payload])
-        return Changes(batches, total=len(self._rows), payload=payload)
+        return Changes(self._batches(self._rows), total=len(self._rows), payload=self._payload)
 
     def changes(self, look: Look, frontier: Frontier, pending: Sequence[Instant]) -> Changes:
         """The difference of the table's states at the two ends of the window."""
         self._pin(look)
-        at = [c.instant.requested for c in self._commits].index(frontier.newest)
-        if at < self._cleaned:
+        commits = self.history.commits
+        at = [c.requested for c in commits].index(frontier.newest)
+        if at < self.history.cleaned:
             raise HistoryLost("the cleaner removed the state that the index stands at")
-        before, after = self._commits[at].rows, self._rows
+        before, after = commits[at].rows, self._rows
         changed = {i: v for i, v in after.items() if before.get(i) != v}
         return Changes(self._batches(changed), tuple(sorted(before.keys() - after.keys())))
 
@@ -162,7 +221,7 @@ class MemoryTable:
 
     def _pin(self, look: Look) -> None:
         self.reads += 1
-        if look.instants != self.look(None).instants:
+        if look.completed != self.look(None).completed:
             raise TableMoved
 
     def _batches(self, rows: Mapping[RowId, _Version]) -> Iterator[RowBatch]:
@@ -171,19 +230,30 @@ class MemoryTable:
             yield self._batch({i: rows[i] for i in ids[start : start + BATCH_ROWS]})
 
     def _batch(self, rows: Mapping[RowId, _Version]) -> RowBatch:
-        fields = self._recipe.fields
+        fields, schema = self._recipe.fields, self._payload
         texts = {f.name: tuple(render(f, v.values) for v in rows.values()) for f in fields}
-        payload = [[v.values.get(c) for v in rows.values()] for c in self._recipe.payload]
-        schema = pa.schema([self._schema.field(c) for c in self._recipe.payload])
-        arrays = [pa.array(p, f.type) for p, f in zip(payload, schema, strict=True)]
+        payload = [pa.array([v.values.get(f.name) for v in rows.values()], f.type) for f in schema]
+        columns = [column.to_pylist() for column in payload]
         return RowBatch(
             ids=tuple(rows),
             instants=tuple(v.instant for v in rows.values()),
             source_hashes=tuple(_source_hash(t) for t in zip(*texts.values(), strict=True)),
-            payload_hashes=tuple(_payload_hash(p) for p in zip(*payload, strict=True)),
+            payload_hashes=tuple(_payload_hash(p) for p in zip(*columns, strict=True)),
             texts=texts,
-            payload=pa.RecordBatch.from_arrays(arrays, schema=schema),
+            payload=pa.RecordBatch.from_arrays(payload, schema=schema),
         )
+
+
+def _versions(rows: Mapping[RowId, Values], instant: str) -> dict[RowId, _Version]:
+    return {i: _Version(dict(v), instant) for i, v in rows.items()}
+
+
+def _types(schema: pa.Schema) -> dict[str, str]:
+    return {f.name: json.dumps(str(f.type)) for f in schema}
+
+
+def _requested(instant: Instant) -> str:
+    return instant.requested
 
 
 def render(field: TextField, values: Values) -> str | None:

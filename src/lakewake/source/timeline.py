@@ -48,13 +48,14 @@ def parse_instants(names: Iterable[str]) -> tuple[Instant, ...]:
 
     `R_C.action` is completed; `R.action.requested`, `R.action.inflight` and `R.inflight` (a commit)
     are on the way. A completed file outlives the two others of its instant and wins over them.
+    A savepoint has the time of the commit that it marks and would hide it: it is left out.
     """
     done: dict[str, Instant] = {}
     open_: dict[str, Instant] = {}
     for name in names:
         head, _, rest = name.partition(".")
         requested, _, completed = head.partition("_")
-        if not requested.isdigit():
+        if not requested.isdigit() or rest.startswith("savepoint"):
             continue
         if completed.isdigit():
             done[requested] = Instant(requested, completed, rest)

@@ -6,7 +6,9 @@ through Python.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -38,17 +40,38 @@ def row_view(rows: DataFrame, recipe: Recipe) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     types = {f.name: f.dataType.typeName() for f in rows.schema.fields}
-    texts = [_text(f, types) for f in recipe.fields]
+    raw = [_text(f, types) for f in recipe.fields]
+    unread = reduce(operator.or_, (~_readable(t).eqNullSafe(t) for t in raw), F.lit(False))
     vector = [F.col(quoted(recipe.vector)).cast("array<float>").alias("v")] if recipe.vector else []
     return rows.select(
         F.coalesce(F.col("_hoodie_partition_path"), F.lit("")).alias("p"),
         F.col("_hoodie_record_key").alias("k"),
         F.col("_hoodie_commit_time").alias("i"),
         F.col("_hoodie_commit_seqno").alias("s"),
-        *(t.alias(f"t{n}") for n, t in enumerate(texts)),
+        *(_readable(t).alias(f"t{n}") for n, t in enumerate(raw)),
+        unread.alias("unread"),
         *vector,
-        *(F.col(quoted(c)).alias(f"c{n}") for n, c in enumerate(recipe.payload)),
+        *(_payload(c, types).alias(f"c{n}") for n, c in enumerate(recipe.payload)),
     ).select("*", _source_hash(recipe).alias("sh"), payload_hash(_numbered(recipe)).alias("ph"))
+
+
+def _payload(column: str, types: dict[str, str]) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    value = F.col(quoted(column))
+    return _readable(value) if types.get(column) == "string" else value
+
+
+def version_view(rows: DataFrame) -> DataFrame:
+    """Only who a row is, and which version of it: what `row_view` begins with."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return rows.select(
+        F.coalesce(F.col("_hoodie_partition_path"), F.lit("")).alias("p"),
+        F.col("_hoodie_record_key").alias("k"),
+        F.col("_hoodie_commit_time").alias("i"),
+        F.col("_hoodie_commit_seqno").alias("s"),
+    )
 
 
 def _numbered(recipe: Recipe) -> list[Column]:
@@ -63,8 +86,8 @@ def _text(field: TextField, types: dict[str, str]) -> Column:
 
     def plain(column: str) -> Column:
         value = F.col(quoted(column))
-        if types.get(column) == "timestamp":  # a cast follows the session's time zone
-            value = F.to_utc_timestamp(value, F.current_timezone())
+        if types.get(column) == "timestamp":
+            value = _in_utc(column)
         return F.coalesce(value.cast("string"), F.lit(""))
 
     pieces: list[Column] = []
@@ -76,6 +99,21 @@ def _text(field: TextField, types: dict[str, str]) -> Column:
     for other in said[1:]:
         something = something | other
     return F.when(something, F.concat(*pieces))
+
+
+def _in_utc(column: str) -> Column:
+    """A timestamp's wall clock in UTC; a cast would follow the session's time zone."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    seconds = f"CAST(unix_micros({quoted(column)}) AS DECIMAL(20, 0)) / 1000000"
+    return F.expr(f"timestamp_ntz'1970-01-01 00:00:00' + make_dt_interval(0, 0, 0, {seconds})")
+
+
+def _readable(value: Column) -> Column:
+    """A string whose bytes are valid UTF-8; what is not is marked, as Java marks it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.decode(F.encode(value, "UTF-8"), "UTF-8")
 
 
 def _source_hash(recipe: Recipe) -> Column:
@@ -110,6 +148,7 @@ def row_batches(
 def _row_batch(batch: pa.RecordBatch, recipe: Recipe, appeared: bool) -> RowBatch:
     ids = row_ids(batch)
     fresh = batch.column("fresh").to_pylist() if appeared else [False] * len(ids)
+    unread = batch.column("unread").to_pylist()
     return RowBatch(
         ids=ids,
         instants=tuple(batch.column("i").to_pylist()),
@@ -121,6 +160,7 @@ def _row_batch(batch: pa.RecordBatch, recipe: Recipe, appeared: bool) -> RowBatc
         payload=payload_batch(batch, recipe),
         vectors=batch.column("v") if recipe.vector else None,
         appeared=frozenset(row for row, new in zip(ids, fresh, strict=True) if new),
+        undecodable=frozenset(row for row, bad in zip(ids, unread, strict=True) if bad),
     )
 
 

@@ -1,7 +1,8 @@
-"""The embedding store: (model identity, text hash) → vector, beside the indexes of a folder.
+"""The embedding store: (model identity, text hash) → vector, shared by the indexes of a config.
 
 It saves work and nothing depends on it: what it lacks is embedded again. So a damaged entry counts
-as absent, and a file that cannot be used is reported once and then does without.
+as absent, the least recently used go when there is no more room, and a file that cannot be used is
+reported once and done without.
 """
 
 from __future__ import annotations
@@ -12,30 +13,44 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
 from lakewake.model.recipe import ModelIdentity
+from lakewake.model.settings import MAX_MB
 
 FILE = "embeddings.sqlite"
+MB = 1_000_000
 BUSY_SECONDS = 30.0
+MEETINGS = 20
+MEETING_SECONDS = 0.05
 #: Below the least number of variables that any SQLite build allows.
 SLICE = 500
 #: An entry's last use is kept to the day, so that reading it again seldom writes.
 DAY = 86_400
+#: Entries evicted in one go, and how many times: a lowered bound must not lock others out for long.
+EVICTED = 100
+EVICTIONS = 100
 
+#: The id grows with every use: the lowest was used longest ago, and to evict empties whole pages.
 TABLE = """
 CREATE TABLE IF NOT EXISTS embedding (
+    id INTEGER PRIMARY KEY,
     model TEXT NOT NULL,
     hash TEXT NOT NULL,
     vector BLOB NOT NULL,
     crc INTEGER NOT NULL,
     used INTEGER NOT NULL,
-    PRIMARY KEY (model, hash)
-) WITHOUT ROWID
+    UNIQUE (model, hash)
+)
 """
+PUT = "INSERT OR REPLACE INTO embedding (model, hash, vector, crc, used) VALUES (?, ?, ?, ?, ?)"
+EVICT = "DELETE FROM embedding WHERE id IN (SELECT id FROM embedding ORDER BY id LIMIT ?)"
+
+Entry = tuple[str, str, bytes, int, int]
 
 
 class EmbeddingStore(Protocol):
@@ -73,31 +88,40 @@ class SqliteEmbeddings:
     """One file for all models and processes; each call is one transaction.
 
     Args:
+        path: the file; None: a private one that lasts as long as the object.
         say: told once, in a sentence, when the file cannot be used.
+        max_bytes: when the file holds more, entries used longest ago go.
     """
 
     def __init__(
-        self, path: Path, identity: ModelIdentity, say: Callable[[str], None] = lambda _: None
+        self,
+        path: Path | None,
+        identity: ModelIdentity,
+        say: Callable[[str], None] = lambda _: None,
+        max_bytes: int = MAX_MB * MB,
     ) -> None:
         self._path = path
         self._model = model_key(identity)
         self._dimension = identity.dimension
         self._say = say
+        self._max_bytes = max_bytes
         self._connection: sqlite3.Connection | None = None
         self._unusable = False
 
     def get(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
         """The vectors of those texts that it holds undamaged."""
-        out: dict[str, np.ndarray] = {}
         # No file, nothing kept: asking must not make one.
-        if self._unusable or not self._path.exists():
-            return out
+        if self._unusable or not self._exists():
+            return {}
         try:
-            for some in _slices(sorted(set(hashes))):
-                out.update(self._get(self._open(), some))
+            found = [e for some in _slices(sorted(set(hashes))) for e in self._find(some)]
         except (sqlite3.Error, OSError) as error:
-            self._give_up(error)
-        return out
+            self._do_without(error)
+            return {}
+        # What was read is good even where its use cannot be noted.
+        with suppress(sqlite3.Error, OSError):
+            self._write([entry for entry in found if entry[-1] < _today()])
+        return {text_hash: np.frombuffer(content, "<f4") for _, text_hash, content, *_ in found}
 
     def put(self, vectors: Mapping[str, np.ndarray]) -> None:
         """Keep the vectors, each by the hash of its text."""
@@ -105,12 +129,10 @@ class SqliteEmbeddings:
             return
         entries = [self._entry(h, v) for h, v in vectors.items()]
         try:
-            with self._open() as transaction:
-                transaction.executemany(
-                    "INSERT OR REPLACE INTO embedding VALUES (?, ?, ?, ?, ?)", entries
-                )
+            self._write(entries)
         except (sqlite3.Error, OSError) as error:
-            self._give_up(error)
+            self._do_without(error)
+            self.put(vectors)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -118,46 +140,60 @@ class SqliteEmbeddings:
             self._connection.close()
             self._connection = None
 
+    def _exists(self) -> bool:
+        return self._connection is not None if self._path is None else self._path.exists()
+
     def _open(self) -> sqlite3.Connection:
+        # Someone may have removed the folder: what is written to a file without a name is lost.
+        if self._connection is not None and not self._exists():
+            self.close()
         if self._connection is None:
             self._connection = _connect(self._path)
         return self._connection
 
-    def _get(self, connection: sqlite3.Connection, hashes: Sequence[str]) -> dict[str, np.ndarray]:
+    def _find(self, hashes: Sequence[str]) -> list[Entry]:
         marks = ",".join("?" * len(hashes))
-        rows = connection.execute(
-            f"SELECT hash, vector, crc, used FROM embedding WHERE model = ? AND hash IN ({marks})",
+        rows = self._open().execute(
+            "SELECT model, hash, vector, crc, used FROM embedding "
+            f"WHERE model = ? AND hash IN ({marks})",
             (self._model, *hashes),
-        ).fetchall()
-        self._touch(connection, [h for h, _, _, used in rows if used < _today()])
-        return {h: np.frombuffer(v, "<f4") for h, v, crc, _ in rows if self._intact(v, crc)}
+        )
+        return [entry for entry in rows if self._intact(entry)]
 
-    def _touch(self, connection: sqlite3.Connection, hashes: Sequence[str]) -> None:
-        if hashes:
-            with connection as transaction:
-                transaction.executemany(
-                    "UPDATE embedding SET used = ? WHERE model = ? AND hash = ?",
-                    [(_today(), self._model, h) for h in hashes],
-                )
+    def _write(self, entries: Sequence[Entry]) -> None:
+        """Put entries, or use them again: either makes them the newest."""
+        if not entries:
+            return
+        today = _today()
+        with self._open() as transaction:
+            transaction.executemany(PUT, [(*entry[:-1], today) for entry in entries])
+            _evict(transaction, self._max_bytes)
 
-    def _entry(self, text_hash: str, vector: np.ndarray) -> tuple[str, str, bytes, int, int]:
+    def _entry(self, text_hash: str, vector: np.ndarray) -> Entry:
         content = np.asarray(vector, "<f4").tobytes()
-        return self._model, text_hash, content, zlib.crc32(content), _today()
+        return self._model, text_hash, content, zlib.crc32(content), 0
 
-    def _intact(self, content: object, crc: object) -> bool:
+    def _intact(self, entry: Entry) -> bool:
+        _, _, content, crc, _ = entry
         return (
             isinstance(content, bytes)
             and len(content) == 4 * self._dimension
             and zlib.crc32(content) == crc
         )
 
-    def _give_up(self, error: Exception) -> None:
-        self.close()
-        self._unusable = True
+    def _do_without(self, error: Exception) -> None:
+        """Go on with a private file, so that at least nothing is embedded twice from here on."""
+        with suppress(sqlite3.Error):
+            self.close()
+        self._connection = None
+        if self._path is None:
+            self._unusable = True
+            return
         self._say(
-            f"{self._path} cannot be used ({error}): texts are embedded again; "
+            f"{self._path} cannot be used ({error}): vectors are kept for this run only; "
             "remove the file when it is damaged"
         )
+        self._path = None
 
 
 def model_key(identity: ModelIdentity) -> str:
@@ -166,9 +202,23 @@ def model_key(identity: ModelIdentity) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, check_same_thread=False)
+def _connect(path: Path | None) -> sqlite3.Connection:
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    for _ in range(MEETINGS):
+        try:
+            return _set_up(path)
+        except sqlite3.OperationalError as error:
+            # Where two processes make the file at once, SQLite refuses one instead of waiting.
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise
+            time.sleep(MEETING_SECONDS)
+    return _set_up(path)
+
+
+def _set_up(path: Path | None) -> sqlite3.Connection:
+    # Without a name SQLite makes a file of its own, which goes with the process whatever ends it.
+    connection = sqlite3.connect(path or "", timeout=BUSY_SECONDS, check_same_thread=False)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -178,6 +228,22 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _evict(transaction: sqlite3.Connection, max_bytes: int) -> None:
+    """Remove entries used longest ago until the rest fits; the file reuses their pages."""
+    for _ in range(EVICTIONS):
+        if _bytes_in_use(transaction) <= max_bytes:
+            return
+        transaction.execute(EVICT, (EVICTED,))
+
+
+def _bytes_in_use(connection: sqlite3.Connection) -> int:
+    pages, free, size = (
+        int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+        for name in ("page_count", "freelist_count", "page_size")
+    )
+    return (pages - free) * size
 
 
 def _slices(hashes: Sequence[str]) -> Iterator[Sequence[str]]:

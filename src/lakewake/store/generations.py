@@ -66,18 +66,29 @@ class Generations:
     def active(self) -> int:
         """The number of the active generation, 0 when there is none (any more)."""
         named = self.named()
-        if named and manifests(self.dataset(named)):
-            return named
+        return named if named and manifests(self.dataset(named)) else self.newest()
+
+    def newest(self) -> int:
+        """The highest whole generation, whatever the pointer says; 0 when there is none."""
         return max((n for n in self.numbers() if manifests(self.dataset(n))), default=0)
+
+    def replaceable(self) -> int:
+        """The generation that a build comes after: also where the pointer is damaged."""
+        try:
+            return self.active()
+        except StoreError:
+            return self.newest()
 
     def switch(self, number: int) -> bool:
         """Name a generation as the active one, unless that or a later one is named already.
 
         The file is replaced in one step: a reader sees the old text or the new one.
         """
-        named = self.named()
-        if named >= number and manifests(self.dataset(named)):
-            return False
+        # A damaged pointer is replaced: only a rebuild that was asked for comes here with one.
+        with suppress(StoreError):
+            named = self.named()
+            if named >= number and manifests(self.dataset(named)):
+                return False
         fresh = self.folder / f".{self.name}.{uuid4().hex}.json"
         try:
             _write_through(fresh, pointer_text(self.name, number))

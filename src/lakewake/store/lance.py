@@ -82,7 +82,7 @@ class LanceStore:
 
     def generation(self) -> int:
         """The number of the active generation without reading it, 0 when there is none."""
-        return self._places.active()
+        return self._places.replaceable()
 
     def open(self) -> LanceReader | None:
         """The newest version of the active generation, or None when there is no index yet.
@@ -112,6 +112,9 @@ class LanceStore:
             raise self._not_written(error) from error
         with self._writing(landed=f"generation {number} is built, but not named in its file yet"):
             self._places.switch(number)
+            active = self._places.active()
+        if active != number:
+            raise self._stale(f"generation {active} of index '{self.name}' came first")
         self._opened = number
 
     def commit(self, batch: Batch, expect: Frontier, then: Frontier) -> None:
@@ -222,7 +225,7 @@ class LanceStore:
             if manifests(self._places.dataset(number)):
                 self._own(number)
                 self._places.switch(number)
-        active = self._places.active()
+        active = self._places.replaceable()
         if active != number - 1:
             raise self._stale(
                 f"generation {active} of index '{self.name}' is active, not {number - 1}"

@@ -9,7 +9,7 @@ from lakewake.errors import ConfigError
 from lakewake.model.recipe import ModelIdentity
 from lakewake.model.settings import IndexSettings
 from lakewake.store import Store
-from lakewake.store.embeddings import FILE, EmbeddingStore, MemoryEmbeddings, SqliteEmbeddings
+from lakewake.store.embeddings import FILE, MB, EmbeddingStore, SqliteEmbeddings
 from lakewake.store.memory import MemoryStore
 
 _in_this_process: dict[tuple[str, str], MemoryStore] = {}
@@ -49,9 +49,8 @@ def open_store(url: str, name: str) -> Store:
 def open_embeddings(
     settings: IndexSettings, identity: ModelIdentity, say: Callable[[str], None]
 ) -> EmbeddingStore:
-    """The embedding store beside an index; one in memory where it is off or has no folder."""
-    scheme, _, place = settings.store.partition("://")
-    # Vectors that come from the table are not embedded, so there is nothing to keep.
-    if scheme != "lance" or not settings.embedding_store or settings.vector:
-        return MemoryEmbeddings()
-    return SqliteEmbeddings(Path(place) / FILE, identity, say)
+    """The embedding store of an index; a private one, for this process, where it is off."""
+    kept = settings.embedding_store
+    if kept is None:
+        return SqliteEmbeddings(None, identity, say)
+    return SqliteEmbeddings(Path(kept.folder) / FILE, identity, say, kept.max_mb * MB)

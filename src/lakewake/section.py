@@ -1,0 +1,77 @@
+"""One table of a configuration file: typed values out of it, errors that name it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lakewake.errors import ConfigError
+
+KIND_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table of the file; `where` names it in errors."""
+
+    where: str
+    values: Mapping[str, Any]
+
+    def fail(self, fact: str, hint: str = "") -> ConfigError:
+        """An error about this table."""
+        return ConfigError(f"{self.where}: {fact}", hint=hint)
+
+    def refuse_unknown(self, valid: Iterable[str]) -> None:
+        """Refuse keys that are not among the valid ones, with the likely one."""
+        valid = tuple(valid)
+        for key in self.values:
+            if key not in valid:
+                near = difflib.get_close_matches(key, valid, n=1)
+                guess = f"did you mean `{near[0]}`? " if near else ""
+                raise self.fail(f"unknown key `{key}`", f"{guess}valid keys are {', '.join(valid)}")
+
+    def get(self, key: str, kind: type, default: Any = None) -> Any:
+        """The value of a key, of that type; the default when it is absent."""
+        value = self.values.get(key, default)
+        if key not in self.values:
+            return value
+        if kind is float and type(value) is int:
+            return float(value)
+        # `type is`, since True is an int to isinstance.
+        if type(value) is not kind:
+            raise self.fail(f"`{key}` is {kind_of(value)}, expected {KIND_NAMES[kind]}")
+        if isinstance(value, str) and not value.strip():
+            raise self.fail(f"`{key}` is blank")
+        return value
+
+    def need(self, key: str, example: str) -> str:
+        """A string that must be there."""
+        value: str | None = self.get(key, str)
+        if value is None:
+            raise self.fail(f"`{key}` is missing", f"add a line such as {key} = {example}")
+        return value
+
+    def choice(self, key: str, valid: tuple[str, ...], default: str) -> str:
+        """A string that is one of a few."""
+        value: str = self.get(key, str, default)
+        if value not in valid:
+            raise self.fail(f"`{key}` is {value!r}", f"valid values are {', '.join(valid)}")
+        return value
+
+    def count(self, key: str, default: int, least: int = 0) -> int:
+        """A whole number that is not too small."""
+        value: int = self.get(key, int, default)
+        if key in self.values and value < least:
+            raise self.fail(f"`{key}` is {value}, expected {least} or more")
+        return value
+
+
+def kind_of(value: object) -> str:
+    """What a value is, in words."""
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, dict):
+        return "a table"
+    return KIND_NAMES.get(type(value), "a date or time")

@@ -1,0 +1,69 @@
+"""What Spark, Java and the wire to them raise, told as what it means for a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from lakewake.errors import TableError
+
+#: Java's and Hudi's names for "that file is not there any more".
+GONE = frozenset(
+    {
+        "java.io.FileNotFoundException",
+        "java.nio.file.NoSuchFileException",
+        "org.apache.hudi.exception.HoodieIncrementalPathNotFoundException",
+    }
+)
+T = TypeVar("T")
+
+
+@contextmanager
+def reading(path: str, gone: Callable[[], Exception]) -> Iterator[None]:
+    """Map errors of a read: files that vanished become `gone()`, the rest a `TableError`."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        if _file_is_gone(error):
+            raise gone() from error
+        raise TableError(
+            f"table {path} cannot be read: {_first_line(error)}",
+            hint="-v shows all that Spark says",
+        ) from error
+
+
+def read_through(path: str, gone: Callable[[], Exception], batches: Iterator[T]) -> Iterator[T]:
+    """The same for what is still to be streamed."""
+    with reading(path, gone):
+        yield from batches
+
+
+def _causes(error: BaseException) -> Iterator[Any]:
+    cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    while cause is not None:
+        yield cause
+        cause = cause.getCause()
+
+
+def _file_is_gone(error: BaseException) -> bool:
+    if getattr(error, "getErrorClass", lambda: None)() == "PATH_NOT_FOUND":
+        return True
+    return any(name in GONE for cause in _causes(error) for name in _class_names(cause))
+
+
+def _class_names(value: Any) -> Iterator[str]:
+    """A Java object's class and the ones above it."""
+    kind = value.getClass()
+    while kind is not None:
+        yield kind.getName()
+        kind = kind.getSuperclass()
+
+
+def _first_line(error: BaseException) -> str:
+    said = [str(cause.getMessage() or "") for cause in _causes(error)]
+    words = next((w for w in reversed(said) if w), str(error) or type(error).__name__)
+    return words.strip().splitlines()[0][:300]

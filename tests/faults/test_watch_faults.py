@@ -1,0 +1,62 @@
+"""Two real watchers on one index, whose folder is deleted and spoilt under them."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+import lakewake
+from lakewake.errors import StoreError
+from oracle import built_from_nothing, indexed
+from watching import CONFIG, counting_service, embedded_by, wait_until, watching
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
+from hudi_tables import HudiTables, row
+
+pytestmark = pytest.mark.spark
+
+
+def test_two_watchers_share_the_work_and_survive_whatever_happens_to_the_folder(
+    spark, small_tables, tmp_path
+):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    table.write([row(f"k{n}") for n in range(30)])
+    config, folder = tmp_path / "lakewake.toml", tmp_path / "index"
+    with counting_service() as (port, received):
+        config.write_text(CONFIG.format(port=port))
+        with lakewake.open(config, spark=spark) as lake, watching(config) as watchers:
+            index = lake["sample"]
+
+            def in_step() -> bool:
+                return index.status().in_step
+
+            wait_until(in_step, watchers)
+            for change in range(3):
+                table.write(
+                    [row(f"k{n}", f"change {change} of {n}", ts=change + 2) for n in (0, 1)]
+                )
+                table.delete(f"k{change + 10}")
+            wait_until(in_step, watchers)
+            assert indexed(index.parts) == built_from_nothing(index.parts)
+            assert index.status().chunks == index.status().rows == 27
+            wait_until(lambda: embedded_by(watchers) == len(received), watchers)
+
+            shutil.rmtree(folder)
+            wait_until(lambda: folder.exists() and in_step(), watchers)
+            assert index.search("change 2 of 0", k=1).hits[0].key == "k0"
+
+            shutil.rmtree(next(folder.glob("sample.g*.lance")))
+            wait_until(lambda: all("--rebuild" in w.said for w in watchers), watchers)
+            with pytest.raises(StoreError, match="is gone"):
+                index.search("change 2 of 0")
+            received.clear()
+            assert index.sync(rebuild=True).embedded == len(received) == 0
+
+            table.write([row("k0", "after all that", ts=9)])
+            wait_until(in_step, watchers)
+            assert indexed(index.parts) == built_from_nothing(index.parts)
+            assert [watcher.stop() for watcher in watchers] == [0, 0]
+            assert all("nothing was left in part" in watcher.said for watcher in watchers)

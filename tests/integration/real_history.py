@@ -1,0 +1,216 @@
+"""Random histories of real Hudi tables, with an index that follows them, from one seed each."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hudi_tables import HudiTables, row
+
+from lakewake.errors import HistoryLost, IndexMissing, LakewakeError
+from lakewake.model.chunks import text_hash
+from lakewake.model.plan import Action
+from lakewake.sync import Parts, sync
+from lakewake.verify import verify
+from oracle import built_from_nothing, following, indexed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
+KEYS = [f"k{n}" for n in range(8)]
+PARTITIONS = ["a", "b"]
+#: A soft delete adds a column that the other writes do not have.
+EVOLVING = {"hoodie.write.set.null.for.missing.columns": "true"}
+TEXTS = ["one", "two", "three", " "]
+
+
+@dataclass
+class RealHistory:
+    """One table, one index and the dice.
+
+    Attributes:
+        told: what happened, in order; a failure shows it.
+        syncs: how many syncs were compared with a build from nothing.
+    """
+
+    table: HudiTables
+    parts: Parts
+    dice: random.Random
+    told: list[str] = field(default_factory=list)
+    syncs: int = 0
+    refused: int = 0
+    _clock: int = 1
+    _copies: list[Path] = field(default_factory=list)
+    _savepoints: list[str] = field(default_factory=list)
+
+    def play(self, steps: int) -> None:
+        """Carry out so many steps, a sync after every other one and at the end."""
+        try:
+            self.table.write(self._rows(6))
+            for _ in range(steps):
+                self._happens()
+                if self.dice.random() < 0.6:
+                    self._sync_and_compare()
+            self._sync_and_compare()
+        except Exception as error:
+            error.add_note("\n".join([f"a {self.table.type} table:", *self.told]))
+            raise
+        assert self.refused * 4 <= steps, self.told
+
+    def _happens(self) -> None:
+        kinds = MERGED if self.table.type == MOR else COPIED
+        name = self.dice.choices(list(kinds), [OPERATIONS[k][0] for k in kinds])[0]
+        self.told.append(name)
+        try:
+            OPERATIONS[name][1](self)
+        except (AssertionError, LakewakeError):
+            raise
+        except Exception as error:
+            # What Hudi itself does not allow here, such as a restore past a newer savepoint.
+            self.refused += 1
+            causes = [x for x in str(error).splitlines() if x.startswith("Caused by")]
+            self.told.append(f"  refused: {(causes or [repr(error)])[-1][:300]}")
+
+    def _sync_and_compare(self) -> None:
+        known = self._known_hashes()
+        self.parts.embedder.received.clear()
+        report = sync(self.parts)
+        self.told.append(f"sync: {report.action.value}, {report.why}")
+        received = [text_hash(text) for text in self.parts.embedder.received]
+        assert report.embedded == len(received) == len(set(received))
+        assert not known & set(received)
+        assert indexed(self.parts) == built_from_nothing(self.parts)
+        assert sync(self.parts).action is Action.NOTHING
+        self.syncs += 1
+
+    def _known_hashes(self) -> set[str]:
+        index = self.parts.store.open()
+        held = (h for b in index.scan(["_hash"]) for h in b["_hash"].to_pylist()) if index else ()
+        return {*held, *self.parts.embeddings._vectors}
+
+    def _tick(self) -> int:
+        self._clock += 1
+        return self._clock
+
+    def _rows(self, count: int = 0, *, parts: list[str] = PARTITIONS) -> list[tuple]:
+        """Some rows, mostly newer than all before, each key once in a partition."""
+        now = self._tick()
+        ids = [(key, part) for key in KEYS for part in parts]
+        chosen = self.dice.sample(ids, min(len(ids), count or self.dice.randint(1, 4)))
+        return [self._row(key, part, now) for key, part in chosen]
+
+    def _row(self, key: str, part: str, now: int) -> tuple:
+        ts = now if self.dice.random() < 0.85 else self.dice.randint(0, now)
+        text = self.dice.choice([*TEXTS, f"text of {key} at {now}"])
+        return row(key, text, part=part, ts=ts, num=self.dice.randrange(3))
+
+    def _told_write(self, rows: list[tuple], operation: str) -> None:
+        said = ", ".join(f"{key}/{part}@{ts} {text!r}" for key, _, part, ts, text, _ in rows)
+        self.told.append(f"  {said}")
+        self.table.write(rows, operation)
+
+    def upsert(self) -> None:
+        self._told_write(self._rows(), "upsert")
+
+    def insert(self) -> None:
+        self._told_write(self._rows(), "insert")
+
+    def bulk_insert(self) -> None:
+        self._told_write(self._rows(), "bulk_insert")
+
+    def delete(self) -> None:
+        self._told_write(self._rows(), "delete")
+
+    def soft_delete(self) -> None:
+        keys = self.dice.sample(KEYS, 2)
+        part, ts = self.dice.choice(PARTITIONS), self._tick()
+        self.told.append(f"  {keys}/{part}@{ts}")
+        self.table.soft_delete(*keys, part=part, ts=ts)
+
+    def insert_overwrite(self) -> None:
+        part = self.dice.choice(PARTITIONS)
+        self._told_write(self._rows(parts=[part]), "insert_overwrite")
+
+    def insert_overwrite_table(self) -> None:
+        self._told_write(self._rows(), "insert_overwrite_table")
+
+    def delete_partition(self) -> None:
+        part = self.dice.choice(PARTITIONS)
+        self.told.append(f"  {part}")
+        self.table.delete_partition(part)
+
+    def cluster(self) -> None:
+        self.table.cluster()
+
+    def compact(self) -> None:
+        self.table.compact()
+
+    def clean(self) -> None:
+        self.table.clean(policy="KEEP_LATEST_FILE_VERSIONS", fileversions__retained="1")
+
+    def archive(self) -> None:
+        self.table.archive(keep=self.dice.randint(2, 4))
+
+    def savepoint(self) -> None:
+        self._savepoints.append(self.table.savepoint())
+
+    def restore(self) -> None:
+        if not self._savepoints:
+            self.savepoint()
+            self.upsert()
+        self.table.restore(self._savepoints.pop())
+
+    def copy(self) -> None:
+        folder = self.table.path.with_name(f"copy-{len(self._copies)}")
+        self.table.copy_to(folder)
+        self._copies.append(folder)
+
+    def put_back(self) -> None:
+        if not self._copies:
+            self.copy()
+            self.upsert()
+        self.table.put_back(self.dice.choice(self._copies))
+
+    def verify(self) -> None:
+        """Agrees, or asks to sync first, whatever is pending."""
+        with suppress(HistoryLost, IndexMissing):
+            report = verify(self.parts)
+            assert report.agrees, report
+
+
+#: How often each happens, and what it is.
+OPERATIONS: Mapping[str, tuple[int, Callable[[RealHistory], None]]] = {
+    "upsert": (8, RealHistory.upsert),
+    "delete": (4, RealHistory.delete),
+    "soft_delete": (2, RealHistory.soft_delete),
+    "insert": (2, RealHistory.insert),
+    "bulk_insert": (2, RealHistory.bulk_insert),
+    "insert_overwrite": (2, RealHistory.insert_overwrite),
+    "insert_overwrite_table": (1, RealHistory.insert_overwrite_table),
+    "delete_partition": (1, RealHistory.delete_partition),
+    "cluster": (2, RealHistory.cluster),
+    "compact": (3, RealHistory.compact),
+    "clean": (2, RealHistory.clean),
+    "archive": (2, RealHistory.archive),
+    "savepoint": (1, RealHistory.savepoint),
+    "restore": (2, RealHistory.restore),
+    "copy": (1, RealHistory.copy),
+    "put_back": (1, RealHistory.put_back),
+    "verify": (1, RealHistory.verify),
+}
+MERGED = tuple(OPERATIONS)
+COPIED = tuple(name for name in OPERATIONS if name != "compact")
+
+
+def real_history(
+    spark: SparkSession, folder: Path, type_: str, seed: int, options: Mapping[str, str]
+) -> RealHistory:
+    """A table of that type without a commit yet, and an index of it that is still to be built."""
+    table = HudiTables(spark, folder / "table", type_, options={**options, **EVOLVING})
+    parts = following(spark, table.path, folder / "index")
+    return RealHistory(table, parts, random.Random(seed))

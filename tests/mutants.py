@@ -1,0 +1,257 @@
+"""Breaks one rule at a time in a copy of the sources, and shows which test notices.
+
+`make mutants` runs it. It fails when a mutant survives, when a mutation no longer fits the sources,
+or when the tests fail without any mutation.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One rule broken: `old` becomes `new` in `file`, and `tests` must notice."""
+
+    breaks: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+SYNC = ("tests/unit/test_sync.py",)
+PLAN = ("tests/unit/test_plan.py",)
+QUARANTINE = ("tests/unit/test_quarantine.py", "tests/unit/test_quarantine_tries.py")
+STORES = ("tests/contract/test_stores.py",)
+CLEANED = ("tests/integration/test_matrix.py", "-k", "cleaning and MERGE_ON_READ")
+
+FRONTIER_FIRST = """\
+        nothing = Batch(batch.schema, lambda: batch.schema.empty_table().to_reader())
+        parts.store.commit(nothing, expect=standing.frontier, then=then)
+        parts.store.commit(batch, expect=then, then=replace(then, sync=then.sync + 1))
+"""
+HASH_FOR_PRESENCE = """\
+            held = self._index.vectors([c.hash for _, c in patch.upserts]) if self._index else {}
+            new = tuple(u for u in patch.upserts if u[1].hash not in held)
+            patch = Patch(new, patch.deletes, patch.rows_changed, patch.stored_twice)
+            by_hash = self._vectors(rows, patch, stage)
+"""
+
+MUTANTS = (
+    Mutant(
+        "deleted rows are dropped from the batch",
+        "prepare.py",
+        "return schema, (*deletes, *self._gone(changes))",
+        "return schema, tuple(deletes)",
+        SYNC,
+    ),
+    Mutant(
+        "the frontier moves before the rows are committed",
+        "sync.py",
+        "        parts.store.commit(batch, expect=standing.frontier, then=then)\n",
+        FRONTIER_FIRST,
+        SYNC,
+    ),
+    Mutant(
+        "Hudi's full-scan fallback is trusted",
+        "source/files.py",
+        '.option("hoodie.datasource.read.incr.fallback.fulltablescan.enable", "false")',
+        '.option("hoodie.datasource.read.incr.fallback.fulltablescan.enable", "true")',
+        CLEANED,
+    ),
+    Mutant(
+        "rows are identified by their key alone",
+        "model/chunks.py",
+        "json.dumps([row.partition, row.key, field, n]",
+        'json.dumps(["", row.key, field, n]',
+        SYNC,
+    ),
+    Mutant(
+        "a known hash is taken for a present row",
+        "prepare.py",
+        "            by_hash = self._vectors(rows, patch, stage)\n",
+        HASH_FOR_PRESENCE,
+        SYNC,
+    ),
+    Mutant(
+        "no chunk is taken for a chunk with the right hash",
+        "plan/patch.py",
+        "return bool(held) and all(",
+        "return all(",
+        SYNC,
+    ),
+    Mutant(
+        "clustering inside a window is not followed",
+        "source/lineage.py",
+        "groups=frozenset(_with_clustered(groups, commits)),",
+        "groups=frozenset(groups),",
+        ("tests/unit/test_lineage.py",),
+    ),
+    Mutant(
+        "the frontier forgets what was in flight",
+        "plan/__init__.py",
+        "in_flight=look.in_flight,",
+        "in_flight=(),",
+        PLAN,
+    ),
+    Mutant(
+        "the timeline is one watermark, not a set",
+        "plan/__init__.py",
+        "if i.changes_data and i.requested not in frontier.instants)",
+        "if i.changes_data and i.requested > frontier.newest)",
+        PLAN,
+    ),
+    Mutant(
+        "undone commits go unnoticed",
+        "plan/__init__.py",
+        "    if gone:\n        return f",
+        "    if False:\n        return f",
+        PLAN,
+    ),
+    Mutant(
+        "a changed column goes unnoticed",
+        "plan/__init__.py",
+        "return _lost_in_flight(look, frontier, first) or _schema_change(look, frontier, recipe)",
+        "return _lost_in_flight(look, frontier, first)",
+        PLAN,
+    ),
+    Mutant(
+        "a batch is written whoever moved the frontier",
+        "store/lance.py",
+        "if stands not in (expect.to_json(), then.to_json()):",
+        "if False:",
+        STORES,
+    ),
+    Mutant(
+        "vectors of another model are copied from the index",
+        "sync.py",
+        "if copied and copied.recipe().model != parts.recipe.model:",
+        "if False:",
+        SYNC,
+    ),
+    Mutant(
+        "the embedding store mixes models",
+        "store/embeddings.py",
+        "    return hashlib.sha256(text.encode()).hexdigest()\n\n\ndef _connect",
+        '    return ""\n\n\ndef _connect',
+        ("tests/contract/test_embedding_stores.py",),
+    ),
+    Mutant(
+        "`embedded` counts calls, not texts",
+        "prepare.py",
+        "self.tally.embedded += len(texts)",
+        "self.tally.embedded += 1",
+        SYNC,
+    ),
+    Mutant(
+        "`embedded` leaves out the texts of a lost race",
+        "sync.py",
+        "        work.tally.embedded += embedded\n",
+        "",
+        SYNC,
+    ),
+    Mutant(
+        "a refused row keeps its old vector",
+        "plan/patch.py",
+        "deletes=tuple(dict.fromkeys(self.deletes + gone)),",
+        "deletes=self.deletes,",
+        QUARANTINE,
+    ),
+    Mutant(
+        "a text refused in one batch is tried again in the next",
+        "prepare.py",
+        "for h, t in _texts(patch).items() if h not in self._refused}",
+        "for h, t in _texts(patch).items()}",
+        QUARANTINE,
+    ),
+    Mutant(
+        "verify does not look for orphans",
+        "verify/__init__.py",
+        "orphaned=_without(found.orphaned, pending),",
+        "orphaned=(),",
+        SYNC,
+    ),
+)
+
+
+class DoesNotFit(Exception):
+    """A mutation must match the sources exactly once, or it shows nothing."""
+
+
+def mutate(source: Path, mutant: Mutant) -> None:
+    """Apply a mutation to a copy of the sources."""
+    file = source / "lakewake" / mutant.file
+    text = file.read_text()
+    if text.count(mutant.old) != 1:
+        raise DoesNotFit(f"{mutant.file}: {text.count(mutant.old)} times {mutant.old!r}")
+    file.write_text(text.replace(mutant.old, mutant.new))
+
+
+def run(source: Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    """The tests, up to the first failure, against a copy of the sources."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(source),
+        # What hypothesis learns from mutants is of no use to anyone else.
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(source.parent / "hypothesis"),
+    }
+    where = "import lakewake; print(lakewake.__file__)"
+    shown = subprocess.run(
+        [sys.executable, "-c", where], env=environment, capture_output=True, text=True, check=True
+    )
+    assert Path(shown.stdout.strip()).is_relative_to(source), shown.stdout
+    command = [sys.executable, "-m", "pytest", "-x", "--tb=short", "-rf", *tests]
+    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+
+
+def verdict(mutant: Mutant) -> str:
+    """`caught by …`, or `SURVIVED`."""
+    with tempfile.TemporaryDirectory(prefix="lakewake-mutant-") as folder:
+        source = Path(folder) / "src"
+        shutil.copytree(ROOT / "src", source)
+        mutate(source, mutant)
+        done = run(source, mutant.tests)
+    failed = re.search(r"^FAILED (\S+)", done.stdout, re.MULTILINE)
+    # 1: tests ran and some failed. Anything else is a mutation that breaks more than its rule.
+    if done.returncode == 1 and failed:
+        return f"caught by {failed[1]}"
+    return "SURVIVED" if done.returncode == 0 else f"BROKEN\n{done.stdout[-2000:]}"
+
+
+def without_mutation() -> bool:
+    """Whether all the tests pass on an unmutated copy."""
+    with tempfile.TemporaryDirectory(prefix="lakewake-mutant-") as folder:
+        source = Path(folder) / "src"
+        shutil.copytree(ROOT / "src", source)
+        for tests in dict.fromkeys(m.tests for m in MUTANTS):
+            done = run(source, tests)
+            if done.returncode:
+                print(f"without any mutation {' '.join(tests)} fails:\n{done.stdout[-2000:]}")
+                return False
+    return True
+
+
+def main() -> int:
+    """Try every mutant; 1 when one survives or the tests fail without any."""
+    if not without_mutation():
+        return 1
+    print(f"without any mutation all tests pass; now {len(MUTANTS)} mutants", flush=True)
+    verdicts = []
+    for mutant in MUTANTS:
+        verdicts.append(verdict(mutant))
+        print(f"{mutant.breaks}: {verdicts[-1]}", flush=True)
+    return int(not all(v.startswith("caught") for v in verdicts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

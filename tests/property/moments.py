@@ -1,0 +1,159 @@
+"""A sync as a row of moments, before and after each effect, at which anything may happen."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from lakewake.embed.hashing import HashingEmbedder
+from lakewake.errors import TextRefused
+from lakewake.model.chunks import text_hash
+from lakewake.sync import Parts
+from sampling import HASHING
+
+Moment = Callable[[], None]
+
+
+class PowerCut(Exception):
+    """The process ends here."""
+
+
+def cut_off() -> None:
+    raise PowerCut
+
+
+def never() -> None:
+    pass
+
+
+class Choosy(HashingEmbedder):
+    """Refuses texts with a word in them, as providers do: with the other vectors, or without."""
+
+    def __init__(self) -> None:
+        super().__init__(HASHING)
+        self.word = ""
+        self.gives_the_others = True
+
+    def embed(self, texts):
+        reasons = {n: "too odd" for n, t in enumerate(texts) if self.word and self.word in t}
+        if reasons and not self.gives_the_others:
+            raise TextRefused("some are refused", reasons)
+        vectors = super().embed(texts)
+        if reasons:
+            raise TextRefused("some are refused", reasons, vectors)
+        return vectors
+
+
+class Watched:
+    """Something whose named methods have a moment before them and one after."""
+
+    def __init__(self, inner: Any, methods: Iterable[str]) -> None:
+        self.inner = inner
+        self.moment: Moment = never
+        for name in methods:
+            setattr(self, name, self._watched(getattr(inner, name)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def _watched(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **named: Any) -> Any:
+            self.moment()
+            out = method(*args, **named)
+            self.moment()
+            return out
+
+        return call
+
+
+EFFECTS = {
+    "table": ("look",),
+    "embedder": ("embed",),
+    "embeddings": ("put",),
+    "store": ("create", "commit", "maintain"),
+}
+
+
+def watched(parts: Parts) -> Parts:
+    """The same parts, with a moment on both sides of each effect and of each look at the table."""
+    doubles = {part: Watched(getattr(parts, part), methods) for part, methods in EFFECTS.items()}
+    return replace(parts, **doubles)
+
+
+def at_each_moment(parts: Parts, moment: Moment) -> None:
+    """From now on call `moment` at each moment of what these parts do."""
+    for part in EFFECTS:
+        getattr(parts, part).moment = moment
+
+
+def at_moment(parts: Parts, number: int, then: Moment) -> None:
+    """Call `then` once, at that moment counted from now; all later ones pass."""
+    left = number
+
+    def moment() -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            at_each_moment(parts, never)
+            then()
+
+    at_each_moment(parts, moment)
+
+
+def known_hashes(parts: Parts) -> set[str]:
+    """Hashes of the texts whose vectors the index or the embedding store holds."""
+    index = parts.store.open()
+    held = (h for b in index.scan(["_hash"]) for h in b["_hash"].to_pylist()) if index else ()
+    return {*held, *parts.embeddings._vectors}
+
+
+def received_hashes(parts: Parts) -> list[str]:
+    """Hashes of the texts that the embedder was given."""
+    return [text_hash(text) for text in parts.embedder.received]
+
+
+class Turns:
+    """Work in a thread of its own that goes on, moment by moment, only when it is its turn."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work = work
+        self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.done = False
+        self.error: BaseException | None = None
+        self._thread.start()
+
+    def moment(self) -> None:
+        """To be called by the work: the turn ends, and goes on when the next one begins."""
+        self._back.release()
+        self._go.acquire()
+
+    def take(self) -> None:
+        """One turn, up to the next moment or to the end."""
+        if not self.done:
+            self._go.release()
+            self._back.acquire()
+
+    def _run(self) -> None:
+        self._go.acquire()
+        try:
+            self._work()
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.done = True
+            self._back.release()
+
+
+def interleave(schedule: Iterable[bool], first: Turns, second: Turns) -> None:
+    """Two works by turns as the schedule says, then both to their ends."""
+    for is_second in schedule:
+        (second if is_second else first).take()
+    while not (first.done and second.done):
+        first.take()
+        second.take()
+    for error in (first.error, second.error):
+        if error is not None:
+            raise error

@@ -1,0 +1,31 @@
+"""Hundreds of random syncs of real tables. The seed is printed; LAKEWAKE_SEED repeats a run."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
+from real_history import COW, MOR, real_history
+
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(7200)]
+
+HISTORIES = 20
+
+
+def test_an_index_equals_its_table_after_hundreds_of_syncs(spark, small_tables, tmp_path, capsys):
+    seed = int(os.environ.get("LAKEWAKE_SEED") or random.randrange(10**6))
+    syncs = 0
+    for n in range(HISTORIES):
+        type_ = (COW, MOR)[n % 2]
+        with capsys.disabled():
+            print(f"history {n + 1} of {HISTORIES}: {type_}, seed {seed + n}, {syncs} syncs so far")
+        folder = tmp_path / f"{n}"
+        history = real_history(spark, folder, type_, seed + n, small_tables)
+        history.play(steps=25)
+        syncs += history.syncs
+    assert syncs >= 200
