@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakewake.source.hudi import look_at
+from lakewake.source.look import look_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

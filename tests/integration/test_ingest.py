@@ -13,7 +13,7 @@ import pytest
 
 from lakewake.errors import ConfigError, LakewakeError, TableError
 from lakewake.ingest import IngestReport, IngestRequest, ingest
-from lakewake.source.hudi import look_at
+from lakewake.source.look import look_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

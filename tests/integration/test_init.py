@@ -13,7 +13,7 @@ from lakewake.ingest import IngestRequest, ingest
 from lakewake.init import draft_config
 from lakewake.model.recipe import TextField
 from lakewake.sample import wines
-from lakewake.source.hudi import look_at
+from lakewake.source.look import look_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

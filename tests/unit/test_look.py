@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakewake.errors import TableError
-from lakewake.source.hudi import look_at
+from lakewake.source.look import look_at
 
 PROPERTIES = {
     "hoodie.table.name": "t",
@@ -88,3 +88,27 @@ def test_a_listing_that_names_a_vanished_commit_is_taken_again(tmp_path, monkeyp
 
     monkeypatch.setattr(Storage, "names", names_then_archive)
     assert look_at(str(tmp_path)).completed == {"3": "4"}
+
+
+def test_a_commit_file_that_is_only_being_written_is_read_again(tmp_path, monkeypatch):
+    make_table(tmp_path, "1_2.commit")
+    file = tmp_path / ".hoodie" / "timeline" / "1_2.commit"
+    whole = file.read_bytes()
+    file.write_bytes(b"")
+    from lakewake.source.storage import Storage
+
+    read = Storage.read
+
+    def read_then_finish(self, path):
+        content = read(self, path)
+        file.write_bytes(whole)
+        return content
+
+    monkeypatch.setattr(Storage, "read", read_then_finish)
+    assert look_at(str(tmp_path)).commits["1"].operation == "UPSERT"
+
+
+def test_base_files_in_another_format_are_refused(tmp_path):
+    make_table(tmp_path, hoodie__table__base__file__format="ORC")
+    with pytest.raises(TableError, match="base files in ORC"):
+        look_at(str(tmp_path))

@@ -145,3 +145,14 @@ def test_a_row_with_one_refused_piece_is_set_aside_whole():
     parts.table.upsert({rid("a"): values(text), rid("b"): values("fine")})
     assert sync(parts).quarantined == 1
     assert list(indexed(parts)) == [chunk_id(rid("b"), "text", 0)]
+
+
+def test_rows_in_quarantine_do_not_keep_a_reconcile_from_working():
+    parts = replace(sample_parts(), embedder=Choosy(HASHING))
+    rows = {rid(f"k{n}"): values(f"text {n}") for n in range(200)}
+    rows |= {rid(f"r{n}"): values(f"refused {n}") for n in range(12)}
+    parts.table.upsert(rows)
+    assert sync(parts).quarantined == 12
+    assert sync(parts, Wish(reconcile=True)).quarantined == 12
+    assert sync(parts, Wish(retry_quarantined=True)).quarantined == 12
+    assert len(parts.store.open().frontier().quarantine) == 12

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from lakewake.model.timeline import FileGroup, Instant
+from lakewake.source.files import just_before
 from lakewake.source.timeline import (
     merges_contents,
     parse_commit,
@@ -109,3 +110,8 @@ def test_partial_update_and_custom_merging_can_change_a_row_without_a_new_versio
     assert not merges_contents(
         {"hoodie.table.version": "9", "hoodie.record.merge.mode": "EVENT_TIME_ORDERING"}
     )
+
+
+def test_the_last_millisecond_before_an_instant_is_a_time_that_hudi_reads():
+    assert just_before("20250301120000000") == "20250301115959999"
+    assert just_before("20250301120000123") == "20250301120000122"

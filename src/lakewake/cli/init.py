@@ -28,7 +28,7 @@ def init(table: str, name: str | None, force: bool, flags: Flags) -> int:
     """
     from lakewake.config import DEFAULT_FILE
     from lakewake.init import draft_config
-    from lakewake.source.hudi import look_at
+    from lakewake.source.look import look_at
 
     file = flags.config or Path(DEFAULT_FILE)
     found = draft_config(table, look_at(table), file, name, replace=force)

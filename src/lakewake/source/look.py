@@ -1,0 +1,118 @@
+"""Looks at a Hudi table through its own small files, without a JVM."""
+
+from __future__ import annotations
+
+import time
+
+from lakewake.errors import TableError
+from lakewake.model.frontier import Frontier
+from lakewake.model.timeline import CommitMetadata, Look
+from lakewake.source.storage import Storage
+from lakewake.source.timeline import (
+    FIRST_VERSION,
+    file_name,
+    identity_of,
+    merges_contents,
+    parse_commit,
+    parse_instants,
+    parse_properties,
+    parse_schema,
+)
+
+#: A commit can be archived between the listing and the reading of its file; looking again helps.
+LOOKS = 5
+LOOK_AGAIN = 0.05
+
+
+def look_at(path: str, frontier: Frontier | None = None) -> Look:
+    """One look at the table at `path`, without a JVM.
+
+    Raises:
+        TableError: there is no Hudi table, or one that cannot be followed.
+    """
+    storage = Storage(path)
+    for _ in range(LOOKS):
+        look = _try_look(storage, frontier)
+        if look is not None:
+            return look
+        time.sleep(LOOK_AGAIN)
+    raise TableError(f"the timeline of {path} keeps changing while it is read", hint="try again")
+
+
+def _try_look(storage: Storage, frontier: Frontier | None) -> Look | None:
+    properties = _properties(storage)
+    folder = f".hoodie/{properties.get('hoodie.timeline.path', 'timeline')}"
+    instants = parse_instants(storage.names(folder) or ())
+    done = sorted((i for i in instants if i.changes_data), key=lambda i: (i.completed or "", i))
+    known = frontier.instants if frontier else {i.requested: "" for i in done}
+    commits: dict[str, CommitMetadata] = {}
+    schema = None
+    for instant in reversed(done):
+        if instant.requested in known and schema is not None:
+            continue
+        content = storage.read(f"{folder}/{file_name(instant)}")
+        commit = _parsed(content)
+        if commit is None:
+            return None
+        commits[instant.requested] = commit
+        schema = schema or commits[instant.requested].schema
+    if schema is None:
+        schema = parse_schema(properties.get("hoodie.table.create.schema"))
+    return Look(
+        table=identity_of(properties),
+        instants=instants,
+        schema=schema or {},
+        commits=commits,
+        merges_contents=merges_contents(properties),
+        properties=properties,
+    )
+
+
+def _parsed(content: bytes | None) -> CommitMetadata | None:
+    """A commit's metadata; None when its file is gone, or only being written."""
+    if content is None:
+        return None
+    try:
+        return parse_commit(content)
+    except (ValueError, EOFError, StopIteration):
+        return None
+
+
+def _properties(storage: Storage) -> dict[str, str]:
+    content = storage.read(".hoodie/hoodie.properties")
+    if content is None:
+        content = storage.read(".hoodie/hoodie.properties.backup")
+    if content is None:
+        if not storage.exists():
+            raise TableError(
+                f"there is no table at {storage.base}",
+                hint="check `table` in the config; `lakewake ingest FILE TABLE` makes one",
+            )
+        raise TableError(
+            f"{storage.base} is not a Hudi table: it has no .hoodie/hoodie.properties",
+            hint="name the table's base path, the folder that holds .hoodie",
+        )
+    properties = parse_properties(content.decode())
+    _refuse_unfollowable(storage.base, properties)
+    return properties
+
+
+def _refuse_unfollowable(base: str, properties: dict[str, str]) -> None:
+    if properties.get("hoodie.populate.meta.fields", "true") == "false":
+        raise TableError(
+            f"table {base} was written with hoodie.populate.meta.fields=false: "
+            "its rows carry no key and no commit time",
+            hint="rewrite it with hoodie.populate.meta.fields=true",
+        )
+    if properties.get("hoodie.table.base.file.format", "PARQUET").upper() != "PARQUET":
+        raise TableError(
+            f"table {base} has base files in {properties['hoodie.table.base.file.format']}",
+            hint="Lakewake reads tables with Parquet base files",
+        )
+    version = int(properties.get("hoodie.table.version", "0"))
+    if version < FIRST_VERSION:
+        raise TableError(
+            f"table {base} has table version {version}; Lakewake follows version {FIRST_VERSION} "
+            "and later, whose timeline tells when a commit completed",
+            hint="write to it once with Hudi 1.x and automatic upgrade, or CALL upgrade_table",
+        )
