@@ -13,6 +13,7 @@ from hudi_tables import COLUMNS, HudiTables, row
 from lakewake.errors import ConfigError, LakewakeError, TableError
 from lakewake.model.frontier import Frontier
 from lakewake.model.plan import Action
+from lakewake.model.recipe import TextField
 from lakewake.sync import Parts, sync
 from oracle import built_from_nothing, following, indexed
 
@@ -66,6 +67,7 @@ class History:
     partition: str = "part"
     options: Mapping[str, str] = field(default_factory=dict)
     payload: tuple[str, ...] = ("id", "num")
+    text: str = "{txt}"
 
 
 def play(history: History, type_: str, spark: SparkSession, folder: Path, **settings: str) -> str:
@@ -78,7 +80,8 @@ def play(history: History, type_: str, spark: SparkSession, folder: Path, **sett
     table = HudiTables(
         spark, folder / "table", type_, history.keys, history.partition, options=options
     )
-    parts = following(spark, table.path, folder / "index", payload=history.payload)
+    fields = (TextField("text", history.text),)
+    parts = following(spark, table.path, folder / "index", payload=history.payload, fields=fields)
     did = [_play_step(step, table, parts) for step in (history.begins, *history.steps)]
     return ", ".join(dict.fromkeys(did[1:] or did))
 
@@ -255,7 +258,15 @@ def _keyless(table: HudiTables) -> None:
     table.write([row(f"k{n}", part="ab"[n % 2]) for n in range(6)], "insert")
 
 
-EVOLVING = {"hoodie.schema.on.read.enable": "true"}
+EVOLVING = {
+    "hoodie.schema.on.read.enable": "true",
+    "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": "true",
+}
+
+
+def _rename_text(table: HudiTables) -> None:
+    six_rows(table)
+    table.sql("ALTER TABLE t RENAME COLUMN txt TO words")
 
 
 def _widen(table: HudiTables) -> None:
@@ -319,6 +330,8 @@ HISTORIES: dict[str, History] = {
             Step(lambda t: t.write([("k0", None, "a", 5, None, 3)]), changed=1, deleted=0),
             Step(lambda t: t.write([("k0", None, "a", 4, "late text", None)])),
             Step(lambda t: (t.write([("k2", None, "a", 7, "new", None)]), t.delete("k4"))),
+            Step(lambda t: t.write([("n1", None, "c", 5, None, 1)]), changed=0, embedded=0),
+            Step(lambda t: t.write([("n1", None, "c", 4, "filled in late", 2)])),
         ),
         options=PARTIAL_PAYLOAD,
     ),
@@ -368,6 +381,13 @@ HISTORIES: dict[str, History] = {
             Step(lambda t: t.write([row("k0", "moved", ts=0), row("n", ts=10**9)]), deleted=0),
             Step(lambda t: t.write([row("n", ts=10**9)], "delete"), changed=0, deleted=1),
         ),
+        partition="ts",
+        options=TIMESTAMPS,
+    ),
+    # Hudi shows such a column as text, the files hold a number: only Hudi's own read tells.
+    "a timestamp key generator's column in the payload": History(
+        (Step(lambda t: t.write([row("n", ts=10**9)]), RECONCILE, "column 'ts'", changed=1),),
+        types=(COW,),
         partition="ts",
         options=TIMESTAMPS,
         payload=("id", "ts"),
@@ -499,10 +519,17 @@ HISTORIES: dict[str, History] = {
                 ),
                 RECONCILE,
                 "column 'num' went from int to absent",
+                deleted=0,
                 embedded=0,
             ),
         ),
         options=EVOLVING,
+    ),
+    "an index on a column that was renamed": History(
+        (Step(lambda t: t.sql("UPDATE t SET words = 'new' WHERE id = 'k0'"), changed=1),),
+        begins=Step(_rename_text, BUILD, changed=6, embedded=6),
+        options=EVOLVING,
+        text="{words}",
     ),
     "the text column dropped": History(
         (

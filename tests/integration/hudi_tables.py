@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,16 +94,13 @@ class HudiTables:
 
     def cluster(self) -> None:
         """Clustering, scheduled and run."""
-        self._call(
-            f"run_clustering(path => '{self.path}', op => 'scheduleAndExecute', "
-            "options => 'hoodie.metadata.enable=false')"
-        )
+        self._call(f"run_clustering(path => '{self.path}', op => 'scheduleAndExecute')")
 
     def compact(self) -> None:
         """Compaction, scheduled and run."""
         self._call(
             f"run_compaction(op => 'scheduleandexecute', path => '{self.path}', "
-            "options => 'hoodie.compact.inline.max.delta.commits=1,hoodie.metadata.enable=false')"
+            "options => 'hoodie.compact.inline.max.delta.commits=1')"
         )
 
     def clean(self, **retaining: str) -> None:
@@ -112,9 +110,11 @@ class HudiTables:
 
     def archive(self, keep: int) -> None:
         """Archives all but the newest `keep` commits."""
+        metadata = self.options.get("hoodie.metadata.enable", "true")
         self._call(
             f"archive_commits(path => '{self.path}', min_commits => {keep}, "
-            f"max_commits => {keep + 1}, retain_commits => {keep - 1}, enable_metadata => false)"
+            f"max_commits => {keep + 1}, retain_commits => {keep - 1}, "
+            f"enable_metadata => {metadata})"
         )
 
     def savepoint(self) -> str:
@@ -136,16 +136,23 @@ class HudiTables:
 
     def sql(self, *statements: str) -> None:
         """Statements about the table, which they call `t`."""
-        settings = dict(self.options)
-        for key, value in settings.items():
+        with self._configured():
+            self.spark.sql(f"CREATE TABLE {self.name} USING hudi LOCATION '{self.path}'")
+            try:
+                for statement in statements:
+                    self.spark.sql(statement).collect()
+            finally:
+                self.spark.sql(f"DROP TABLE {self.name}")
+
+    @contextmanager
+    def _configured(self) -> Iterator[None]:
+        """The table's own options as the session's: SQL takes them from there."""
+        for key, value in self.options.items():
             self.spark.conf.set(key, value)
-        self.spark.sql(f"CREATE TABLE {self.name} USING hudi LOCATION '{self.path}'")
         try:
-            for statement in statements:
-                self.spark.sql(statement).collect()
+            yield
         finally:
-            self.spark.sql(f"DROP TABLE {self.name}")
-            for key in settings:
+            for key in self.options:
                 self.spark.conf.unset(key)
 
     def begin_write(self, rows: Iterable[tuple], *, fails: bool = False) -> None:
@@ -179,7 +186,8 @@ class HudiTables:
         shutil.copytree(folder, self.path)
 
     def _call(self, procedure: str) -> None:
-        self.spark.sql(f"CALL {procedure}").collect()
+        with self._configured():
+            self.spark.sql(f"CALL {procedure}").collect()
 
     def drop(self) -> None:
         """Remove the table's files."""

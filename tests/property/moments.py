@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from lakewake.embed.hashing import HashingEmbedder
 from lakewake.errors import TextRefused
 from lakewake.model.chunks import text_hash
+from lakewake.source.memory import History
 from lakewake.sync import Parts
 from sampling import HASHING
 
@@ -49,11 +50,11 @@ class Choosy(HashingEmbedder):
 class Watched:
     """Something whose named methods have a moment before them and one after."""
 
-    def __init__(self, inner: Any, methods: Iterable[str]) -> None:
+    def __init__(self, inner: Any, methods: Mapping[str, Callable[..., Any] | None]) -> None:
         self.inner = inner
         self.moment: Moment = never
-        for name in methods:
-            setattr(self, name, self._watched(getattr(inner, name)))
+        for name, method in methods.items():
+            setattr(self, name, self._watched(method or getattr(inner, name)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -76,9 +77,33 @@ EFFECTS = {
 }
 
 
-def watched(parts: Parts) -> Parts:
+class Noted:
+    """Notes for each frontier that is written which state of the table its writer had looked at."""
+
+    def __init__(self, parts: Parts, states: dict[str, History]) -> None:
+        self._table, self._store, self._states = parts.table, parts.store, states
+        self._seen = History()
+
+    def look(self, frontier):
+        self._seen = self._table.history
+        return self._table.look(frontier)
+
+    def create(self, recipe, batch, then, after):
+        self._states[then.to_json()] = self._seen
+        self._store.create(recipe, batch, then, after)
+
+    def commit(self, batch, expect, then):
+        self._states[then.to_json()] = self._seen
+        self._store.commit(batch, expect, then)
+
+
+def watched(parts: Parts, states: dict[str, History]) -> Parts:
     """The same parts, with a moment on both sides of each effect and of each look at the table."""
-    doubles = {part: Watched(getattr(parts, part), methods) for part, methods in EFFECTS.items()}
+    noted = Noted(parts, states)
+    doubles = {
+        part: Watched(getattr(parts, part), {n: getattr(noted, n, None) for n in names})
+        for part, names in EFFECTS.items()
+    }
     return replace(parts, **doubles)
 
 
@@ -147,13 +172,21 @@ class Turns:
             self._back.release()
 
 
-def interleave(schedule: Iterable[bool], first: Turns, second: Turns) -> None:
-    """Two works by turns as the schedule says, then both to their ends."""
+def take_turns(schedule: Iterable[bool], first: Turns, second: Turns) -> None:
+    """Two works by turns as the schedule says."""
     for is_second in schedule:
         (second if is_second else first).take()
-    while not (first.done and second.done):
-        first.take()
-        second.take()
-    for error in (first.error, second.error):
-        if error is not None:
-            raise error
+
+
+def finish(*works: Turns) -> None:
+    """All works to their ends, by turns.
+
+    Raises:
+        BaseException: what one of them ended with.
+    """
+    while not all(work.done for work in works):
+        for work in works:
+            work.take()
+    for work in works:
+        if work.error is not None:
+            raise work.error

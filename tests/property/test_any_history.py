@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
 from hypothesis import Phase, settings
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from moments import (
     Choosy,
     PowerCut,
@@ -20,10 +20,11 @@ from moments import (
     at_each_moment,
     at_moment,
     cut_off,
-    interleave,
+    finish,
     known_hashes,
     never,
     received_hashes,
+    take_turns,
     watched,
 )
 
@@ -101,8 +102,10 @@ class AnyHistory(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.table = MemoryTable(RECIPE, SCHEMA)
+        self.states: dict[str, History] = {}
         self.parts = self.syncer()
         self.copy = History()
+        self.compared = ""
 
     def store(self) -> Store:
         """Where the index lives, opened once more."""
@@ -118,7 +121,7 @@ class AnyHistory(RuleBasedStateMachine):
         choosy = Choosy()
         if shared:
             choosy.word = shared.embedder.word
-        return watched(replace(made, embedder=choosy))
+        return watched(replace(made, embedder=choosy), self.states)
 
     @rule(rows=ROWS)
     def upsert(self, rows) -> None:
@@ -132,31 +135,33 @@ class AnyHistory(RuleBasedStateMachine):
     def overwrite(self, rows) -> None:
         self.table.overwrite(rows)
 
-    @rule()
-    def cluster(self) -> None:
-        self.table.cluster()
-
-    @rule(rows=ROWS)
-    def begin(self, rows) -> None:
+    @rule(rows=ROWS, meanwhile=ROWS)
+    def begin_and_be_overtaken(self, rows, meanwhile) -> None:
         self.table.begin(rows)
+        self.table.upsert(meanwhile)
 
     @precondition(lambda self: self.table.history.open)
-    @rule(data=st.data(), succeeds=st.sampled_from([True, True, False]))
-    def complete_or_abort(self, data, succeeds) -> None:
-        writer = data.draw(st.sampled_from(sorted(self.table.history.open)))
-        (self.table.complete if succeeds else self.table.abort)(writer)
+    @rule(data=st.data(), keep=st.sampled_from([None, 1, 2]))
+    def complete(self, data, keep) -> None:
+        self.table.complete(data.draw(st.sampled_from(sorted(self.table.history.open))))
+        if keep:
+            self.table.archive(keep)
+
+    @precondition(lambda self: self.table.history.open)
+    @rule(data=st.data())
+    def abort(self, data) -> None:
+        self.table.abort(data.draw(st.sampled_from(sorted(self.table.history.open))))
 
     @rule(commits=st.integers(1, 3))
     def restore(self, commits) -> None:
         self.table.restore(commits)
 
-    @rule(keep=st.integers(1, 4))
-    def archive(self, keep) -> None:
-        self.table.archive(keep)
-
-    @rule(keep=st.integers(1, 4))
-    def clean(self, keep) -> None:
-        self.table.clean(keep)
+    @rule(what=st.sampled_from(["cluster", "archive", "clean"]), keep=st.integers(1, 4))
+    def keep_house(self, what, keep) -> None:
+        if what == "cluster":
+            self.table.cluster()
+        else:
+            getattr(self.table, what)(keep)
 
     @rule(type_=st.sampled_from([pa.int64(), pa.float64()]), rows=ROWS)
     def retype(self, type_, rows) -> None:
@@ -167,14 +172,11 @@ class AnyHistory(RuleBasedStateMachine):
     def keep_a_copy(self) -> None:
         self.copy = self.table.history
 
-    @rule()
-    def put_the_copy_back(self) -> None:
-        self.table.history = self.copy
-
-    @rule(rows=ROWS)
-    def recreate(self, rows) -> None:
-        self.table.history = History()
-        self.table.upsert(rows)
+    @rule(rows=ROWS, again=st.booleans())
+    def put_the_copy_back_or_create_the_table_again(self, rows, again) -> None:
+        self.table.history = History() if again else self.copy
+        if again:
+            self.table.upsert(rows)
 
     @rule(word=st.sampled_from(["odd", ""]), gives_the_others=st.booleans())
     def the_embedder_changes_its_mind(self, word, gives_the_others) -> None:
@@ -200,13 +202,16 @@ class AnyHistory(RuleBasedStateMachine):
         sync(self.parts)
         at_each_moment(self.parts, never)
 
-    @rule(schedule=TURNS, wishes=st.tuples(WISHES, WISHES))
-    def two_syncers_by_turns(self, schedule, wishes) -> None:
+    @rule(schedule=TURNS, at=st.integers(0, 14), rows=ROWS, wishes=st.tuples(WISHES, WISHES))
+    def two_syncers_by_turns(self, schedule, at, rows, wishes) -> None:
         both = self.parts, self.syncer()
         works = [Turns(lambda p=p, w=w: sync(p, w)) for p, w in zip(both, wishes, strict=True)]
         for parts, work in zip(both, works, strict=True):
             at_each_moment(parts, work.moment)
-        interleave(schedule, *works)
+        take_turns(schedule[:at], *works)
+        self.table.upsert(rows)
+        take_turns(schedule[at:], *works)
+        finish(*works)
         at_each_moment(self.parts, never)
 
     def teardown(self) -> None:
@@ -222,22 +227,29 @@ class AnyHistory(RuleBasedStateMachine):
         embedded = received_hashes(self.parts)
         assert report.embedded == len(embedded) == len(set(embedded))
         assert not known & set(embedded)
-        self.assert_equals_a_build()
+        self.assert_equals_a_build_of(self.table.history)
         assert sync(self.parts).action is Action.NOTHING
 
-    def assert_equals_a_build(self) -> None:
+    @invariant()
+    def index_equals_its_table_as_of_its_frontier(self) -> None:
+        index = self.parts.store.open()
+        frontier = index.frontier().to_json() if index else ""
+        if frontier != self.compared:
+            self.assert_equals_a_build_of(self.states[frontier])
+
+    def assert_equals_a_build_of(self, history: History) -> None:
         index = self.parts.store.open()
         aside = index.frontier().quarantine
+        table = MemoryTable(RECIPE, SCHEMA)
+        table.history = history
         wanted = {
             id_: chunk
-            for id_, chunk in built_from_nothing(self.parts).items()
+            for id_, chunk in built_from_nothing(replace(self.parts, table=table)).items()
             if RowId(chunk[0]["_partition"], chunk[0]["_key"]) not in aside
         }
         assert contents(index) == wanted
-        if aside:
-            rows = self.table.rows(self.table.look(None), aside).rows
-            texts = {r: t for b in rows for r, t in zip(b.ids, b.texts["text"], strict=True)}
-            assert all("odd" in texts[row] for row in aside)
+        assert all("odd" in history.commits[-1].rows[row].values["txt"] for row in aside)
+        self.compared = index.frontier().to_json()
 
     @rule()
     def verify_agrees_at_any_time(self) -> None:
@@ -263,7 +275,7 @@ class AnyHistory(RuleBasedStateMachine):
         sync(self.parts)
         # Faults in rows that were pending are found once they are not.
         assert repair(self.parts, Vectors.ALL).agrees
-        self.assert_equals_a_build()
+        self.assert_equals_a_build_of(self.table.history)
 
     def repair_cut_off(self, at: int) -> None:
         at_moment(self.parts, at, cut_off)

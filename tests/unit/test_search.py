@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from lakewake.embed.hashing import HashingEmbedder
-from lakewake.errors import ConfigError, FilterError, RecipeMismatch
+from lakewake.errors import ConfigError, FilterError, RecipeMismatch, StoreError
 from lakewake.model.chunks import Batch, chunk_id, index_schema, text_hash
 from lakewake.model.frontier import Frontier
 from lakewake.model.query import Question
@@ -19,7 +20,7 @@ from lakewake.model.settings import ModelSettings
 from lakewake.model.timeline import TableIdentity
 from lakewake.search import search
 from lakewake.store import StoreReader
-from lakewake.store.memory import MemoryStore
+from lakewake.store.memory import MemoryReader, MemoryStore
 
 PAYLOAD = pa.schema({"country": pa.string(), "price": pa.float64(), "tags": pa.list_(pa.string())})
 WINES: list[tuple[str, list[str], str, float | None]] = [
@@ -94,6 +95,22 @@ def test_k_counts_rows_and_each_row_comes_once(
     assert len(hits) == 2
     assert len({hit.key for hit in hits}) == 2
     assert {hit.key for hit in search(reader, embedder, ask(k=9)).hits} == {w[0] for w in WINES}
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("_text", "forged"), ("_key", "fresh"), ("_partition", ""), ("_field", "x"), ("_chunk", 7)],
+)
+def test_a_chunk_that_contradicts_itself_is_not_served(
+    reader: StoreReader, embedder: HashingEmbedder, column: str, value: object
+) -> None:
+    assert isinstance(reader, MemoryReader)
+    chunks = reader.chunks.to_pylist()
+    chunks[0][column] = value
+    damaged = replace(reader, chunks=pa.Table.from_pylist(chunks, schema=reader.schema()))
+    with pytest.raises(StoreError, match="contradicts itself") as caught:
+        search(damaged, embedder, ask(k=9))
+    assert "lakewake verify wines --repair" in caught.value.hint
 
 
 def test_hits_come_best_first(reader: StoreReader, embedder: HashingEmbedder) -> None:

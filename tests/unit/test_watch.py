@@ -14,7 +14,7 @@ from lakewake.errors import (
 )
 from lakewake.model.plan import Action
 from lakewake.model.report import SyncReport
-from lakewake.watch import LONGEST_PAUSE, StopSignal, rounds_to_wait, watch
+from lakewake.watch import LONGEST_PAUSE, StopSignal, did_something, rounds_to_wait, watch
 
 
 class Round:
@@ -78,6 +78,17 @@ def test_a_failed_sync_is_said_and_tried_again_and_what_it_then_does_is_shown() 
     shown, said = run([wines], Round(4))
     assert said == ["wines: sync failed: no such file; nothing was written; next try in 10 s"]
     assert shown == [["wines"]]
+
+
+def test_a_failed_sync_is_said_with_the_command_that_helps() -> None:
+    wines = Sync("wines", TableError("no such file", hint="`lakewake ingest`"))
+    _, said = run([wines], Round(2))
+    assert said[0].endswith("; next try in 10 s; hint: `lakewake ingest`")
+
+
+def test_a_round_that_embedded_for_a_commit_of_another_is_shown() -> None:
+    assert did_something(SyncReport("wines", Action.NOTHING, "why", embedded=1))
+    assert not did_something(SyncReport("wines", Action.NOTHING, "why"))
 
 
 def test_an_error_nobody_foresaw_does_not_end_the_watch() -> None:

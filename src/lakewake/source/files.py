@@ -15,6 +15,7 @@ from lakewake.model.frontier import Frontier
 from lakewake.model.timeline import FileGroup, Instant, Look
 from lakewake.source.lineage import Touched
 from lakewake.source.storage import Storage
+from lakewake.source.view import hudi_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,7 +100,7 @@ class GroupReader:
         meta = [StructField(name, StringType()) for name in META]
         if stored is None:
             return StructType(meta)
-        shown = {f.name: f for f in self._spark.read.format("hudi").load(self._path).schema}
+        shown = {f.name: f for f in hudi_reader(self._spark).load(self._path).schema}
         types = {f.name: f.dataType for f in stored}
         for column in columns:
             if column in types and types[column] != shown[column].dataType:
@@ -116,7 +117,7 @@ class GroupReader:
         ids = ",".join(sorted({g.file_id for g in groups}))
         partition = F.coalesce(F.col("_hoodie_partition_path"), F.lit(""))
         return (
-            self._spark.read.format("hudi")
+            hudi_reader(self._spark)
             .option("hoodie.datasource.query.type", "incremental")
             .option("hoodie.datasource.read.begin.instanttime", "000")
             .option("hoodie.datasource.read.end.instanttime", until)

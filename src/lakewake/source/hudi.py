@@ -126,7 +126,7 @@ class HudiTable:
     def _pinned(self, look: Look) -> DataFrame:
         """`row_view` of the table, whose file slices Spark fixed while the timeline stood still."""
         spark = self._session()
-        rows = view.row_view(spark.read.format("hudi").load(self._path), self._recipe)
+        rows = view.row_view(view.hudi_reader(spark).load(self._path), self._recipe)
         self._check_unmoved(look)
         return rows
 
@@ -161,7 +161,7 @@ class HudiTable:
             return _one_each(_counted(rows))
         old = view.row_view(before, self._recipe) if contents else view.version_view(before)
         if new is None:
-            new = view.row_view(self._session().read.format("hudi").load(self._path), self._recipe)
+            new = view.row_view(view.hudi_reader(self._session()).load(self._path), self._recipe)
             new = new.limit(0)
         return _one_each(_changed(old, _counted(new), contents=contents))
 

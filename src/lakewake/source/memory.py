@@ -108,12 +108,18 @@ class MemoryTable:
         self._close(requested)
 
     def restore(self, commits: int) -> None:
-        """Undo the newest commits, as a savepoint restore does; writers in flight fail by it."""
-        if not self.history.commits:
-            return
-        kept = self.history.commits[: max(1, len(self.history.commits) - commits)]
-        archived = min(self.history.archived, kept[-1].requested)
-        self.history = History(kept, {}, archived, min(self.history.cleaned, len(kept) - 1))
+        """Undo the newest commits, as a savepoint restore does; writers in flight fail by it.
+
+        The savepoint is on the active timeline, and so is all that is undone.
+        """
+        kept, archived = self.history.commits, self.history.archived
+        for _ in range(commits):
+            active = [c for c in kept if c.requested >= archived]
+            if len(active) < 2 or kept[-1] not in active:
+                break
+            kept = kept[:-1]
+        cleaned = min(self.history.cleaned, max(0, len(kept) - 1))
+        self.history = History(kept, {}, archived, cleaned)
 
     def archive(self, keep: int) -> None:
         """Take all but the newest commits off the active timeline, up to the first in flight."""
@@ -225,12 +231,15 @@ class MemoryTable:
             raise TableMoved
 
     def _batches(self, rows: Mapping[RowId, _Version]) -> Iterator[RowBatch]:
-        ids = sorted(rows)
-        for start in range(0, len(ids), BATCH_ROWS):
-            yield self._batch({i: rows[i] for i in ids[start : start + BATCH_ROWS]})
+        """Pinned: rows and types are those of now, whenever the batches are walked."""
+        ids, schema = sorted(rows), self._payload
+        return (
+            self._batch({i: rows[i] for i in ids[start : start + BATCH_ROWS]}, schema)
+            for start in range(0, len(ids), BATCH_ROWS)
+        )
 
-    def _batch(self, rows: Mapping[RowId, _Version]) -> RowBatch:
-        fields, schema = self._recipe.fields, self._payload
+    def _batch(self, rows: Mapping[RowId, _Version], schema: pa.Schema) -> RowBatch:
+        fields = self._recipe.fields
         texts = {f.name: tuple(render(f, v.values) for v in rows.values()) for f in fields}
         payload = [pa.array([v.values.get(f.name) for v in rows.values()], f.type) for f in schema]
         columns = [column.to_pylist() for column in payload]

@@ -17,7 +17,7 @@ from lakewake.model.recipe import Recipe, TextField
 from lakewake.model.rows import RowBatch, RowId
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 
 #: Rows per batch: enough to sort by length and embed well, few enough to keep memory flat.
 BATCH_ROWS = 1000
@@ -33,6 +33,15 @@ JSON_OPTIONS = {
 def quoted(column: str) -> str:
     """A column's name for Spark, whatever characters it has."""
     return "`" + column.replace("`", "``") + "`"
+
+
+def hudi_reader(spark: SparkSession) -> DataFrameReader:
+    """Hudi's own reader, as it reads right.
+
+    By default it finds columns by name alone: one that was renamed reads as null in older files,
+    and one that was dropped and added again shows its old values.
+    """
+    return spark.read.format("hudi").option("hoodie.schema.on.read.enable", "true")
 
 
 def row_view(rows: DataFrame, recipe: Recipe) -> DataFrame:

@@ -25,6 +25,7 @@ from lakewake.model.settings import MAX_MB
 FILE = "embeddings.sqlite"
 MB = 1_000_000
 BUSY_SECONDS = 30.0
+#: How often, and how far apart, a process tries to open a file that another is just making.
 MEETINGS = 20
 MEETING_SECONDS = 0.05
 #: Below the least number of variables that any SQLite build allows.
@@ -85,7 +86,7 @@ class MemoryEmbeddings:
 
 
 class SqliteEmbeddings:
-    """One file for all models and processes; each call is one transaction.
+    """One file for all models and processes; each `put` is one transaction.
 
     Args:
         path: the file; None: a private one that lasts as long as the object.
