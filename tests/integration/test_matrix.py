@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from histories import HISTORIES, play
+from histories import HISTORIES
+from playing import play
 
 pytestmark = pytest.mark.spark
 

@@ -189,10 +189,10 @@ class MemoryTable:
         """The difference of the table's states at the two ends of the window."""
         self._pin(look)
         commits = self.history.commits
-        at = [c.requested for c in commits].index(frontier.newest)
-        if at < self.history.cleaned:
+        at = [c.requested for c in commits].index(pending[0].requested)
+        if at - 1 < self.history.cleaned:
             raise HistoryLost("the cleaner removed the state that the index stands at")
-        before, after = commits[at].rows, self._rows
+        before, after = commits[at - 1].rows, self._rows
         changed = {i: v for i, v in after.items() if before.get(i) != v}
         return Changes(self._batches(changed), tuple(sorted(before.keys() - after.keys())))
 

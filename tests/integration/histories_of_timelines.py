@@ -1,0 +1,179 @@
+"""What writers and table services do to a timeline."""
+
+from __future__ import annotations
+
+from hudi_tables import HudiTables, row
+from playing import BUILD, MOR, RECONCILE, Action, History, Step, six_rows
+
+from lakewake.errors import TableError
+
+OCC = {
+    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+    "hoodie.clean.failed.writes.policy": "LAZY",
+    "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider",
+}
+
+
+def _restored(table: HudiTables) -> None:
+    table.restore(table.marks["savepoint"])
+
+
+def _savepoint_then_change(table: HudiTables) -> None:
+    table.marks["savepoint"] = table.savepoint()
+    table.write([row("k0", "to be undone", ts=2)])
+    table.delete("k2")
+    table.write([row("n1", "to be undone too")])
+
+
+def _fail(table: HudiTables) -> None:
+    table.begin_write([row("k0", "never", ts=9)], fails=True)
+    assert table.finish_write() is not None
+
+
+def _recreate(table: HudiTables) -> None:
+    table.drop()
+    table.write([row("k0"), row("k1", "of the new table")])
+
+
+def _put_back(table: HudiTables) -> None:
+    table.put_back(table.path.with_name("copy"))
+
+
+def _copy_then_change(table: HudiTables) -> None:
+    table.copy_to(table.path.with_name("copy"))
+    table.write([row("k0", "to be forgotten", ts=2)])
+    table.delete("k2")
+
+
+def _compact_where_possible(table: HudiTables) -> None:
+    if table.type == MOR:
+        table.compact()
+
+
+def _clean_by_commits(table: HudiTables) -> None:
+    table.write([row("k0", "changed", ts=2)])
+    table.delete("k2")
+    _compact_where_possible(table)
+    table.write([row("k0", "changed again", ts=3)])
+    _compact_where_possible(table)
+    table.clean(policy="KEEP_LATEST_COMMITS", commits__retained="1")
+
+
+def _clean_by_versions(table: HudiTables) -> None:
+    table.write([row("k0", "changed", ts=2)])
+    table.delete("k2")
+    _compact_where_possible(table)
+    table.clean(policy="KEEP_LATEST_FILE_VERSIONS", fileversions__retained="1")
+
+
+def _archive_past(table: HudiTables) -> None:
+    for n in range(4):
+        table.write([row("k0", f"change {n}", ts=n + 2)])
+    table.delete("k2")
+    table.archive(keep=2)
+
+
+def _finish(table: HudiTables) -> None:
+    assert table.finish_write() is None
+
+
+def _finish_and_archive(table: HudiTables) -> None:
+    _finish(table)
+    table.write([row("k3", "newest", part="b", ts=3)])
+    _compact_where_possible(table)
+    # The fast writer's commit stays: it alone would not tell that another one is gone.
+    table.archive(keep=3 if table.type == MOR else 2)
+
+
+def _overlap(table: HudiTables) -> None:
+    table.begin_write([row("k0", "by the slow writer", ts=2), row("n1", "slow too")])
+    table.write([row("k1", "by the fast writer", part="b", ts=2)])
+
+
+def _archive_behind(table: HudiTables) -> None:
+    for n in range(5):
+        table.write([row("k1", f"change {n}", part="b", ts=n + 2)])
+
+
+def _archive_then_change(table: HudiTables) -> None:
+    table.archive(keep=2)
+    table.write([row("k0", "after it", ts=2)])
+    table.delete("k2")
+
+
+TIMELINES: dict[str, History] = {
+    "a failed write then its rollback": History(
+        (
+            Step(_fail, action=Action.NOTHING),
+            Step(lambda t: t.write([row("k1", "after", part="b", ts=2)]), changed=1, deleted=0),
+        )
+    ),
+    "cleaning by commits": History(
+        (Step(_clean_by_commits, RECONCILE, "cleaner", changed=1, deleted=1, embedded=1),)
+    ),
+    "cleaning by file versions": History(
+        (Step(_clean_by_versions, RECONCILE, "cleaner", changed=1, deleted=1, embedded=1),)
+    ),
+    "archival past the frontier": History(
+        (Step(_archive_past, RECONCILE, "keeps history from", changed=1, deleted=1, embedded=1),)
+    ),
+    "in flight at one sync, completed and archived before the next": History(
+        (
+            Step(_overlap, changed=1, deleted=0, embedded=1),
+            Step(_finish_and_archive, RECONCILE, "in flight at the last sync, archived since"),
+        ),
+        options=OCC,
+    ),
+    "two writers whose commits overlap": History(
+        (
+            Step(_overlap, changed=1, deleted=0, embedded=1),
+            Step(_finish, changed=2, deleted=0, embedded=2),
+        ),
+        options=OCC,
+    ),
+    "TRUNCATE": History(
+        (
+            Step(
+                lambda t: t.sql("TRUNCATE TABLE t"),
+                RECONCILE,
+                "keeps history from nowhere",
+                changed=0,
+                deleted=6,
+                embedded=0,
+            ),
+            Step(lambda t: t.write([row("k0")]), BUILD, "first commit", changed=1, embedded=0),
+        )
+    ),
+    "an older copy of the table put back": History(
+        (
+            Step(_copy_then_change, changed=1, deleted=1, embedded=1),
+            Step(_put_back, RECONCILE, "undone", changed=2, deleted=0, embedded=0),
+        )
+    ),
+    "the table dropped and made anew at its path": History(
+        (Step(_recreate, RECONCILE, "keeps history from", changed=1, deleted=5, embedded=1),)
+    ),
+    "a savepoint restored": History(
+        (
+            Step(_savepoint_then_change, changed=2, deleted=1, embedded=2),
+            Step(_restored, RECONCILE, "undone", changed=2, deleted=1, embedded=0),
+        )
+    ),
+    "the last commit rolled back": History(
+        (
+            Step(lambda t: t.write([row("k0", "undone", ts=2)]), changed=1),
+            Step(lambda t: t.undo_last_commit(), RECONCILE, "undone", changed=1, deleted=0),
+        )
+    ),
+    "table version 6": History(
+        (),
+        begins=Step(six_rows, refused=TableError, why="has table version 6"),
+        options={"hoodie.write.table.version": "6"},
+    ),
+    "archival behind the frontier": History(
+        (
+            Step(_archive_behind, changed=1, deleted=0, embedded=1),
+            Step(_archive_then_change, changed=1, deleted=1, embedded=1),
+        )
+    ),
+}
