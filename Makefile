@@ -36,7 +36,7 @@ check: setup  ## lint, types, layering and the fast tests
 	@$(BIN)/python -m pytest $(FAST)
 
 soak: setup  ## the long tests: hundreds of random histories, watchers for minutes
-	@$(BIN)/python -m pytest tests/soak tests/integration -m soak -s
+	@$(BIN)/python -m pytest tests -m soak -s
 
 matrix: setup  ## every Hudi scenario on default settings, and tables of older Hudi versions
 	@$(BIN)/python -m pytest tests -m matrix

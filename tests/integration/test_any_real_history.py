@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from real_history import COW, MOR, real_history
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
 
 @pytest.mark.parametrize(("type_", "seed"), [(COW, 1), (MOR, 2), (COW, 3), (MOR, 4)])

@@ -9,7 +9,6 @@ from typing import Any
 
 from lakewake.embed.hashing import HashingEmbedder
 from lakewake.errors import TextRefused
-from lakewake.model.chunks import text_hash
 from lakewake.source.memory import History
 from lakewake.sync import Parts
 from sampling import HASHING
@@ -132,11 +131,6 @@ def known_hashes(parts: Parts) -> set[str]:
     index = parts.store.open()
     held = (h for b in index.scan(["_hash"]) for h in b["_hash"].to_pylist()) if index else ()
     return {*held, *parts.embeddings._vectors}
-
-
-def received_hashes(parts: Parts) -> list[str]:
-    """Hashes of the texts that the embedder was given."""
-    return [text_hash(text) for text in parts.embedder.received]
 
 
 class Turns:

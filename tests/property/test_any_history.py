@@ -23,14 +23,13 @@ from moments import (
     finish,
     known_hashes,
     never,
-    received_hashes,
     take_turns,
     watched,
 )
 
 from lakewake import prepare
 from lakewake.errors import HistoryLost, IndexMissing
-from lakewake.model.chunks import Batch
+from lakewake.model.chunks import Batch, text_hash
 from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
 from lakewake.model.rows import RowId
@@ -224,9 +223,12 @@ class AnyHistory(RuleBasedStateMachine):
         known = known_hashes(self.parts)
         self.parts.embedder.received.clear()
         report = sync(self.parts, wish)
-        embedded = received_hashes(self.parts)
-        assert report.embedded == len(embedded) == len(set(embedded))
-        assert not known & set(embedded)
+        received = self.parts.embedder.received
+        assert report.embedded == len(received)
+        assert not known & {text_hash(text) for text in received}
+        # A row that is tried again by request may have the text of one that was refused just now.
+        once = [t for t in received if not (wish.retry_quarantined and "odd" in t)]
+        assert len(once) == len(set(once))
         self.assert_equals_a_build_of(self.table.history)
         assert sync(self.parts).action is Action.NOTHING
 
