@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from lakewake.spark import start_session, stop_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# The same examples in every run of the same code; `make soak` explores others.
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")
 
 #: Makes commits to small tables fast; tests of default settings override them per write.
 SMALL_TABLES = {
