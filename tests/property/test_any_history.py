@@ -6,7 +6,6 @@ import random
 import tempfile
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -62,22 +61,21 @@ def _some_rows(count: int = 300) -> list[dict[RowId, dict[str, object]]]:
     ]
 
 
-SOME_ROWS = _some_rows()
-SOME_IDS = [set(some) for n in (1, 2, 3) for some in combinations(IDS, n)]
-SOME_WISHES = [
-    *[ORDINARY] * 4,
-    Wish(retry_quarantined=True),
-    Wish(reconcile=True),
-    Wish(reconcile=True, retry_quarantined=True),
-    Wish(rebuild=True),
-]
-# Each is drawn as one number, the small ones first. Hypothesis spends more on drawing them piece by
-# piece, and on writing their strategies down, than the syncs take.
-ROWS = st.integers(0, len(SOME_ROWS) - 1).map(lambda n: SOME_ROWS[n])
-GONE = st.integers(0, len(SOME_IDS) - 1).map(lambda n: SOME_IDS[n])
-WISHES = st.integers(0, len(SOME_WISHES) - 1).map(lambda n: SOME_WISHES[n])
+# Each drawn as one choice, the small ones first: drawing them piece by piece would take longer than
+# the syncs themselves.
+ROWS = st.sampled_from(_some_rows())
+GONE = st.sampled_from([set(some) for n in (1, 2, 3) for some in combinations(IDS, n)])
 TURNS = st.integers(0, 2**14 - 1).map(lambda bits: [bool(bits >> n & 1) for n in range(14)])
 RECIPE = sample_recipe(Chunking(tokens=14))
+WISHES = st.sampled_from(
+    [
+        *[ORDINARY] * 4,
+        Wish(retry_quarantined=True),
+        Wish(reconcile=True),
+        Wish(reconcile=True, retry_quarantined=True),
+        Wish(rebuild=True),
+    ]
+)
 SPOILT = {
     "_text": "forged",
     "num": 9,
@@ -195,19 +193,19 @@ class AnyHistory(RuleBasedStateMachine):
     @rule(at=st.integers(0, 15), rows=ROWS, wish=WISHES)
     def sync_while_the_table_is_written(self, at, rows, wish) -> None:
         at_moment(self.parts, at, lambda: self.table.upsert(rows))
-        sync_counted(self.parts, wish)
+        sync(self.parts, wish)
         at_each_moment(self.parts, never)
 
     @rule(at=st.integers(0, 15), commits=st.integers(1, 3))
     def sync_while_the_table_is_restored(self, at, commits) -> None:
         at_moment(self.parts, at, lambda: self.table.restore(commits))
-        sync_counted(self.parts)
+        sync(self.parts)
         at_each_moment(self.parts, never)
 
     @rule(schedule=TURNS, at=st.integers(0, 14), rows=ROWS, wishes=st.tuples(WISHES, WISHES))
     def two_syncers_by_turns(self, schedule, at, rows, wishes) -> None:
         both = self.parts, self.syncer()
-        works = [Turns(partial(sync_counted, p, w)) for p, w in zip(both, wishes, strict=True)]
+        works = [Turns(lambda p=p, w=w: sync(p, w)) for p, w in zip(both, wishes, strict=True)]
         for parts, work in zip(both, works, strict=True):
             at_each_moment(parts, work.moment)
         take_turns(schedule[:at], *works)
@@ -224,8 +222,10 @@ class AnyHistory(RuleBasedStateMachine):
     @rule(wish=WISHES)
     def sync_undisturbed(self, wish) -> None:
         known = known_hashes(self.parts)
-        sync_counted(self.parts, wish)
+        self.parts.embedder.received.clear()
+        report = sync(self.parts, wish)
         received = self.parts.embedder.received
+        assert report.embedded == len(received)
         assert not known & {text_hash(text) for text in received}
         # A row that is tried again by request may have the text of one that was refused just now.
         once = [t for t in received if not (wish.retry_quarantined and "odd" in t)]
@@ -279,12 +279,6 @@ class AnyHistory(RuleBasedStateMachine):
         with suppress(PowerCut, HistoryLost):
             repair(self.parts, Vectors.ALL)
         at_each_moment(self.parts, never)
-
-
-def sync_counted(parts: Parts, wish: Wish = ORDINARY) -> None:
-    """A sync, of which the report must count what the embedder was given."""
-    parts.embedder.received.clear()
-    assert sync(parts, wish).embedded == len(parts.embedder.received)
 
 
 _built: dict[object, dict[str, Any]] = {}
@@ -344,7 +338,7 @@ class AnyHistoryInLance(AnyHistory):
 
 
 FAST = settings(
-    stateful_step_count=20,
+    stateful_step_count=12,
     deadline=None,
     # Shrinking is worth its time, explaining is not.
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
