@@ -6,6 +6,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 FAST   := tests/unit/ tests/property/ tests/contract/
+# Each worker has a Spark session of its own, and keeps about one core busy.
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 # Behind a company's proxy its certificates are in the system's store, not in uv's.
 export UV_SYSTEM_CERTS ?= 1
@@ -24,7 +27,7 @@ demo: setup  ## a table, an index, one changed row: watch the index follow
 
 test: check  ## set up, then lint, types and all tests
 	@echo "tests: Spark, Hudi and Lance together"
-	@$(BIN)/python -m pytest $(filter-out $(FAST),$(wildcard tests/*/))
+	@$(PYTEST) $(filter-out $(FAST),$(wildcard tests/*/))
 
 check: setup  ## lint, types, layering and the fast tests
 	@echo "check: ruff, mypy, import-linter"
@@ -33,7 +36,7 @@ check: setup  ## lint, types, layering and the fast tests
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@echo "check: fast tests"
-	@$(BIN)/python -m pytest $(FAST)
+	@$(PYTEST) $(FAST)
 
 soak: setup  ## the long tests: hundreds of random histories, watchers for minutes
 	@$(BIN)/python -m pytest tests -m soak -s

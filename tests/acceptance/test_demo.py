@@ -11,6 +11,9 @@ from lakewake.demo import CONFIG, MARK, prepare_folder
 from lakewake.errors import ConfigError
 
 LAKEWAKE = Path(sys.executable).with_name("lakewake")
+# One worker for all of them: they share what was made once.
+pytestmark = pytest.mark.xdist_group("demo")
+
 ROWS = 60
 
 

@@ -14,6 +14,9 @@ import pytest
 from lakewake.config import parse_config
 from lakewake.sample import wines
 
+# One worker for all of them: they share what was made once.
+pytestmark = pytest.mark.xdist_group("readme")
+
 README = Path(__file__).parents[2] / "README.md"
 
 

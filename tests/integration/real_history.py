@@ -16,6 +16,18 @@ from lakewake.model.chunks import text_hash
 from lakewake.model.plan import Action
 from lakewake.sync import Parts, sync
 from lakewake.verify import verify
+from moments import (
+    PowerCut,
+    Turns,
+    at_each_moment,
+    at_moment,
+    cut_off,
+    finish,
+    known_hashes,
+    never,
+    take_turns,
+    watched,
+)
 from oracle import built_from_nothing, following, indexed
 
 if TYPE_CHECKING:
@@ -71,13 +83,15 @@ class RealHistory:
         except (AssertionError, LakewakeError):
             raise
         except Exception as error:
+            if name in OURS:
+                raise
             # What Hudi itself does not allow here, such as a restore past a newer savepoint.
             self.refused += 1
             causes = [x for x in str(error).splitlines() if x.startswith("Caused by")]
             self.told.append(f"  refused: {(causes or [repr(error)])[-1][:300]}")
 
     def _sync_and_compare(self) -> None:
-        known = self._known_hashes()
+        known = known_hashes(self.parts)
         self.parts.embedder.received.clear()
         report = sync(self.parts)
         self.told.append(f"sync: {report.action.value}, {report.why}")
@@ -87,11 +101,6 @@ class RealHistory:
         assert indexed(self.parts) == built_from_nothing(self.parts)
         assert sync(self.parts).action is Action.NOTHING
         self.syncs += 1
-
-    def _known_hashes(self) -> set[str]:
-        index = self.parts.store.open()
-        held = (h for b in index.scan(["_hash"]) for h in b["_hash"].to_pylist()) if index else ()
-        return {*held, *self.parts.embeddings._vectors}
 
     def _tick(self) -> int:
         self._clock += 1
@@ -176,6 +185,40 @@ class RealHistory:
             self.upsert()
         self.table.put_back(self.dice.choice(self._copies))
 
+    def sync_cut_off(self) -> None:
+        at = self.dice.randrange(14)
+        self.told.append(f"  at moment {at}")
+        at_moment(self.parts, at, cut_off)
+        with suppress(PowerCut):
+            sync(self.parts)
+        at_each_moment(self.parts, never)
+
+    def written_meanwhile(self) -> None:
+        at, rows = self.dice.randrange(14), self._rows()
+        self.told.append(f"  at moment {at}")
+        at_moment(self.parts, at, lambda: self._told_write(rows, "upsert"))
+        sync(self.parts)
+        at_each_moment(self.parts, never)
+
+    def two_syncers(self) -> None:
+        """Two syncs by turns, with a commit to the table after some of them."""
+        schedule = [self.dice.random() < 0.5 for _ in range(14)]
+        at, both = self.dice.randrange(14), (self.parts, self._another_syncer())
+        self.told.append(f"  {schedule} {at}")
+        works = [Turns(lambda parts=parts: sync(parts)) for parts in both]
+        for parts, work in zip(both, works, strict=True):
+            at_each_moment(parts, work.moment)
+        take_turns(schedule[:at], *works)
+        self._told_write(self._rows(), "upsert")
+        take_turns(schedule[at:], *works)
+        finish(*works)
+        at_each_moment(self.parts, never)
+
+    def _another_syncer(self) -> Parts:
+        spark, folder = self.table.spark, self.table.path.with_name("index")
+        held = self.parts.embeddings.inner
+        return watched(following(spark, self.table.path, folder, embeddings=held))
+
     def verify(self) -> None:
         """Agrees, or asks to sync first, whatever is pending."""
         with suppress(HistoryLost, IndexMissing):
@@ -202,7 +245,12 @@ OPERATIONS: Mapping[str, tuple[int, Callable[[RealHistory], None]]] = {
     "copy": (1, RealHistory.copy),
     "put_back": (1, RealHistory.put_back),
     "verify": (1, RealHistory.verify),
+    "sync_cut_off": (4, RealHistory.sync_cut_off),
+    "written_meanwhile": (2, RealHistory.written_meanwhile),
+    "two_syncers": (3, RealHistory.two_syncers),
 }
+#: What must never fail; the others are Hudi's.
+OURS = ("verify", "sync_cut_off", "written_meanwhile", "two_syncers")
 MERGED = tuple(OPERATIONS)
 COPIED = tuple(name for name in OPERATIONS if name != "compact")
 
@@ -213,4 +261,4 @@ def real_history(
     """A table of that type without a commit yet, and an index of it that is still to be built."""
     table = HudiTables(spark, folder / "table", type_, options={**options, **EVOLVING})
     parts = following(spark, table.path, folder / "index")
-    return RealHistory(table, parts, random.Random(seed))
+    return RealHistory(table, watched(parts), random.Random(seed))

@@ -15,7 +15,7 @@ from lakewake.sync import sync
 from lakewake.verify import verify
 from oracle import built_from_nothing, following, indexed
 
-pytestmark = [pytest.mark.spark, pytest.mark.matrix]
+pytestmark = pytest.mark.spark
 
 CASES = [(name, type_) for name, history in HISTORIES.items() for type_ in history.types]
 #: Metadata table, timeline server, cleaner and archiver as users have them; `make matrix` does all.

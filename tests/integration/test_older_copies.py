@@ -9,7 +9,7 @@ from lakewake.model.plan import Action
 from lakewake.sync import sync
 from oracle import built_from_nothing, following, indexed
 
-pytestmark = [pytest.mark.spark, pytest.mark.soak]
+pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("type_", ["COPY_ON_WRITE", "MERGE_ON_READ"])

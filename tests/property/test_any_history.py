@@ -12,20 +12,13 @@ from typing import Any
 import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
-from hypothesis import Phase, settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from moments import (
-    Choosy,
-    PowerCut,
-    Turns,
-    at_each_moment,
-    at_moment,
-    cut_off,
-    finish,
-    known_hashes,
-    never,
-    take_turns,
-    watched,
+from hypothesis import Phase, seed, settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
 )
 
 from lakewake import prepare
@@ -42,6 +35,19 @@ from lakewake.store.memory import MemoryStore
 from lakewake.sync import ORDINARY, Parts, Wish, sync
 from lakewake.verify import repair, verify
 from lakewake.verify.vectors import Vectors
+from moments import (
+    Choosy,
+    PowerCut,
+    Turns,
+    at_each_moment,
+    at_moment,
+    cut_off,
+    finish,
+    known_hashes,
+    never,
+    take_turns,
+    watched,
+)
 from oracle import built_from_nothing, contents
 from sampling import SCHEMA, rid, sample_parts, sample_recipe, values
 
@@ -344,7 +350,20 @@ FAST = settings(
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
 )
 
-TestAnyHistory = AnyHistory.TestCase
-TestAnyHistory.settings = settings(FAST, max_examples=400)
-TestAnyHistoryInLance = AnyHistoryInLance.TestCase
-TestAnyHistoryInLance.settings = settings(FAST, max_examples=15)
+#: Several tests, each with examples of its own, so that they can run side by side.
+PARTS = range(4)
+
+
+def _part(machine: type[AnyHistory], part: int) -> type[AnyHistory]:
+    return seed(part)(type(machine.__name__, (machine,), {}))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_any_history_is_followed(part):
+    run_state_machine_as_test(_part(AnyHistory, part), settings=settings(FAST, max_examples=600))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_any_history_is_followed_in_lance(part):
+    machine = _part(AnyHistoryInLance, part)
+    run_state_machine_as_test(machine, settings=settings(FAST, max_examples=15))

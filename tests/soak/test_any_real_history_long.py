@@ -1,4 +1,7 @@
-"""Hundreds of random syncs of real tables. The seed is printed; LAKEWAKE_SEED repeats a run."""
+"""Hundreds of random histories of real tables.
+
+The seed is printed; LAKEWAKE_SEED repeats a run, LAKEWAKE_HISTORIES says how many.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ from real_history import COW, MOR, real_history
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(7200)]
 
-HISTORIES = 20
+HISTORIES = int(os.environ.get("LAKEWAKE_HISTORIES") or 200)
 
 
-def test_an_index_equals_its_table_after_hundreds_of_syncs(spark, small_tables, tmp_path, capsys):
+def test_an_index_equals_its_table_after_any_history(spark, small_tables, tmp_path, capsys):
     seed = int(os.environ.get("LAKEWAKE_SEED") or random.randrange(10**6))
     syncs = 0
     for n in range(HISTORIES):
@@ -26,6 +29,6 @@ def test_an_index_equals_its_table_after_hundreds_of_syncs(spark, small_tables, 
             print(f"history {n + 1} of {HISTORIES}: {type_}, seed {seed + n}, {syncs} syncs so far")
         folder = tmp_path / f"{n}"
         history = real_history(spark, folder, type_, seed + n, small_tables)
-        history.play(steps=25)
+        history.play(steps=15)
         syncs += history.syncs
-    assert syncs >= 200
+    assert syncs >= HISTORIES

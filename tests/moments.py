@@ -96,9 +96,12 @@ class Noted:
         self._store.commit(batch, expect, then)
 
 
-def watched(parts: Parts, states: dict[str, History]) -> Parts:
-    """The same parts, with a moment on both sides of each effect and of each look at the table."""
-    noted = Noted(parts, states)
+def watched(parts: Parts, states: dict[str, History] | None = None) -> Parts:
+    """The same parts, with a moment on both sides of each effect and of each look at the table.
+
+    Of a table in memory `states` learns its state at each frontier.
+    """
+    noted = None if states is None else Noted(parts, states)
     doubles = {
         part: Watched(getattr(parts, part), {n: getattr(noted, n, None) for n in names})
         for part, names in EFFECTS.items()
