@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
-import lakewake
 from lakewake.errors import SetupError, TableError
 from lakewake.spark import is_local
 
@@ -140,7 +139,7 @@ def _scratch() -> Path:
 @cache
 def _zipped_package() -> Path:
     """This package as a file that Python imports from."""
-    root = Path(lakewake.__file__).parent
+    root = Path(__file__).parent
     target = _scratch() / "lakewake.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as out:
         for file in sorted(root.rglob("*.py")):

@@ -79,6 +79,11 @@ class LanceReader:
     @cached_property
     def _counts(self) -> tuple[int, int]:
         with reading(self._name):
+            if len(self._recipe.fields) <= 1:
+                # Each row has one first chunk, so that nothing the size of the index is held.
+                first = f"_chunk = 0 AND {IS_CHUNK}"
+                chunks = self._dataset.count_rows(IS_CHUNK)
+                return self._dataset.count_rows(first), chunks
             identities = self._dataset.to_table(columns=["_partition", "_key"], filter=IS_CHUNK)
         return count_rows(identities), identities.num_rows
 
