@@ -39,6 +39,7 @@ def sample_parts(
     *,
     recipe: Recipe | None = None,
     embeddings: EmbeddingStore | None = None,
+    model: ModelSettings | None = None,
 ) -> Parts:
     """An index of a memory table, with an embedder that counts."""
     recipe = recipe or sample_recipe()
@@ -49,6 +50,7 @@ def sample_parts(
         recipe=recipe,
         embedder=HashingEmbedder(HASHING),
         embeddings=embeddings or MemoryEmbeddings(),
+        model=model,
     )
 
 

@@ -177,6 +177,7 @@ class Index:
             embedder=embedder,
             embeddings=open_embeddings(s, embedder.identity, self._reporter.say),
             reporter=self._reporter,
+            model=s.model,
         )
 
     def plan(self) -> PlanReport:

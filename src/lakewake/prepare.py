@@ -7,9 +7,9 @@ short and can be tried again without embedding anything a second time.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -50,6 +50,12 @@ class Tally:
     stored_twice: set[RowId] = field(default_factory=set)
     refused: dict[RowId, Refusal] = field(default_factory=dict)
     seen_again: set[RowId] = field(default_factory=set)
+
+    def add(self, part: Tally) -> None:
+        """Count what was done elsewhere as well."""
+        for f in fields(Tally):
+            mine, theirs = getattr(self, f.name), getattr(part, f.name)
+            setattr(self, f.name, mine + theirs if isinstance(mine, int) else mine | theirs)
 
 
 @dataclass(frozen=True)
@@ -105,11 +111,11 @@ class Preparation:
         known: Known,
         quarantine: Collection[RowId] = (),
     ) -> None:
-        self._recipe = recipe
+        self.recipe = recipe
+        self.index = index
+        self.known = known
+        self.quarantine = frozenset(quarantine)
         self._embedder = embedder
-        self._index = index
-        self._known = known
-        self._quarantine = frozenset(quarantine)
         # By text hash: what was refused in one batch of rows is not tried again in the next.
         self._refused: dict[str, str] = {}
         self.tally = Tally()
@@ -127,7 +133,7 @@ class Preparation:
                 file = opened.enter_context(tempfile.TemporaryFile(prefix="lakewake-"))
                 path = Path(f"/dev/fd/{file.fileno()}")
                 schema, deletes = self._spool(changes, path, reporter)
-            check_refused(self.tally, self._quarantine)
+            check_refused(self.tally, self.quarantine)
             yield Batch(schema, lambda: _reopened(path), deletes)
 
     def price(self, changes: Changes) -> Tally:
@@ -137,11 +143,11 @@ class Preparation:
             patch = self._patch(rows, self._existing(rows.ids))
             self._count(patch)
             texts = _texts(patch).keys()
-            new = set() if rows.vectors is not None else texts - self._known.vectors(texts).keys()
+            new = set() if rows.vectors is not None else texts - self.known.vectors(texts).keys()
             self.tally.reused += len(patch.upserts) - len(new - unknown)
             unknown |= new
         self.tally.to_embed = len(unknown)
-        self._gone(changes)
+        self.gone(changes)
         return self.tally
 
     def _spool(
@@ -150,33 +156,41 @@ class Preparation:
         batches = iter(changes.rows)
         with reporter.stage("read", changes.total):
             first = next(batches, None)
-        schema = self._schema(changes, first)
+        schema = self.schema(first.payload.schema if first else changes.payload)
         deletes: list[str] = []
         with (
             pa.OSFile(str(path), "wb") as file,
             pa.ipc.new_stream(file, schema) as out,
             reporter.stage("embed", changes.total) as stage,
         ):
-            for rows in chain([first] if first else [], batches):
-                patch, vectors = self._made(rows, stage)
-                deletes += patch.deletes
-                if patch.upserts:
-                    out.write_batch(_index_rows(rows, patch, vectors, schema))
-        return schema, (*deletes, *self._gone(changes))
+            rows = chain([first] if first else [], batches)
+            for made in self.index_rows(rows, schema, deletes, stage):
+                out.write_batch(made)
+        return schema, (*deletes, *self.gone(changes))
 
-    def _schema(self, changes: Changes, first: RowBatch | None) -> pa.Schema:
-        if self._index:
-            return self._index.schema()
-        payload = first.payload.schema if first else changes.payload or pa.schema([])
-        return index_schema(self._recipe, payload)
+    def schema(self, payload: pa.Schema | None) -> pa.Schema:
+        """The columns of the batch; a new index has payload columns like these."""
+        if self.index:
+            return self.index.schema()
+        return index_schema(self.recipe, payload or pa.schema([]))
+
+    def index_rows(
+        self, batches: Iterable[RowBatch], schema: pa.Schema, deletes: list[str], stage: Stage
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows' chunks as the index holds them; ids of those to remove go to `deletes`."""
+        for rows in batches:
+            patch, vectors = self._made(rows, stage)
+            deletes += patch.deletes
+            if patch.upserts:
+                yield _index_rows(rows, patch, vectors, schema)
 
     def _made(self, rows: RowBatch, stage: Stage) -> tuple[Patch, np.ndarray]:
         """What the rows change in the index, and the vectors for it."""
-        self.tally.seen_again |= self._quarantine.intersection(rows.ids)
+        self.tally.seen_again |= self.quarantine.intersection(rows.ids)
         existing = self._existing(rows.ids)
         patch = self._patch(rows, existing)
         if rows.vectors is not None:
-            vectors = _column_vectors(rows, patch, self._recipe)
+            vectors = _column_vectors(rows, patch, self.recipe)
             stage.advance(len(rows))
             self.tally.reused += len(patch.upserts)
         else:
@@ -189,11 +203,11 @@ class Preparation:
         return patch, vectors
 
     def _existing(self, ids: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
-        return self._index.existing(ids) if self._index and ids else {}
+        return self.index.existing(ids) if self.index and ids else {}
 
     def _patch(self, rows: RowBatch, existing: Mapping[RowId, tuple[StoredChunk, ...]]) -> Patch:
         return build_patch(
-            rows, lambda n: self._chunks(rows, n), existing, trust=self._known.trusted
+            rows, lambda n: self._chunks(rows, n), existing, trust=self.known.trusted
         )
 
     def _count(self, patch: Patch) -> None:
@@ -202,9 +216,9 @@ class Preparation:
         self.tally.chunks_deleted += len(patch.deletes)
         self.tally.stored_twice |= patch.stored_twice
 
-    def _gone(self, changes: Changes) -> list[str]:
+    def gone(self, changes: Changes) -> list[str]:
         """The chunks of rows that are gone from the table."""
-        self.tally.seen_again |= self._quarantine.intersection(changes.deleted)
+        self.tally.seen_again |= self.quarantine.intersection(changes.deleted)
         held = self._existing(changes.deleted)
         deletes = [chunk.id for chunks in held.values() for chunk in chunks]
         self.tally.rows_deleted += len(held)
@@ -213,8 +227,8 @@ class Preparation:
 
     @cached_property
     def _splitter(self) -> Splitter:
-        model = self._recipe.model
-        return Splitter(self._recipe.chunking, model.max_tokens, self._embedder.tokenizer)
+        model = self.recipe.model
+        return Splitter(self.recipe.chunking, model.max_tokens, self._embedder.tokenizer)
 
     def _chunks(self, rows: RowBatch, n: int) -> tuple[Chunk, ...]:
         if rows.vectors is None:
@@ -227,7 +241,7 @@ class Preparation:
     def _vectors(self, rows: RowBatch, patch: Patch, stage: Stage) -> dict[str, np.ndarray]:
         """A vector for each text of the patch that is not refused, by hash."""
         texts = {h: t for h, t in _texts(patch).items() if h not in self._refused}
-        known = self._known.vectors(texts.keys())
+        known = self.known.vectors(texts.keys())
         todo = sorted(texts.keys() - known.keys(), key=lambda h: (len(texts[h]), h))
         self.tally.reused += sum(c.hash in texts for _, c in patch.upserts) - len(todo)
         shown = 0
@@ -251,7 +265,7 @@ class Preparation:
             vectors = refusal.vectors
         self.tally.embedded += len(texts)
         made = {h: v for h, v in zip(hashes, vectors, strict=True) if h not in self._refused}
-        self._known.embeddings.put(made)
+        self.known.embeddings.put(made)
         return made
 
     def _set_aside(

@@ -95,6 +95,11 @@ def local_options(files: Files) -> dict[str, str]:
     }
 
 
+def cluster_options() -> dict[str, str]:
+    """What fits many machines: rows come to Python workers in batches as small as theirs."""
+    return {"spark.sql.execution.arrow.maxRecordsPerBatch": "1000"}
+
+
 def session_options(given: Mapping[str, str], files: Files, *, verbose: bool) -> dict[str, str]:
     """All options of a session: ours, then the person's, which win.
 
@@ -109,7 +114,7 @@ def session_options(given: Mapping[str, str], files: Files, *, verbose: bool) ->
         "spark.sql.warehouse.dir": (files.scratch / "warehouse").as_uri(),
         "spark.jars.ivy": str(files.scratch / "ivy"),
         **HUDI_OPTIONS,
-        **(local_options(files) if local else {}),
+        **(local_options(files) if local else cluster_options()),
         **given,
     }
     java = " ".join(_java_options(files, local=local, verbose=verbose))

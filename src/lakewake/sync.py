@@ -15,11 +15,13 @@ from lakewake.model.plan import Action, Plan
 from lakewake.model.recipe import Recipe
 from lakewake.model.report import PlanReport, SyncReport
 from lakewake.model.rows import Changes, RowId
+from lakewake.model.settings import ModelSettings
 from lakewake.model.timeline import Look
 from lakewake.plan import build_plan, check_columns
 from lakewake.prepare import Known, Preparation, Tally
 from lakewake.progress import Reporter, Silent
 from lakewake.source import Table, TableMoved, compared
+from lakewake.spread import spread_batch
 from lakewake.store import Store, StoreReader
 from lakewake.store.embeddings import EmbeddingStore
 
@@ -29,7 +31,11 @@ ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class Parts:
-    """One index and all that it is made from."""
+    """One index and all that it is made from.
+
+    Attributes:
+        model: what `embedder` was made from, so that executors can make it too; None: they cannot.
+    """
 
     name: str
     table: Table
@@ -38,6 +44,7 @@ class Parts:
     embedder: Embedder
     embeddings: EmbeddingStore
     reporter: Reporter = field(default_factory=Silent)
+    model: ModelSettings | None = None
 
 
 @dataclass(frozen=True)
@@ -163,7 +170,7 @@ class Standing:
         assert self.index is not None
         assert self.frontier is not None
         if self.plan.action is Action.RECONCILE:
-            return parts.table.reconcile(self.look, self.index.scan(compared(parts.recipe)))
+            return parts.table.reconcile(self.look, self.index.pieces(compared(parts.recipe)))
         if self.retried:
             return retried(parts, self.look, self.retried, self.frontier)
         return parts.table.changes(self.look, self.frontier, self.plan.pending)
@@ -260,12 +267,29 @@ def check_recipe(parts: Parts, built_by: Recipe) -> None:
 def _carry_out(parts: Parts, standing: Standing, work: Preparation, clock: Clock) -> None:
     with clock.stage("read"):
         changes = standing.changes(parts)
-    with clock.stage("embed"), work.batch(changes, parts.reporter) as batch:
+    with clock.stage("embed"), _batch(parts, standing, work, changes) as batch:
         then = frontier_then(standing, changes, work.tally)
         with clock.stage("write"), parts.reporter.stage("write", work.tally.chunks_upserted):
             _commit(parts, standing, batch, then)
     with clock.stage("maintain"):
         _keep_house(parts)
+
+
+@contextmanager
+def _batch(
+    parts: Parts, standing: Standing, work: Preparation, changes: Changes
+) -> Iterator[Batch]:
+    """The batch, made where the rows are when they are many, else here."""
+    if changes.spread is None or parts.model is None:
+        with work.batch(changes, parts.reporter) as batch:
+            yield batch
+        return
+    after = standing.generation if standing.builds else None
+    with (
+        parts.store.staging(after) as staging,
+        spread_batch(work, changes, staging, parts.model, parts.reporter) as batch,
+    ):
+        yield batch
 
 
 def _keep_house(parts: Parts) -> None:

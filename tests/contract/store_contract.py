@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import pickle
 import threading
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -11,7 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakewake.errors import ConfigError, FilterError, IndexMissing, StaleFrontier, StoreError
+from lakewake.errors import (
+    ConfigError,
+    EmbedError,
+    FilterError,
+    IndexMissing,
+    StaleFrontier,
+    StoreError,
+)
 from lakewake.model.chunks import Batch, chunk_id, index_schema, text_hash
 from lakewake.model.frontier import Frontier
 from lakewake.model.query import Query
@@ -19,7 +28,7 @@ from lakewake.model.recipe import ModelIdentity, Recipe, TextField
 from lakewake.model.rows import RowId
 from lakewake.model.timeline import TableIdentity
 from lakewake.model.where import And, Compare, In, IsNull
-from lakewake.store import Store, StoreReader
+from lakewake.store import Staging, Store, StoreReader
 
 DIMENSION = 8
 TABLE = TableIdentity("wines", "wine_id", "country", "COPY_ON_WRITE")
@@ -104,6 +113,13 @@ def contents(reader: StoreReader | None) -> dict[str, dict[str, Any]]:
     by_id = {r["_id"]: r for r in rows}
     assert len(by_id) == len(rows), "an id is there twice"
     return by_id
+
+
+def staged(staging: Staging, *rows: dict[str, Any] | str) -> bytes:
+    """What somebody elsewhere wrote to a staging; a key alone stands for a chunk of it."""
+    chunks = [chunk(row) if isinstance(row, str) else row for row in rows]
+    sent = pickle.loads(pickle.dumps(staging))
+    return sent.write(SCHEMA, iter(batch(*chunks).rows()))
 
 
 def as_stored(*rows: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -397,6 +413,64 @@ class StoreContract:
         assert reader is not None
         assert {tuple(b.schema.names) for b in reader.scan(["_key"])} == {("_key",)}
         assert sorted(k for b in reader.scan(["_key"]) for k in b["_key"].to_pylist()) == [*"abc"]
+
+    def test_pieces_read_elsewhere_are_the_whole_index(self, built: Store) -> None:
+        built.commit(batch(chunk("d")), frontier(1), frontier(2))
+        reader = built.open()
+        assert reader is not None
+        sent = pickle.loads(pickle.dumps(reader.pieces(["_key", "points"])))
+        assert sent.schema.names == ["_key", "points"]
+        assert all(b.schema.equals(sent.schema) for part in sent.parts for b in part)
+        assert sorted(k for b in sent for k in b["_key"].to_pylist()) == [*"abcd"]
+
+    def test_a_reader_sent_elsewhere_stays_at_its_version(self, built: Store) -> None:
+        reader = built.open()
+        sent = pickle.dumps(reader)
+        built.commit(batch(chunk("d")), frontier(1), frontier(2))
+        again = pickle.loads(sent)
+        assert again.frontier() == frontier(1)
+        assert contents(again) == contents(reader)
+
+    def test_a_new_generation_is_made_of_what_several_have_staged(self, store: Store) -> None:
+        with store.staging(after=0) as staging:
+            written = [staged(staging, *rows) for rows in ((chunk("a"), chunk("b")), (), ("c",))]
+            whole = staging.batch(SCHEMA, written, ())
+            store.create(recipe(), whole, frontier(1), after=0)
+        assert contents(store.open()) == as_stored(chunk("a"), chunk("b"), chunk("c"))
+        assert store.open().frontier() == frontier(1)
+
+    def test_a_commit_takes_what_several_have_staged(self, built: Store) -> None:
+        before = contents(built.open())
+        with built.staging() as staging:
+            written = [staged(staging, chunk("a", "new")), staged(staging, "d")]
+            gone = chunk("b")["_id"]
+            built.commit(staging.batch(SCHEMA, written, (gone,)), frontier(1), frontier(2))
+        wanted = {**before, **as_stored(chunk("a", "new"), chunk("d"))}
+        del wanted[gone]
+        assert contents(built.open()) == wanted
+
+    def test_what_was_staged_by_one_who_failed_is_in_no_batch(self, built: Store) -> None:
+        with built.staging() as staging:
+            staged(staging, chunk("a", "tried first"))
+            written = [staged(staging, chunk("a", "tried again"))]
+            built.commit(staging.batch(SCHEMA, written, ()), frontier(1), frontier(2))
+        assert contents(built.open())[chunk("a")["_id"]]["_text"] == "tried again"
+
+    def test_staging_nothing_moves_the_frontier_and_no_chunk(self, built: Store) -> None:
+        before = contents(built.open())
+        with built.staging() as staging:
+            whole = staging.batch(SCHEMA, [staged(staging)], ())
+            built.commit(whole, frontier(1), frontier(2))
+        assert contents(built.open()) == before
+        assert built.open().frontier() == frontier(2)
+
+    def test_rows_that_fail_while_they_are_staged_fail_as_what_they_are(self, store: Store) -> None:
+        def failing() -> Iterator[pa.RecordBatch]:
+            yield from batch(chunk("a")).rows()
+            raise EmbedError("the provider is gone")
+
+        with store.staging(after=0) as staging, pytest.raises(EmbedError, match="is gone"):
+            pickle.loads(pickle.dumps(staging)).write(SCHEMA, failing())
 
     def test_a_sample_has_the_columns_asked_for_and_no_chunk_twice(self, built: Store) -> None:
         reader = built.open()

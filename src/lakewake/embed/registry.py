@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 
 from lakewake.embed import Embedder
 from lakewake.errors import ConfigError
@@ -29,6 +31,28 @@ def load_embedder(settings: ModelSettings, column: str | None = None) -> Embedde
             hint=f"valid ones: {', '.join(PROVIDERS)}",
         )
     return factory(settings)
+
+
+@cache
+def kept_embedder(settings: ModelSettings, column: str | None = None) -> Embedder:
+    """The same, one for all who ask in this process: its model is loaded once."""
+    return load_embedder(settings, column)
+
+
+def model_files(settings: ModelSettings) -> dict[str, Path]:
+    """The settings that mean a file or a folder of this machine, and which.
+
+    An embedder of the same settings with these found elsewhere is the same model.
+    """
+    if settings.provider == "onnx":
+        from lakewake.embed.folder import find_model
+
+        return {"name": find_model(settings.name, settings.precision).path}
+    if settings.provider == "sentence-transformers" and Path(settings.name).is_dir():
+        return {"name": Path(settings.name)}
+    if settings.provider == "http" and settings.tokenizer:
+        return {"tokenizer": Path(settings.tokenizer).expanduser()}
+    return {}
 
 
 def _onnx(settings: ModelSettings) -> Embedder:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow as pa
 
@@ -78,8 +79,21 @@ class Batch:
         rows: opens the chunks to insert or replace, as record batches of the index's schema
             (without the checkpoint row); can be called again, each `_id` comes once.
         deletes: `_id`s to remove; none of them is among `rows`.
+        staged: further chunks for a new generation, which the store's staging has written already.
     """
 
     schema: pa.Schema
     rows: Callable[[], pa.RecordBatchReader]
     deletes: tuple[str, ...] = ()
+    staged: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Some columns of all chunks of an index, in pieces that can be pickled and read elsewhere."""
+
+    schema: pa.Schema
+    parts: tuple[Iterable[pa.RecordBatch], ...]
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return chain.from_iterable(self.parts)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -48,6 +49,24 @@ class RowBatch:
         return len(self.ids)
 
 
+T = TypeVar("T")
+#: What is done with one part of the rows, given where the files lie that were sent along.
+Work = Callable[[Iterator[RowBatch], Mapping[Path, Path]], T]
+
+
+class Spread(Protocol):
+    """Does some work on the machines where the rows are, instead of bringing the rows here."""
+
+    def __call__(self, work: Work[T], files: Sequence[Path]) -> list[T]:
+        """Do it once for each part of the rows; what it returned for each.
+
+        Args:
+            work: can be pickled, and so can what it returns. What a machine did that was lost on
+                the way is done again elsewhere, and does not count.
+            files: files and folders that it needs there; it is told where each has come to lie.
+        """
+
+
 @dataclass(frozen=True)
 class Changes:
     """What a stretch of history (or a whole snapshot) did to the rows of a table.
@@ -58,6 +77,8 @@ class Changes:
         duplicates: ids of which the table now holds more than one version.
         total: how many rows will come, where that is known.
         payload: names and types of the payload columns, where no row may come to tell them.
+        spread: works on the rows elsewhere, where they are many and there are machines for it; then
+            `rows` can be walked all the same.
     """
 
     rows: Iterable[RowBatch]
@@ -65,6 +86,7 @@ class Changes:
     duplicates: frozenset[RowId] = frozenset()
     total: int | None = None
     payload: pa.Schema | None = None
+    spread: Spread | None = None
 
 
 @dataclass(frozen=True)

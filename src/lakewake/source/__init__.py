@@ -6,11 +6,10 @@ reference; Hudi is the real one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
-import pyarrow as pa
-
+from lakewake.model.chunks import Pieces
 from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, Difference, RowId
@@ -57,14 +56,14 @@ class Table(Protocol):
             TableMoved: a commit completed since the look; look again.
         """
 
-    def reconcile(self, look: Look, index: Iterator[pa.RecordBatch]) -> Changes:
+    def reconcile(self, look: Look, index: Pieces) -> Changes:
         """What makes an index (given as for `compare`) equal to the table as of `look`.
 
         Raises:
             TableMoved: a commit completed since the look; look again.
         """
 
-    def compare(self, look: Look, index: Iterator[pa.RecordBatch]) -> Difference:
+    def compare(self, look: Look, index: Pieces) -> Difference:
         """How an index (its `compared` columns) differs from the table as of `look`.
 
         Raises:

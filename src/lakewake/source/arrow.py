@@ -1,15 +1,21 @@
-"""Moves a Spark DataFrame into this process as Arrow batches, without pandas or Python workers."""
+"""Spark DataFrames as Arrow batches: moved into this process, or mapped by Python workers.
+
+All without pandas, which PySpark asks for where it does not need it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
+#: Arrow batches of one partition → those that become of it.
+Mapper = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 #: How much larger rows are in memory than in compressed files, about.
 UNPACKED = 6
@@ -52,3 +58,15 @@ def stream(frame: DataFrame) -> Iterator[pa.RecordBatch]:
     )
     for message in _local_iterator_from_socket(served, Bytes()):
         yield pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+
+
+def mapped(frame: DataFrame, function: Mapper, schema: StructType | str) -> DataFrame:
+    """`DataFrame.mapInArrow`, which refuses to work where there is no pandas."""
+    from pyspark.rdd import PythonEvalType
+    from pyspark.sql import DataFrame
+    from pyspark.sql.udf import UserDefinedFunction
+
+    kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+    call = UserDefinedFunction(function, returnType=schema, evalType=kind)
+    columns = call(*[frame[column] for column in frame.columns])
+    return DataFrame(frame._jdf.pythonMapInArrow(columns._jc.expr(), False), frame.sparkSession)

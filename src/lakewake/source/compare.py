@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def export(
-    spark: SparkSession, index: Iterator[pa.RecordBatch], folder: Path, recipe: Recipe
+    spark: SparkSession, index: Iterable[pa.RecordBatch], folder: Path, recipe: Recipe
 ) -> DataFrame:
-    """One line per indexed row: its hashes, recomputed from what the index really holds."""
+    """`by_row` of an index that this process reads, for a Spark on this machine."""
     path = folder / "index.parquet"
     writer = None
     for batch in index:
@@ -34,10 +34,11 @@ def export(
             [], "p string, k string, ish string, iph string, sound boolean"
         )
     writer.close()
-    return _by_row(spark.read.parquet(str(path)), recipe)
+    return by_row(spark.read.parquet(str(path)), recipe)
 
 
-def _by_row(chunks: DataFrame, recipe: Recipe) -> DataFrame:
+def by_row(chunks: DataFrame, recipe: Recipe) -> DataFrame:
+    """One line per indexed row: its hashes, recomputed from what the index really holds."""
     from pyspark.sql import functions as F  # noqa: N812
 
     payload = payload_hash([F.col(quoted(c)) for c in recipe.payload])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakewake import executors
 from lakewake.errors import HistoryLost
+from lakewake.model.chunks import Pieces
 from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, Difference, RowBatch, RowId
@@ -22,6 +25,8 @@ from lakewake.source.failures import read_through, reading
 from lakewake.source.files import GroupReader
 from lakewake.source.lineage import Touched, touched_by
 from lakewake.source.look import look_at
+from lakewake.source.spread import SPREAD_ROWS, SparkSpread, read_pieces
+from lakewake.spark import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,12 +38,25 @@ ASKED_ROWS = 10_000
 
 
 class HudiTable:
-    """One Hudi table, seen through one recipe."""
+    """One Hudi table, seen through one recipe.
 
-    def __init__(self, path: str, recipe: Recipe, session: Callable[[], SparkSession]) -> None:
+    Args:
+        spread_rows: from so many rows on, they are left to executors to work on. Without it that
+            happens on a cluster only.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        recipe: Recipe,
+        session: Callable[[], SparkSession],
+        spread_rows: int | None = None,
+    ) -> None:
         self._path = path
         self._recipe = recipe
-        self._session = session
+        self._start = session
+        self._given_spread_rows = spread_rows
+        self._seen = False
 
     def look(self, frontier: Frontier | None) -> Look:
         """One look at the timeline; no JVM is started for it."""
@@ -51,7 +69,9 @@ class HudiTable:
         with self._reading():
             rows, duplicates, total = _newest(self._pinned(look))
             batches = self._batches(self._streamed(arrow.in_small_parts(rows)))
-            return Changes(batches, (), duplicates, total, view.payload_schema(rows, self._recipe))
+            payload = view.payload_schema(rows, self._recipe)
+            spread = self._spread(rows, total)
+            return Changes(batches, (), duplicates, total, payload, spread)
 
     def rows(self, look: Look, ids: Collection[RowId]) -> Changes:
         """The named rows as of `look`, read from the table by their keys."""
@@ -65,6 +85,8 @@ class HudiTable:
     def changes(self, look: Look, frontier: Frontier, pending: Sequence[Instant]) -> Changes:
         """What `pending` changed and removed: the difference of the touched file groups."""
         commits = [look.commits[i.requested] for i in pending]
+        written = _rows_written(commits)
+        appeared = any(c.operation in DUPLICATING for c in commits)
         touched = touched_by(commits)
         if not touched.groups:
             return Changes((), (), frontier.duplicates)
@@ -72,37 +94,76 @@ class HudiTable:
         with self._reading(_lost_files):
             changed = self._difference(reader, touched)
             asked, changed = self._set_aside(changed, frontier, reader)
-            rows, gone, twice = self._bring(changed, _rows_written(commits))
-        appeared = any(c.operation in DUPLICATING for c in commits)
-        found = Changes(self._batches(rows, appeared), gone, (frontier.duplicates - asked) | twice)
+            rows, gone, twice = self._bring(changed, written)
+        there = changed.where("not gone")
+        found = Changes(
+            self._batches(rows, appeared),
+            gone,
+            (frontier.duplicates - asked) | twice,
+            spread=self._spread(there, written, appeared, _lost_files),
+        )
         self._check_unmoved(look, until=pending[-1].completed or "")
         return self._ask_table(look, found, asked) if asked else found
 
-    def compare(self, look: Look, index: Iterator[pa.RecordBatch]) -> Difference:
+    def compare(self, look: Look, index: Pieces) -> Difference:
         """How an index differs from the table as of `look`, worked out in Spark."""
         with (
             tempfile.TemporaryDirectory(prefix="lakewake-verify-") as folder,
             self._reading(),
         ):
-            stored = compare.export(self._session(), index, Path(folder), self._recipe)
+            stored = self._stored(index, Path(folder))
             if not look.completed:
                 return Difference(orphaned=_collected_ids(stored))
             rows, duplicates, _ = _newest(self._pinned(look))
             return compare.difference(compare.faults(stored, rows, self._recipe), duplicates)
 
-    def reconcile(self, look: Look, index: Iterator[pa.RecordBatch]) -> Changes:
+    def reconcile(self, look: Look, index: Pieces) -> Changes:
         """The rows that differ from the index, streamed, and the ids that are too many in it."""
         folder = tempfile.TemporaryDirectory(prefix="lakewake-reconcile-")
         with self._reading():
-            stored = compare.export(self._session(), index, Path(folder.name), self._recipe)
+            stored = self._stored(index, Path(folder.name))
             if not look.completed:
                 return Changes((), _collected_ids(stored))
-            rows, duplicates, _ = _newest(self._pinned(look))
+            rows, duplicates, total = _newest(self._pinned(look))
             faults = compare.faults(stored, rows, self._recipe)
             orphans = _collected_ids(faults.where("fault = 'orphaned'"))
             differing = faults.where("fault in ('missing', 'stale')")
             batches = self._batches(self._streamed(differing))
-        return Changes(_while_kept(folder, batches), orphans, duplicates)
+            # The table's size stands for the unknown number of those that differ.
+            spread = self._spread(differing, total)
+        return Changes(_while_kept(folder, batches), orphans, duplicates, spread=spread)
+
+    def _session(self) -> SparkSession:
+        spark = self._start()
+        if not self._seen:
+            executors.check_table_seen(spark, self._path)
+            self._seen = True
+        return spark
+
+    @property
+    def _spread_rows(self) -> int | None:
+        """From how many rows on they are left to executors; None: never."""
+        if self._given_spread_rows is None and is_local(self._session().sparkContext.master):
+            return None
+        return self._given_spread_rows or SPREAD_ROWS
+
+    def _spread(
+        self,
+        rows: DataFrame,
+        total: int,
+        appeared: bool = False,
+        gone: Callable[[], Exception] = TableMoved,
+    ) -> SparkSpread | None:
+        least = self._spread_rows
+        if least is None or total < least:
+            return None
+        return SparkSpread(self._path, rows, self._recipe, total, appeared, gone)
+
+    def _stored(self, index: Pieces, folder: Path) -> DataFrame:
+        """One line per indexed row."""
+        if self._spread_rows is None:
+            return compare.export(self._session(), index, folder, self._recipe)
+        return compare.by_row(read_pieces(self._session(), index), self._recipe)
 
     def _reading(self, gone: Callable[[], Exception] = TableMoved) -> AbstractContextManager[None]:
         return reading(self._path, gone)
@@ -172,7 +233,7 @@ class HudiTable:
 
         In one job when they are few.
         """
-        if written > COLLECT_ROWS:
+        if written > COLLECT_ROWS or written >= (self._spread_rows or math.inf):
             gone = _collected_ids(changed.where("gone"))
             twice = _collected_ids(changed.where("copies > 1"))
             return self._streamed(changed.where("not gone"), _lost_files), gone, frozenset(twice)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from lakewake.errors import HistoryLost
-from lakewake.model.chunks import text_hash
+from lakewake.model.chunks import Pieces, text_hash
 from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe, TextField
-from lakewake.model.rows import Changes, Difference, RowBatch, RowId
+from lakewake.model.rows import Changes, Difference, RowBatch, RowId, T, Work
 from lakewake.model.timeline import CommitMetadata, Instant, Look, TableIdentity
 from lakewake.source import TableMoved
 
@@ -63,6 +66,7 @@ class MemoryTable:
     Attributes:
         history: can be kept and put back; `History()` is the table dropped and created again.
         reads: how often rows were asked for.
+        parts: in how many parts rows are worked on where they are; 0: they are brought over.
     """
 
     def __init__(self, recipe: Recipe, schema: pa.Schema) -> None:
@@ -71,6 +75,7 @@ class MemoryTable:
         self._clock = 20_250_101_000_000_000
         self.history = History()
         self.reads = 0
+        self.parts = 0
 
     def upsert(self, rows: Mapping[RowId, Values]) -> str:
         """Insert or replace rows."""
@@ -183,7 +188,8 @@ class MemoryTable:
     def snapshot(self, look: Look) -> Changes:
         """Every row as of `look`."""
         self._pin(look)
-        return Changes(self._batches(self._rows), total=len(self._rows), payload=self._payload)
+        found = self._changed(self._rows)
+        return replace(found, total=len(self._rows), payload=self._payload)
 
     def changes(self, look: Look, frontier: Frontier, pending: Sequence[Instant]) -> Changes:
         """The difference of the table's states at the two ends of the window."""
@@ -194,19 +200,20 @@ class MemoryTable:
             raise HistoryLost("the cleaner removed the state that the index stands at")
         before, after = commits[at - 1].rows, self._rows
         changed = {i: v for i, v in after.items() if before.get(i) != v}
-        return Changes(self._batches(changed), tuple(sorted(before.keys() - after.keys())))
+        return self._changed(changed, tuple(sorted(before.keys() - after.keys())))
 
     def rows(self, look: Look, ids: Collection[RowId]) -> Changes:
         """The named rows."""
         self._pin(look)
         return Changes(self._batches({i: self._rows[i] for i in ids if i in self._rows}))
 
-    def reconcile(self, look: Look, index: Iterator[pa.RecordBatch]) -> Changes:
+    def reconcile(self, look: Look, index: Pieces) -> Changes:
         """The rows that differ, and the ids that are too many."""
         found = self.compare(look, index)
-        return Changes(self.rows(look, (*found.missing, *found.stale)).rows, found.orphaned)
+        differing = {i: self._rows[i] for i in (*found.missing, *found.stale)}
+        return self._changed(differing, found.orphaned)
 
-    def compare(self, look: Look, index: Iterator[pa.RecordBatch]) -> Difference:
+    def compare(self, look: Look, index: Pieces) -> Difference:
         """How an index differs from the table."""
         self._pin(look)
         table = {
@@ -224,6 +231,18 @@ class MemoryTable:
             orphaned=tuple(sorted(held.keys() - table.keys())),
             stale=tuple(sorted(stale)),
         )
+
+    def _changed(self, rows: Mapping[RowId, _Version], deleted: tuple[RowId, ...] = ()) -> Changes:
+        """The rows, and a way to work on them in parts where that was asked for."""
+        if not self.parts:
+            return Changes(self._batches(rows), deleted)
+        # Equal texts come together, so that one of them is embedded.
+        dealt: list[dict[RowId, _Version]] = [{} for _ in range(self.parts)]
+        for i, version in rows.items():
+            said = [render(f, version.values) for f in self._recipe.fields]
+            dealt[int(text_hash(_source_hash(said)), 16) % self.parts][i] = version
+        batches = [list(self._batches(part)) for part in dealt]
+        return Changes(self._batches(rows), deleted, spread=partial(_work_through, batches))
 
     def _pin(self, look: Look) -> None:
         self.reads += 1
@@ -251,6 +270,16 @@ class MemoryTable:
             texts=texts,
             payload=pa.RecordBatch.from_arrays(payload, schema=schema),
         )
+
+
+def _work_through(
+    parts: Sequence[Sequence[RowBatch]], work: Work[T], files: Sequence[Path]
+) -> list[T]:
+    """One part after the other, as if each were elsewhere: the work and its result are pickled."""
+    sent = pickle.dumps(work)
+    places = {file: file for file in files}
+    made = [pickle.loads(sent)(iter(part), places) for part in parts]
+    return [pickle.loads(pickle.dumps(one)) for one in made]
 
 
 def _versions(rows: Mapping[RowId, Values], instant: str) -> dict[RowId, _Version]:
@@ -282,7 +311,7 @@ def _payload_hash(values: Sequence[Any]) -> str:
     return hashlib.sha256(json.dumps(values, default=str).encode()).hexdigest()
 
 
-def _held(index: Iterator[pa.RecordBatch], recipe: Recipe) -> dict[RowId, tuple[str, str]]:
+def _held(index: Pieces, recipe: Recipe) -> dict[RowId, tuple[str, str]]:
     """Per indexed row its source and payload hash; '' where its chunks contradict themselves."""
     held: dict[RowId, tuple[str, str]] = {}
     for batch in index:

@@ -7,12 +7,13 @@ A store is three small things: one that writes, one that reads, one that keeps h
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from lakewake.model.chunks import Batch, StoredChunk
+from lakewake.model.chunks import Batch, Pieces, StoredChunk
 from lakewake.model.frontier import Frontier
 from lakewake.model.query import Query
 from lakewake.model.recipe import Recipe
@@ -22,7 +23,8 @@ from lakewake.model.rows import RowId
 class StoreReader(Protocol):
     """One version of an index, pinned: everything it tells is of the same commit.
 
-    The checkpoint row is hidden by every method.
+    The checkpoint row is hidden by every method. A reader can be pickled, and then reads the same
+    version wherever the store can be reached.
     """
 
     @property
@@ -50,6 +52,9 @@ class StoreReader(Protocol):
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All chunks, only these columns, in bounded batches."""
 
+    def pieces(self, columns: Sequence[str]) -> Pieces:
+        """The same, in pieces that can be read on several machines."""
+
     def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Up to `n` chunks, picked at random, only these columns."""
 
@@ -64,6 +69,23 @@ class StoreReader(Protocol):
         """
 
 
+class Staging(Protocol):
+    """Where several machines write the parts of one batch. Nobody sees them until it is committed.
+
+    Can be pickled, to write from wherever the store can be reached.
+    """
+
+    def write(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> bytes:
+        """Write chunks, and tell what `batch` has to know of it.
+
+        Raises:
+            StoreError: they cannot be written, or not to where the store lies.
+        """
+
+    def batch(self, schema: pa.Schema, written: Sequence[bytes], deletes: tuple[str, ...]) -> Batch:
+        """The batch of just these parts: others, of machines that failed, are left out."""
+
+
 class StoreWriter(Protocol):
     """The only thing that moves a frontier."""
 
@@ -75,6 +97,12 @@ class StoreWriter(Protocol):
 
         Raises:
             StaleFrontier: another builder made that generation; its index stands, nothing of ours.
+        """
+
+    def staging(self, after: int | None = None) -> AbstractContextManager[Staging]:
+        """A place for the parts of a batch, until the context ends.
+
+        `after` is given where the batch is for `create`.
         """
 
     def commit(self, batch: Batch, expect: Frontier, then: Frontier) -> None:

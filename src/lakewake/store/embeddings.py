@@ -49,6 +49,7 @@ CREATE TABLE IF NOT EXISTS embedding (
 )
 """
 PUT = "INSERT OR REPLACE INTO embedding (model, hash, vector, crc, used) VALUES (?, ?, ?, ?, ?)"
+COPY = "INSERT INTO copy.embedding SELECT * FROM embedding WHERE model = ?"
 EVICT = "DELETE FROM embedding WHERE id IN (SELECT id FROM embedding ORDER BY id LIMIT ?)"
 
 Entry = tuple[str, str, bytes, int, int]
@@ -62,6 +63,9 @@ class EmbeddingStore(Protocol):
 
     def put(self, vectors: Mapping[str, np.ndarray]) -> None:
         """Keep the vectors, each by the hash of its text."""
+
+    def copy_to(self, path: Path) -> bool:
+        """Write what it holds to a new file for `SqliteEmbeddings`; False when there is nothing."""
 
     def close(self) -> None:
         """Let go of the file."""
@@ -80,6 +84,10 @@ class MemoryEmbeddings:
     def put(self, vectors: Mapping[str, np.ndarray]) -> None:
         """Keep the vectors, each by the hash of its text."""
         self._vectors.update({h: np.array(v, np.float32) for h, v in vectors.items()})
+
+    def copy_to(self, path: Path) -> bool:
+        """Nothing: it is for this process only."""
+        return False
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -134,6 +142,17 @@ class SqliteEmbeddings:
         except (sqlite3.Error, OSError) as error:
             self._do_without(error)
             self.put(vectors)
+
+    def copy_to(self, path: Path) -> bool:
+        """Write the model's vectors to a new file; False when there are none."""
+        if self._unusable or not self._exists():
+            return False
+        try:
+            copied = _copy(self._open(), self._model, path)
+        except (sqlite3.Error, OSError) as error:
+            self._do_without(error)
+            return False
+        return copied > 0
 
     def close(self) -> None:
         """Let go of the file."""
@@ -229,6 +248,17 @@ def _set_up(path: Path | None) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _copy(connection: sqlite3.Connection, model: str, path: Path) -> int:
+    """Write the entries of one model to a file of their own; how many there are."""
+    _set_up(path).close()
+    connection.execute("ATTACH ? AS copy", (str(path),))
+    try:
+        with connection:
+            return connection.execute(COPY, (model,)).rowcount
+    finally:
+        connection.execute("DETACH copy")
 
 
 def _evict(transaction: sqlite3.Connection, max_bytes: int) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -39,6 +39,7 @@ from lakewake.store.lance_reader import (
     rebuild,
     vector_index,
 )
+from lakewake.store.lance_staging import LanceStaging, Source, read_fragments
 from lakewake.store.memory import check_columns
 
 #: Fewer chunks than this are searched exactly in a fraction of a second.
@@ -52,6 +53,8 @@ SMALL_FRAGMENT = 16_384
 MAX_UNINDEXED = 5_000
 KEEP_VERSIONS = 10
 KEEP_FOR = timedelta(days=1)
+#: Longer than any commit takes to read what was staged for it.
+KEEP_STAGED = timedelta(days=7)
 
 
 class LanceStore:
@@ -103,9 +106,9 @@ class LanceStore:
         number = after + 1
         self._check_free(number)
         schema = batch.schema.with_metadata(_metadata(recipe))
-        source = _Source(batch, schema, then)
+        source = _source(batch, schema, then)
         try:
-            self._write_whole(number, schema, source)
+            self._write_whole(number, schema, source, batch.staged)
         except FOREIGN as error:
             source.raise_own()
             self._check_free(number)
@@ -116,6 +119,19 @@ class LanceStore:
         if active != number:
             raise self._stale(f"generation {active} of index '{self.name}' came first")
         self._opened = number
+
+    @contextmanager
+    def staging(self, after: int | None = None) -> Iterator[LanceStaging]:
+        """A place for the parts of a batch, until the context ends.
+
+        Raises:
+            StoreError: the store's folder cannot be written.
+        """
+        with ExitStack() as opened:
+            with self._writing():
+                own, mark = opened.enter_context(self._places.staging())
+            place = own if after is None else self._places.dataset(after + 1)
+            yield LanceStaging(str(place), mark, after is not None, self._options)
 
     def commit(self, batch: Batch, expect: Frontier, then: Frontier) -> None:
         """Apply the whole batch and move the frontier, or do neither.
@@ -150,6 +166,7 @@ class LanceStore:
             "chunks_indexed": self._tend(number, dataset, self._index),
             "versions_removed": self._tend(number, dataset, self._drop_versions),
             "generations_removed": self._places.retire(before=number),
+            "stagings_removed": self._places.sweep(KEEP_STAGED.total_seconds()),
         }
         return {what: n for what, n in done.items() if n}
 
@@ -231,7 +248,9 @@ class LanceStore:
                 f"generation {active} of index '{self.name}' is active, not {number - 1}"
             )
 
-    def _write_whole(self, number: int, schema: pa.Schema, source: _Source) -> None:
+    def _write_whole(
+        self, number: int, schema: pa.Schema, source: Source, staged: Sequence[bytes]
+    ) -> None:
         place = str(self._places.dataset(number))
         self._places.folder.mkdir(parents=True, exist_ok=True)
         fragments = write_fragments(
@@ -241,7 +260,7 @@ class LanceStore:
         # `write_dataset(mode="create")` lets racing builders overwrite one another.
         LanceDataset.commit(
             place,
-            LanceOperation.Overwrite(schema, fragments),
+            LanceOperation.Overwrite(schema, [*read_fragments(staged), *fragments]),
             read_version=0,
             max_retries=0,
             storage_options=self._options,
@@ -297,32 +316,18 @@ class LanceStore:
         return int(stats.old_versions)
 
 
-class _Source:
-    """The rows of one commit as a stream, the checkpoint row last."""
+def _source(batch: Batch, schema: pa.Schema, then: Frontier) -> Source:
+    """The rows of one commit, the checkpoint row last."""
+    check_columns(batch.schema, schema)
+    return Source(schema, _rows(batch, schema, then))
 
-    def __init__(self, batch: Batch, schema: pa.Schema, then: Frontier) -> None:
-        check_columns(batch.schema, schema)
-        self._batch, self._schema, self._then = batch, schema, then
-        self._error: Exception | None = None
 
-    def reader(self) -> pa.RecordBatchReader:
-        return pa.RecordBatchReader.from_batches(self._schema, self._stream())
-
-    def raise_own(self) -> None:
-        """Raise the error of the rows themselves, which Lance would pass on as its own."""
-        if self._error is not None:
-            raise self._error
-
-    def _stream(self) -> Iterator[pa.RecordBatch]:
-        try:
-            with self._batch.rows() as rows:
-                for batch in rows:
-                    yield pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
-        except Exception as error:
-            self._error = error
-            raise
-        row = {"_id": CHECKPOINT_ID, "_checkpoint": self._then.to_json()}
-        yield pa.RecordBatch.from_pylist([row], schema=self._schema)
+def _rows(batch: Batch, schema: pa.Schema, then: Frontier) -> Iterator[pa.RecordBatch]:
+    with batch.rows() as rows:
+        for some in rows:
+            yield pa.RecordBatch.from_arrays(some.columns, schema=schema)
+    row = {"_id": CHECKPOINT_ID, "_checkpoint": then.to_json()}
+    yield pa.RecordBatch.from_pylist([row], schema=schema)
 
 
 def _metadata(recipe: Recipe) -> dict[str, bytes]:
@@ -335,7 +340,7 @@ def _metadata(recipe: Recipe) -> dict[str, bytes]:
 
 def _try_merge(dataset: LanceDataset, batch: Batch, then: Frontier) -> Exception | None:
     """Commit the batch to this version, or say why Lance did not report success."""
-    source = _Source(batch, dataset.schema, then)
+    source = _source(batch, dataset.schema, then)
     try:
         _merge(dataset, source, batch.deletes)
     except FOREIGN as error:
@@ -344,7 +349,7 @@ def _try_merge(dataset: LanceDataset, batch: Batch, then: Frontier) -> Exception
     return None
 
 
-def _merge(dataset: LanceDataset, source: _Source, deletes: tuple[str, ...]) -> None:
+def _merge(dataset: LanceDataset, source: Source, deletes: tuple[str, ...]) -> None:
     merge = dataset.merge_insert("_id").when_matched_update_all().when_not_matched_insert_all()
     if deletes:
         merge = merge.when_not_matched_by_source_delete(in_list("_id", deletes))

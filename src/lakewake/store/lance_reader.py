@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 from lance import LanceDataset
 
 from lakewake.errors import StoreError
-from lakewake.model.chunks import StoredChunk
+from lakewake.model.chunks import Pieces, StoredChunk
 from lakewake.model.frontier import Frontier
 from lakewake.model.query import Query
 from lakewake.model.recipe import Recipe
@@ -78,6 +79,11 @@ class LanceReader:
     @cached_property
     def _counts(self) -> tuple[int, int]:
         with reading(self._name):
+            if len(self._recipe.fields) <= 1:
+                # Each row has one first chunk, so that nothing the size of the index is held.
+                first = f"_chunk = 0 AND {IS_CHUNK}"
+                chunks = self._dataset.count_rows(IS_CHUNK)
+                return self._dataset.count_rows(first), chunks
             identities = self._dataset.to_table(columns=["_partition", "_key"], filter=IS_CHUNK)
         return count_rows(identities), identities.num_rows
 
@@ -107,6 +113,14 @@ class LanceReader:
             yield from self._dataset.to_batches(
                 columns=list(columns), filter=IS_CHUNK, batch_size=SCAN_ROWS
             )
+
+    def pieces(self, columns: Sequence[str]) -> Pieces:
+        """The same, a piece for each fragment."""
+        with reading(self._name):
+            numbers = [f.fragment_id for f in self._dataset.get_fragments()]
+        names = tuple(columns)
+        parts = tuple(Piece(self._dataset, n, names, self._name) for n in numbers)
+        return Pieces(pa.schema([self.schema().field(c) for c in names]), parts)
 
     def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Up to `n` chunks, picked at random, only these columns."""
@@ -176,6 +190,26 @@ class LanceReader:
                 yield from self._dataset.to_batches(
                     columns=list(columns), filter=f"{among} AND {IS_CHUNK}", batch_size=SCAN_ROWS
                 )
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some columns of the chunks in one fragment of a pinned version; can be pickled."""
+
+    dataset: LanceDataset
+    fragment: int
+    columns: tuple[str, ...]
+    name: str
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        with reading(self.name):
+            scanner = self.dataset.scanner(
+                columns=list(self.columns),
+                filter=IS_CHUNK,
+                batch_size=SCAN_ROWS,
+                fragments=[self.dataset.get_fragment(self.fragment)],
+            )
+            yield from scanner.to_batches()
 
 
 def approximate(k: int) -> dict[str, int]:

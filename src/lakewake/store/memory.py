@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewake.errors import IndexMissing, StaleFrontier, StoreError
-from lakewake.model.chunks import Batch, StoredChunk
+from lakewake.model.chunks import Batch, Pieces, StoredChunk
 from lakewake.model.frontier import Frontier
 from lakewake.model.query import Query
 from lakewake.model.recipe import Recipe
@@ -75,6 +76,11 @@ class MemoryReader:
         """All chunks, only these columns, in bounded batches."""
         yield from self.chunks.select(list(columns)).to_batches(max_chunksize=SCAN_ROWS)
 
+    def pieces(self, columns: Sequence[str]) -> Pieces:
+        """The same, in pieces that can be read on several machines."""
+        chosen = self.chunks.select(list(columns))
+        return Pieces(chosen.schema, tuple([b] for b in self.scan(columns)))
+
     def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Up to `n` chunks, picked at random, only these columns."""
         picked = random.sample(range(self.chunks.num_rows), min(n, self.chunks.num_rows))
@@ -117,6 +123,25 @@ def stored_chunk(value: dict[str, str]) -> StoredChunk:
     return StoredChunk(value["_id"], value["_hash"], value["_source_hash"], value["_payload_hash"])
 
 
+@dataclass(frozen=True)
+class MemoryStaging:
+    """The parts themselves, handed from one to the other."""
+
+    def write(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> bytes:
+        """The chunks as bytes."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, schema) as out:
+            for batch in rows:
+                out.write_batch(batch)
+        return bytes(sink.getvalue())
+
+    def batch(self, schema: pa.Schema, written: Sequence[bytes], deletes: tuple[str, ...]) -> Batch:
+        """The batch of just these parts."""
+        parts = [pa.ipc.open_stream(part).read_all() for part in written]
+        table = pa.concat_tables([schema.empty_table(), *parts])
+        return Batch(schema, table.to_reader, deletes)
+
+
 def _nothing() -> None:
     pass
 
@@ -157,6 +182,11 @@ class MemoryStore:
                 raise StaleFrontier(f"generation {active} is active, the build began at {after}")
             self._version = MemoryReader(after + 1, recipe, then, chunks)
         self.fail_after_commit()
+
+    @contextmanager
+    def staging(self, after: int | None = None) -> Iterator[MemoryStaging]:
+        """A place for the parts of a batch."""
+        yield MemoryStaging()
 
     def commit(self, batch: Batch, expect: Frontier, then: Frontier) -> None:
         """Apply the whole batch and move the frontier, or do neither.

@@ -80,7 +80,7 @@ def _compare(parts: Parts, standing: Standing, index: StoreReader, how: Vectors)
         )
     pending = _pending(parts, standing)
     with parts.reporter.stage("compare"):
-        found = parts.table.compare(standing.look, index.scan(compared(parts.recipe)))
+        found = parts.table.compare(standing.look, index.pieces(compared(parts.recipe)))
     with parts.reporter.stage("check vectors"):
         checked = _checked(parts, index, how)
     quarantine = index.frontier().quarantine

@@ -1,0 +1,124 @@
+"""Parts of a batch, written as Lance fragments by several machines before they are committed.
+
+Those of a new generation are written into its own folder, and `create` makes them its contents.
+Those of an ordinary commit lie in a dataset of their own, which the commit reads and which then
+goes. Either way a fragment that no commit names is seen by nobody.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+from lance import FragmentMetadata, LanceDataset, LanceOperation
+from lance.fragment import write_fragments
+
+from lakewake.errors import StoreError
+from lakewake.model.chunks import Batch
+from lakewake.store.lance_reader import FOREIGN, brief
+
+
+@dataclass(frozen=True)
+class LanceStaging:
+    """One place for the parts of one batch.
+
+    Attributes:
+        place: the dataset that the fragments are for.
+        mark: a file that lies beside it; a machine that does not see it has another folder there.
+        builds: whether the dataset is a generation itself.
+    """
+
+    place: str
+    mark: Path
+    builds: bool
+    storage_options: dict[str, str] | None = None
+
+    def write(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> bytes:
+        """Write chunks as fragments that belong to nothing yet.
+
+        Raises:
+            StoreError: they cannot be written, or the store's folder is not shared.
+        """
+        self._check_shared()
+        first = next(rows, None)
+        if first is None:
+            return b"[]"
+        source = Source(schema, chain([first], rows))
+        try:
+            fragments = write_fragments(
+                source.reader(),
+                self.place,
+                schema=schema,
+                mode="create",
+                storage_options=self.storage_options,
+            )
+        except FOREIGN as error:
+            source.raise_own()
+            raise StoreError(
+                f"rows cannot be written to {self.place}: {brief(error)}",
+                hint="check that executors may write there and that it has room, then sync again",
+            ) from error
+        return json.dumps([f.to_json() for f in fragments]).encode()
+
+    def batch(self, schema: pa.Schema, written: Sequence[bytes], deletes: tuple[str, ...]) -> Batch:
+        """The batch of just these parts."""
+        if self.builds:
+            return Batch(schema, schema.empty_table().to_reader, deletes, tuple(written))
+        fragments = read_fragments(written)
+        if not fragments:
+            return Batch(schema, schema.empty_table().to_reader, deletes)
+        LanceDataset.commit(
+            self.place,
+            LanceOperation.Overwrite(schema, fragments),
+            storage_options=self.storage_options,
+        )
+        return Batch(schema, self._reader, deletes)
+
+    def _reader(self) -> pa.RecordBatchReader:
+        return lance.dataset(self.place, storage_options=self.storage_options).scanner().to_reader()
+
+    def _check_shared(self) -> None:
+        if not self.mark.exists():
+            raise StoreError(
+                f"executors do not see the folder of the index: {self.mark.parent} is another one "
+                "there, or none",
+                hint="put the store where all machines reach it under the same path",
+            )
+
+
+def read_fragments(written: Sequence[bytes]) -> list[FragmentMetadata]:
+    """The fragments that `LanceStaging.write` told of."""
+    return [
+        FragmentMetadata.from_json(json.dumps(fragment))
+        for part in written
+        for fragment in json.loads(part)
+    ]
+
+
+class Source:
+    """Rows on their way to Lance, and the error of their own that may end them."""
+
+    def __init__(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> None:
+        self._schema, self._rows = schema, rows
+        self._error: Exception | None = None
+
+    def reader(self) -> pa.RecordBatchReader:
+        """The rows as Lance takes them, once."""
+        return pa.RecordBatchReader.from_batches(self._schema, self._stream())
+
+    def raise_own(self) -> None:
+        """Raise what the rows failed by, which Lance would pass on as its own."""
+        if self._error is not None:
+            raise self._error
+
+    def _stream(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._rows
+        except Exception as error:
+            self._error = error
+            raise
