@@ -42,24 +42,42 @@ def by_row(chunks: DataFrame, recipe: Recipe) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     payload = payload_hash([F.col(quoted(c)) for c in recipe.payload])
-    last = F.sum(F.when(F.col("_last"), F.col("_chunk") + 1).otherwise(0))
-    return (
-        chunks.withColumn("_ph", payload)
-        .withColumn("_sound", _sound(recipe))
-        .withColumn("_last", _is_last())
-        .groupBy(F.col("_partition").alias("p"), F.col("_key").alias("k"))
-        .agg(
-            F.min("_source_hash").alias("ish"),
-            F.min("_ph").alias("iph"),
-            (
-                F.min("_sound")
-                & (F.count("*") == last)
-                & (F.countDistinct("_id") == F.count("*"))
-                & (F.countDistinct("_source_hash") == 1)
-                & (F.countDistinct("_ph") == 1)
-            ).alias("sound"),
-        )
+    held = chunks.withColumn("_ph", payload).select(
+        F.col("_partition").alias("p"),
+        F.col("_key").alias("k"),
+        "_field",
+        "_chunk",
+        "_id",
+        "_source_hash",
+        "_ph",
+        _sound(recipe).alias("_sound"),
     )
+    # Texts stay behind, and both groupings below go by this one shuffle.
+    fields = held.repartition("p", "k").groupBy("p", "k", "_field").agg(*_of_a_field())
+    return fields.groupBy("p", "k").agg(
+        F.min("sh0").alias("ish"),
+        F.min("ph0").alias("iph"),
+        F.coalesce(
+            F.min("whole") & (F.min("sh0") == F.max("sh1")) & (F.min("ph0") == F.max("ph1")),
+            F.lit(False),
+        ).alias("sound"),
+    )
+
+
+def _of_a_field() -> list[Column]:
+    """Whether a text has each of its chunks once, and the hashes that all of them must share."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    count = F.count("*")
+    once = F.size(F.collect_set("_chunk")) == count
+    whole = once & (F.max("_chunk") + 1 == count) & (F.size(F.collect_set("_id")) == count)
+    return [
+        (F.min("_sound") & whole).alias("whole"),
+        F.min("_source_hash").alias("sh0"),
+        F.max("_source_hash").alias("sh1"),
+        F.min("_ph").alias("ph0"),
+        F.max("_ph").alias("ph1"),
+    ]
 
 
 def _sound(recipe: Recipe) -> Column:
@@ -74,43 +92,48 @@ def _sound(recipe: Recipe) -> Column:
     return F.coalesce(same, F.lit(False))
 
 
-def _is_last() -> Column:
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
-
-    text = Window.partitionBy("_partition", "_key", "_field")
-    return F.col("_chunk") == F.max("_chunk").over(text)
-
-
 def faults(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> DataFrame:
-    """`row_view` of the table and the index together, with `fault`: missing, orphaned or stale.
+    """Ids of the rows that an index holds wrongly, with `fault`: missing, orphaned or stale.
 
-    Rows without a fault are left out; an orphan has only its id.
+    Rows that the table holds more than once are among them; `copies` tells how often.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
     texts = [F.col(f"t{n}").isNotNull() for n in range(len(recipe.fields))]
     says = F.col("v").isNotNull() if recipe.vector else reduce(operator.or_, texts)
+    # The newest version is the largest: structs are ordered by their first fields.
+    version = F.struct("i", "s", "sh", "ph", says.alias("says"))
+    table = (
+        rows.select("p", "k", version.alias("now"))
+        .groupBy("p", "k")
+        .agg(F.max("now").alias("now"), F.count("*").alias("copies"))
+    )
     fault = (
-        F.when(F.col("ish").isNull() & F.col("says"), "missing")
-        .when(F.col("sh").isNull(), "orphaned")
+        F.when(F.col("ish").isNull() & F.col("now.says"), "missing")
+        .when(F.col("now").isNull(), "orphaned")
         .when(F.col("ish").isNotNull() & ~_equal(), "stale")
     )
-    both = rows.withColumn("says", says).join(stored, ["p", "k"], "full_outer")
-    return both.withColumn("fault", fault).where("fault is not null")
+    both = table.join(stored, ["p", "k"], "full_outer")
+    told = both.select(
+        "p", "k", fault.alias("fault"), F.coalesce("copies", F.lit(0)).alias("copies")
+    )
+    return told.where("fault is not null or copies > 1")
 
 
-def difference(faulty: DataFrame, duplicates: frozenset[RowId]) -> Difference:
-    """Which rows are missing from the index, orphaned in it, or stale."""
-    found: dict[str, list[RowId]] = {"missing": [], "orphaned": [], "stale": []}
-    for batch in arrow.collect(faulty.select("p", "k", "fault")):
-        for row, fault in zip(row_ids(batch), batch.column("fault").to_pylist(), strict=True):
-            found[fault].append(row)
+def difference(faulty: DataFrame) -> Difference:
+    """Which rows are missing from the index, orphaned in it, or stale; which are stored twice."""
+    found: dict[str | None, list[RowId]] = {}
+    twice: list[RowId] = []
+    for batch in arrow.collect(faulty):
+        kinds, copies = batch.column("fault").to_pylist(), batch.column("copies").to_pylist()
+        for row, fault, n in zip(row_ids(batch), kinds, copies, strict=True):
+            found.setdefault(fault, []).append(row)
+            twice += [row] if n > 1 else []
     return Difference(
-        missing=tuple(sorted(found["missing"])),
-        orphaned=tuple(sorted(found["orphaned"])),
-        stale=tuple(sorted(found["stale"])),
-        duplicated=tuple(sorted(duplicates)),
+        missing=tuple(sorted(found.get("missing", ()))),
+        orphaned=tuple(sorted(found.get("orphaned", ()))),
+        stale=tuple(sorted(found.get("stale", ()))),
+        duplicated=tuple(sorted(twice)),
     )
 
 
@@ -118,8 +141,8 @@ def _equal() -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     return (
-        F.col("says")
+        F.col("now.says")
         & F.col("sound")
-        & (F.col("sh") == F.col("ish"))
-        & (F.col("ph") == F.col("iph"))
+        & (F.col("now.sh") == F.col("ish"))
+        & (F.col("now.ph") == F.col("iph"))
     )

@@ -18,7 +18,7 @@ from lakewake.source.storage import Storage
 from lakewake.source.view import hudi_reader
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
 HINT = "`lakewake sync` compares index and table instead"
@@ -32,7 +32,12 @@ META = (
 
 
 class GroupReader:
-    """The file groups of one window of one table."""
+    """The file groups of one window of one table.
+
+    Args:
+        stored: in which types files were found to hold the columns, by what wrote them. Kept by
+            the caller from one window to the next, it spares a look into every new file.
+    """
 
     def __init__(
         self,
@@ -41,8 +46,10 @@ class GroupReader:
         look: Look,
         frontier: Frontier,
         pending: Sequence[Instant],
+        stored: dict[object, StructType],
     ) -> None:
         self.look = look
+        self._stored = stored
         self.pending = pending
         self._spark = spark
         self._path = path
@@ -61,7 +68,11 @@ class GroupReader:
             return None
         if self._merge_on_read:
             return self._merged(touched.after, max(i.completed or "" for i in self.pending))
-        return self._base_files([touched.last[g] for g in touched.after], columns)
+        files = self._present([touched.last[g] for g in touched.after])
+        wrote = self._wrote(columns)
+        if wrote not in self._stored:
+            self._stored[wrote] = self._types(files, columns)
+        return self._reader.schema(self._stored[wrote]).parquet(*files)
 
     def before(self, touched: Touched, columns: Sequence[str]) -> DataFrame | None:
         """The rows of the touched groups at its start; None when all groups are new."""
@@ -72,24 +83,37 @@ class GroupReader:
         paths = [
             touched.first.get(g) or self._newest_base(g) for g in touched.groups - touched.born
         ]
-        return self._base_files(paths, columns) if paths else None
+        if not paths:
+            return None
+        files = self._present(paths)
+        return self._reader.schema(self._types(files, columns)).parquet(*files)
 
     @property
     def _merge_on_read(self) -> bool:
         return self.look.table.type == "MERGE_ON_READ"
 
-    def _base_files(self, paths: Sequence[str], columns: Sequence[str]) -> DataFrame:
+    @property
+    def _reader(self) -> DataFrameReader:
+        # Partition values may hold characters that Spark would take for a pattern.
+        return self._spark.read.option("__globPaths__", "false")
+
+    def _present(self, paths: Sequence[str]) -> list[str]:
         wanted = sorted(paths)
         missing = self._storage.missing(wanted)
         if missing:
             raise HistoryLost(f"the cleaner removed {missing[0]}", hint=HINT)
-        # Partition values may hold characters that Spark would take for a pattern.
-        read = self._spark.read.option("__globPaths__", "false")
-        files = [f"{self._path}/{p}" for p in wanted]
-        stored = read.option("mergeSchema", "true").parquet(*files).schema if columns else None
-        return read.schema(self._as_stored(stored, columns)).parquet(*files)
+        return [f"{self._path}/{p}" for p in wanted]
 
-    def _as_stored(self, stored: StructType | None, columns: Sequence[str]) -> StructType:
+    def _wrote(self, columns: Sequence[str]) -> object:
+        """What decides in which types the window's files hold the columns."""
+        commits = [self.look.commits[i.requested] for i in self.pending]
+        schemas = [c.schema or {} for c in commits]
+        return (
+            frozenset(c.operation for c in commits),
+            tuple((c, tuple(s.get(c) for s in schemas)) for c in columns),
+        )
+
+    def _types(self, files: Sequence[str], columns: Sequence[str]) -> StructType:
         """Hudi's schema of the columns, where the files hold them in just these types.
 
         A file older than a column lacks it, and reads as null. What Hudi stores otherwise than it
@@ -98,8 +122,9 @@ class GroupReader:
         from pyspark.sql.types import StringType, StructField, StructType
 
         meta = [StructField(name, StringType()) for name in META]
-        if stored is None:
+        if not columns:
             return StructType(meta)
+        stored = self._reader.option("mergeSchema", "true").parquet(*files).schema
         shown = {f.name: f for f in hudi_reader(self._spark).load(self._path).schema}
         types = {f.name: f.dataType for f in stored}
         for column in columns:

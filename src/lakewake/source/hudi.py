@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import operator
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
+from functools import reduce
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +32,7 @@ from lakewake.spark import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 #: Up to so many rows written by a window are brought over in one job; more are streamed.
 COLLECT_ROWS = 100_000
@@ -57,6 +60,7 @@ class HudiTable:
         self._start = session
         self._given_spread_rows = spread_rows
         self._seen = False
+        self._stored_types: dict[object, StructType] = {}
 
     def look(self, frontier: Frontier | None) -> Look:
         """One look at the timeline; no JVM is started for it."""
@@ -90,12 +94,14 @@ class HudiTable:
         touched = touched_by(commits)
         if not touched.groups:
             return Changes((), (), frontier.duplicates)
-        reader = GroupReader(self._session(), self._path, look, frontier, pending)
+        reader = GroupReader(
+            self._session(), self._path, look, frontier, pending, self._stored_types
+        )
         with self._reading(_lost_files):
             changed = self._difference(reader, touched)
             asked, changed = self._set_aside(changed, frontier, reader)
             rows, gone, twice = self._bring(changed, written)
-        there = changed.where("not gone")
+        there = _one_each(changed.where("not gone"))
         found = Changes(
             self._batches(rows, appeared),
             gone,
@@ -114,24 +120,33 @@ class HudiTable:
             stored = self._stored(index, Path(folder))
             if not look.completed:
                 return Difference(orphaned=_collected_ids(stored))
-            rows, duplicates, _ = _newest(self._pinned(look))
-            return compare.difference(compare.faults(stored, rows, self._recipe), duplicates)
+            return compare.difference(compare.faults(stored, self._pinned(look), self._recipe))
 
     def reconcile(self, look: Look, index: Pieces) -> Changes:
         """The rows that differ from the index, streamed, and the ids that are too many in it."""
-        folder = tempfile.TemporaryDirectory(prefix="lakewake-reconcile-")
-        with self._reading():
-            stored = self._stored(index, Path(folder.name))
+        with ExitStack() as opened, self._reading():
+            folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="lakewake-reconcile-"))
+            stored = self._stored(index, Path(folder))
             if not look.completed:
                 return Changes((), _collected_ids(stored))
-            rows, duplicates, total = _newest(self._pinned(look))
-            faults = compare.faults(stored, rows, self._recipe)
-            orphans = _collected_ids(faults.where("fault = 'orphaned'"))
-            differing = faults.where("fault in ('missing', 'stale')")
-            batches = self._batches(self._streamed(differing))
-            # The table's size stands for the unknown number of those that differ.
-            spread = self._spread(differing, total)
-        return Changes(_while_kept(folder, batches), orphans, duplicates, spread=spread)
+            rows = self._pinned(look)
+            # Kept: it is a scan of the whole table, and asked three times.
+            faulty = compare.faults(stored, rows, self._recipe).persist()
+            opened.callback(faulty.unpersist)
+            known = compare.difference(faulty.where("fault = 'orphaned' or copies > 1"))
+            wrong = faulty.where("fault in ('missing', 'stale')").select("p", "k")
+            total = wrong.count()
+            differing = rows.join(wrong, ["p", "k"], "left_semi")
+            if known.duplicated:
+                differing = _one_each(differing)
+            batches = _while_kept(opened.pop_all(), self._batches(self._streamed(differing)))
+        return Changes(
+            batches,
+            known.orphaned,
+            frozenset(known.duplicated),
+            total,
+            spread=self._spread(differing, total),
+        )
 
     def _session(self) -> SparkSession:
         spark = self._start()
@@ -204,7 +219,8 @@ class HudiTable:
     def _difference(self, reader: GroupReader, touched: Touched) -> DataFrame:
         """`row_view` of the changed rows, with `gone` (not there now) and `fresh` (not before).
 
-        `copies` counts how often the groups hold a row.
+        `copies` counts how often the groups hold a row; without a look at what was before, each
+        copy comes by itself.
         """
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -213,18 +229,17 @@ class HudiTable:
         new = view.row_view(after, self._recipe) if after is not None else None
         if new is not None and not (touched.needs_before or contents or reader.overlaps):
             mine = F.col("i").isin([i.requested for i in reader.pending])
-            rows = new.where(mine).withColumns({"gone": F.lit(False), "fresh": F.lit(False)})
-            return _one_each(rows.withColumn("copies", F.lit(1)))
+            told = {"gone": F.lit(False), "fresh": F.lit(False), "copies": F.lit(1)}
+            return new.where(mine).withColumns(told)
         before = reader.before(touched, self._recipe.columns if contents else ())
         if before is None:
             assert new is not None
-            rows = new.withColumns({"gone": F.lit(False), "fresh": F.lit(True)})
-            return _one_each(_counted(rows))
+            return _changed(new.limit(0), new, contents=contents)
         old = view.row_view(before, self._recipe) if contents else view.version_view(before)
         if new is None:
             new = view.row_view(view.hudi_reader(self._session()).load(self._path), self._recipe)
             new = new.limit(0)
-        return _one_each(_changed(old, _counted(new), contents=contents))
+        return _changed(old, new, contents=contents)
 
     def _bring(
         self, changed: DataFrame, written: int
@@ -236,12 +251,13 @@ class HudiTable:
         if written > COLLECT_ROWS or written >= (self._spread_rows or math.inf):
             gone = _collected_ids(changed.where("gone"))
             twice = _collected_ids(changed.where("copies > 1"))
-            return self._streamed(changed.where("not gone"), _lost_files), gone, frozenset(twice)
-        found = arrow.collect(changed)
+            rows = _one_each(changed.where("not gone"))
+            return self._streamed(rows, _lost_files), gone, frozenset(twice)
+        found = view.newest_each(arrow.collect(changed))
         gone = _ids(b.filter(b.column("gone")) for b in found)
         many = [b.filter(pc.fill_null(pc.greater(b.column("copies"), 1), False)) for b in found]
-        rows = iter([b.filter(pc.invert(b.column("gone"))) for b in found])
-        return rows, gone, frozenset(_ids(many))
+        there = iter([b.filter(pc.invert(b.column("gone"))) for b in found])
+        return there, gone, frozenset(_ids(many))
 
     def _set_aside(
         self, changed: DataFrame, frontier: Frontier, reader: GroupReader
@@ -291,11 +307,9 @@ def _collected_ids(rows: DataFrame) -> tuple[RowId, ...]:
     return _ids(arrow.collect(rows.select("p", "k")))
 
 
-def _while_kept(
-    folder: tempfile.TemporaryDirectory[str], batches: Iterator[RowBatch]
-) -> Iterator[RowBatch]:
-    """The batches, whose source lies in a folder that is removed after the last of them."""
-    with folder:
+def _while_kept(kept: ExitStack, batches: Iterator[RowBatch]) -> Iterator[RowBatch]:
+    """The batches, with what they are made from let go after the last of them."""
+    with kept:
         yield from batches
 
 
@@ -304,28 +318,38 @@ def _rows_written(commits: Sequence[CommitMetadata]) -> int:
 
 
 def _changed(old: DataFrame, new: DataFrame, *, contents: bool) -> DataFrame:
-    """New rows whose version differs from the old one's, and old rows that have no new version."""
+    """The newest version of each row that differs from what it was, or is not there any more.
+
+    Grouping costs one shuffle, and finds copies by the way; a join costs two, and a window more.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
-    version = F.struct("sh", "ph") if contents else F.struct("i", "s")
-    was = old.select(F.col("p").alias("bp"), F.col("k").alias("bk"), version.alias("bv"))
-    same = (F.col("p") == F.col("bp")) & (F.col("k") == F.col("bk"))
+    version = ["i", "s", *(("sh", "ph") if contents else ())]
+    now = new.select("p", "k", F.struct(*new.columns).alias("now"))
+    was = old.select("p", "k", F.struct(*version).alias("was"))
+    both = now.unionByName(was, allowMissingColumns=True)
+    # The order of a struct is that of its first fields; of the whole row not every type has one.
+    newest = F.max_by("now", F.struct("now.i", "now.s"))
+    compared = version[2:] or version
+    same = [F.col(f"now.{c}").eqNullSafe(F.col(f"was.{c}")) for c in compared]
     return (
-        new.withColumn("av", version)
-        .join(was, same, "full_outer")
-        .where(~F.col("av").eqNullSafe(F.col("bv")))
-        .withColumns({"gone": F.col("k").isNull(), "fresh": F.col("bk").isNull()})
-        .withColumns({"p": F.coalesce("p", "bp"), "k": F.coalesce("k", "bk")})
-        .drop("bp", "bk", "av", "bv")
+        both.groupBy("p", "k")
+        .agg(
+            newest.alias("now"),
+            F.max("was").alias("was"),
+            F.count("now").alias("copies"),
+            F.count("was").alias("copied"),
+        )
+        .where(~reduce(operator.and_, same) | (F.col("copies") != F.col("copied")))
+        .select(
+            "p",
+            "k",
+            *(f"now.{c}" for c in new.columns if c not in ("p", "k")),
+            F.col("now").isNull().alias("gone"),
+            F.col("was").isNull().alias("fresh"),
+            "copies",
+        )
     )
-
-
-def _counted(rows: DataFrame) -> DataFrame:
-    """The rows with how many versions of each there are."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return rows.withColumn("copies", F.count("*").over(Window.partitionBy("p", "k")))
 
 
 def _one_each(rows: DataFrame) -> DataFrame:

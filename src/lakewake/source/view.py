@@ -173,6 +173,19 @@ def _row_batch(batch: pa.RecordBatch, recipe: Recipe, appeared: bool) -> RowBatc
     )
 
 
+def newest_each(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The newest version of each row, where a row may come more than once."""
+    newest: dict[RowId, tuple[str, str, int, int]] = {}
+    for n, batch in enumerate(batches):
+        versions = zip(batch.column("i").to_pylist(), batch.column("s").to_pylist(), strict=True)
+        for at, (row, (i, s)) in enumerate(zip(row_ids(batch), versions, strict=True)):
+            newest[row] = max(newest.get(row, ("", "", 0, 0)), (i or "", s or "", n, at))
+    if len(newest) == sum(batch.num_rows for batch in batches):
+        return batches
+    kept = [[at for _, _, m, at in newest.values() if m == n] for n in range(len(batches))]
+    return [b.take(pa.array(sorted(k), pa.int64())) for b, k in zip(batches, kept, strict=True)]
+
+
 def row_ids(batch: pa.RecordBatch) -> tuple[RowId, ...]:
     """The identities in a batch of `row_view`."""
     pairs = zip(batch.column("p").to_pylist(), batch.column("k").to_pylist(), strict=True)
