@@ -259,5 +259,5 @@ def rebuild(name: str) -> str:
 
 
 def brief(error: object) -> str:
-    """An error's text without the places in Lance's source that it passed through."""
-    return re.split(r", /\S+\.rs:", str(error))[0].strip()
+    """An error's text without S3's XML and the places in Lance's source that it passed through."""
+    return re.split(r", /\S+\.rs:|: <\?xml", str(error))[0].strip()
