@@ -34,7 +34,7 @@ class Gateway:
         self.port = _free_port()
         self._data = folder / "data"
         for made in (self._data, folder / "sidecar"):
-            made.mkdir(parents=True)
+            made.mkdir(parents=True, exist_ok=True)
         address = f"127.0.0.1:{self.port}"
         self.endpoint = f"http://{address}"
         backend = ["posix", "--sidecar", str(folder / "sidecar"), str(self._data)]

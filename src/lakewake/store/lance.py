@@ -37,6 +37,7 @@ from lakewake.store.lance_reader import (
     read_checkpoint,
     rebuild,
     vector_index,
+    way_out,
 )
 from lakewake.store.memory import check_columns
 from lakewake.store.place import place_at
@@ -183,7 +184,7 @@ class LanceStore:
         except FOREIGN as error:
             raise StoreError(
                 f"index '{self.name}' cannot be opened at {place}: {brief(error)}",
-                hint=rebuild(self.name),
+                hint=way_out(self.name, place),
             ) from error
 
     def _look(self, number: int, failure: Exception | None) -> tuple[LanceDataset, str]:
