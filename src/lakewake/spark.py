@@ -376,6 +376,9 @@ def launch_environment(
         values["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
     if python := options.get("spark.pyspark.python"):
         values["PYSPARK_PYTHON"] = python
+    if keys := os.environ.get("AWS_SHARED_CREDENTIALS_FILE"):
+        # Amazon's SDK in Hadoop knows the variable by its former name only.
+        values["AWS_CREDENTIAL_PROFILES_FILE"] = keys
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

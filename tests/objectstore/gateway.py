@@ -56,6 +56,18 @@ class Gateway:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
+    def profile(self, folder: Path) -> dict[str, str]:
+        """What a person sets whose keys and endpoint are in the usual files, made in the folder."""
+        keys, settings = folder / "credentials", folder / "config"
+        keys.write_text(f"[lake]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n")
+        settings.write_text(f"[profile lake]\nregion = {REGION}\nendpoint_url = {self.endpoint}\n")
+        return {
+            "AWS_PROFILE": "lake",
+            "AWS_SHARED_CREDENTIALS_FILE": str(keys),
+            "AWS_CONFIG_FILE": str(settings),
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
     def files(self) -> fs.FileSystem:
         """Its content, with the right to make buckets."""
         return fs.S3FileSystem(

@@ -71,20 +71,11 @@ def test_wrong_credentials_are_an_error_and_change_nothing(name, bucket, monkeyp
 
 
 def test_credentials_come_from_a_profile_as_well(gateway, bucket, tmp_path, monkeypatch):
-    store = built(bucket)
-    credentials = tmp_path / "credentials"
-    keys = gateway.environment()
-    credentials.write_text(
-        f"[lake]\naws_access_key_id = {keys['AWS_ACCESS_KEY_ID']}\n"
-        f"aws_secret_access_key = {keys['AWS_SECRET_ACCESS_KEY']}\n"
-    )
-    config = tmp_path / "config"
-    config.write_text(f"[profile lake]\nregion = us-east-1\nendpoint_url = {gateway.endpoint}\n")
-    for name in keys.keys() - {"AWS_EC2_METADATA_DISABLED"}:
+    built(bucket)
+    for name in gateway.environment():
         monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
-    monkeypatch.setenv("AWS_PROFILE", "lake")
+    for name, value in gateway.profile(tmp_path).items():
+        monkeypatch.setenv(name, value)
     store = LanceStore(f"s3://{bucket}/index", "wines")
     store.commit(batch(chunk("b")), frontier(1), frontier(2))
     assert contents(store.open()) == as_stored(chunk("a"), chunk("b"))

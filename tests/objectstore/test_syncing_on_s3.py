@@ -73,11 +73,12 @@ def parts_of(spark, table, bucket) -> Parts:
     return following(spark, table.path, Path(), store=store)
 
 
-def run(config: Path, *arguments: str, **environment: str) -> dict[str, Any]:
-    """What a command says, run as a person runs it."""
+def run(config: Path, *arguments: str, **environment: str | None) -> dict[str, Any]:
+    """What a command says, run as a person runs it; None takes a variable away."""
+    changed = {**os.environ, **environment}
     done = subprocess.run(
         [LAKEWAKE, *arguments, "--json", "--config", config],
-        env={**os.environ, **environment},
+        env={name: value for name, value in changed.items() if value is not None},
         capture_output=True,
         text=True,
         timeout=300,
@@ -208,6 +209,13 @@ def test_commands_start_no_jvm_to_look_and_to_search(table, config, tmp_path):
     followed = run(config, "sync")["indexes"][0]
     assert (followed["action"], followed["embedded"]) == ("follow", 1)
     assert run(config, "verify")["indexes"][0]["agrees"] is True
+
+
+@pytest.mark.usefixtures("table")
+def test_keys_and_endpoint_in_the_usual_files_are_enough(config, gateway, tmp_path):
+    files = {**dict.fromkeys(gateway.environment()), **gateway.profile(tmp_path)}
+    assert run(config, "sync", **files)["indexes"][0]["embedded"] == 40
+    assert run(config, "status", **files)["indexes"][0]["rows"] == 40
 
 
 def test_two_processes_build_one_index(table, spark, config):

@@ -259,6 +259,15 @@ def s3_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, .
     return jars
 
 
+def test_hadoop_finds_the_credentials_file_of_amazons_other_tools(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/my/credentials")
+    with launch_environment({"spark.master": "local[2]"}, JAVA):
+        assert os.environ["AWS_CREDENTIAL_PROFILES_FILE"] == "/my/credentials"
+    assert "AWS_CREDENTIAL_PROFILES_FILE" not in os.environ
+
+
 @pytest.mark.usefixtures("s3_fetched")
 def test_a_session_for_local_tables_gets_nothing_for_s3() -> None:
     assert storage_jars({}, ["lake/wines"]) == ()
