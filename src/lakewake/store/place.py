@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +20,8 @@ from lakewake import s3
 from lakewake.errors import ConfigError
 
 S3 = "s3://"
+#: Objects deleted at the same time: each takes a way to S3 and back.
+DELETIONS = 16
 
 
 class Place(Protocol):
@@ -177,9 +180,15 @@ class Bucket:
         return [f.mtime.timestamp() for f in found if f.base_name.endswith(ending)]
 
     def remove(self, folder: str) -> None:
-        """Delete all names that begin so."""
-        with suppress(FileNotFoundError):
-            self._files.delete_dir(self._below(folder))
+        """Delete every object below it, one by one.
+
+        By Lance, since Arrow would put objects of its own that stand for the empty folders.
+        """
+        from lance.file import LanceFileSession
+
+        session = LanceFileSession(self.address(folder), self.options)
+        with ThreadPoolExecutor(DELETIONS) as pool:
+            list(pool.map(session.delete_file, session.list()))
 
     def _below(self, name: str) -> str:
         return f"{self._path}/{name}" if name else self._path
