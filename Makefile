@@ -41,8 +41,9 @@ check: setup  ## lint, types, layering and the fast tests
 soak: setup  ## the long tests: hundreds of random histories, watchers for minutes
 	@$(BIN)/python -m pytest tests -m soak -s
 
-matrix: setup  ## every Hudi scenario on default settings, and tables of older Hudi versions
-	@$(BIN)/python -m pytest tests -m matrix
+matrix: setup  ## every Hudi scenario on default settings, tables of older Hudi versions, S3
+	@$(BIN)/python -m pytest tests -m matrix --ignore tests/objectstore
+	@$(BIN)/python -m pytest tests/objectstore -m matrix
 
 mutants: setup  ## break each rule on purpose and show the test that notices
 	@$(BIN)/python tests/mutants.py

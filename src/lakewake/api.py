@@ -54,6 +54,7 @@ def open(
     sessions = Sessions({}, spark, verbose)
     settings = load_config(config)
     sessions.options = settings.spark
+    sessions.tables = tuple(index.table for index in settings.indexes)
     return Lakewake(settings, sessions, reporter or Silent())
 
 
@@ -64,6 +65,7 @@ class Sessions:
         self, options: Mapping[str, str], given: SparkSession | None, verbose: bool
     ) -> None:
         self.options = options
+        self.tables: tuple[str, ...] = ()
         self._given = given
         self._own: SparkSession | None = None
         self._verbose = verbose
@@ -79,7 +81,7 @@ class Sessions:
         if self._own is None:
             from lakewake.spark import start_session
 
-            self._own = start_session(self.options, verbose=self._verbose)
+            self._own = start_session(self.options, tables=self.tables, verbose=self._verbose)
         return self._own
 
     def close(self) -> None:

@@ -165,7 +165,8 @@ def _store(section: Section, folder: Path) -> str:
     uri: str = section.get("store", str, DEFAULT_STORE)
     scheme, mark, path = uri.partition("://")
     if not mark or not path:
-        raise section.fail(f"`store` is {uri!r}", 'write it as "lance://FOLDER"')
+        valid = 'write it as "lance://FOLDER" or "lance+s3://BUCKET/FOLDER"'
+        raise section.fail(f"`store` is {uri!r}", valid)
     return f"lance://{_locate(folder, path)}" if scheme == "lance" else uri
 
 
@@ -327,7 +328,10 @@ def _model_name(folder: Path, name: str) -> str:
 def _embedding_store(
     top: Section, indexes: Iterable[Section], folder: Path
 ) -> EmbeddingStoreSettings | None:
-    """The one that all indexes share: beside the first, unless the file names a folder."""
+    """The one that all indexes share: beside the first, unless the file names a folder.
+
+    It is always local: beside an index in S3 would be too far away for each batch of texts.
+    """
     value = top.values.get("embedding_store", True)
     if value is False:
         return None
@@ -340,8 +344,10 @@ def _embedding_store(
     named: str | None = section.get("folder", str)
     if named:
         return EmbeddingStoreSettings(_locate(folder, named), max_mb)
-    stores = (_store(s, folder).partition("://") for s in indexes)
+    stores = [_store(s, folder).partition("://") for s in indexes]
     beside = next((place for scheme, _, place in stores if scheme == "lance"), None)
+    if beside is None and any(scheme == "lance+s3" for scheme, _, _ in stores):
+        beside = _locate(folder, DEFAULT_STORE.removeprefix("lance://"))
     return EmbeddingStoreSettings(beside, max_mb) if beside else None
 
 

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,10 +30,12 @@ from lakewake.java import (
 from lakewake.progress import Reporter
 from lakewake.spark import (
     BUNDLE,
+    S3_JARS,
     Files,
     archive_path,
     bundle_path,
     complaint,
+    jar_path,
     launch,
     launch_environment,
     running_session,
@@ -45,18 +48,59 @@ from lakewake.spark import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BUNDLE_SHA256 = "cc79fba00822f3a6c3a860df99375c2e3d4a034d037dbf4213a4966a706a7676"
 #: Archives kept for other Javas, Sparks and virtual environments on the same machine.
 ARCHIVES_KEPT = 3
 
 Say = Callable[[str], None]
 
 
-def setup(reporter: Reporter, *, force: bool = False) -> dict[str, str]:
+@dataclass(frozen=True)
+class Jars:
+    """Jars that are fetched together.
+
+    Attributes:
+        what: what they are, for a person.
+        size: how much, and how long that takes.
+        sha256: by Maven coordinates; the first brings the others.
+    """
+
+    what: str
+    size: str
+    sha256: Mapping[str, str]
+
+    @property
+    def first(self) -> str:
+        """What is asked for."""
+        return next(iter(self.sha256))
+
+    @property
+    def there(self) -> bool:
+        """Whether all have been fetched."""
+        return all(jar_path(coordinates).is_file() for coordinates in self.sha256)
+
+
+HUDI = Jars(
+    "Hudi bundle",
+    "81 MB, about 15 s",
+    {BUNDLE: "cc79fba00822f3a6c3a860df99375c2e3d4a034d037dbf4213a4966a706a7676"},
+)
+_S3_SHA256 = (
+    "53f9ae03c681a30a50aa17524bd9790ab596b28481858e54efd989a826ed3a4a",
+    "873fe7cf495126619997bec21c44de5d992544aea7e632fdc77adb1a0915bae5",
+    "9f7058778978ec2ad90c7224401a4b0013d93e0dd3fa0f72b25244ffa3507ca8",
+)
+S3 = Jars("S3 for Spark", "282 MB, about 40 s", dict(zip(S3_JARS, _S3_SHA256, strict=True)))
+
+
+def setup(reporter: Reporter, *, s3: bool = False, force: bool = False) -> dict[str, str]:
     """Fetch and make whatever is missing; what is there already is left, unless `force`d.
 
+    Args:
+        s3: also what Spark needs for tables on s3a://.
+
     Returns:
-        What is there now: `java`, `bundle`, `model`, and `archive` (empty where none can be made).
+        What is there now: `java`, `bundle`, `model`, `archive` (empty where none can be made) and
+        `s3` (empty where it was not asked for).
 
     Raises:
         SetupError: something could not be fetched; what was fetched before it stays.
@@ -64,7 +108,8 @@ def setup(reporter: Reporter, *, force: bool = False) -> dict[str, str]:
     from lakewake.embed.weights import fetch_minilm, minilm_folder
 
     java = ensure_java(reporter.say)
-    bundle = ensure_bundle(java, reporter.say, force=force)
+    bundle = ensure_jars(HUDI, java, reporter.say, force=force)
+    hadoop_aws = ensure_jars(S3, java, reporter.say, force=force) if s3 else ""
     fetch_minilm(minilm_folder(), reporter.say)
     archive = ensure_archive(java, bundle, reporter.say, force=force)
     reporter.say(f"everything is there, in {lakewake_home()}")
@@ -73,6 +118,7 @@ def setup(reporter: Reporter, *, force: bool = False) -> dict[str, str]:
         "bundle": str(bundle),
         "model": str(minilm_folder()),
         "archive": str(archive or ""),
+        "s3": str(hadoop_aws),
     }
 
 
@@ -119,38 +165,44 @@ def install_command(package: str) -> list[str] | None:
     return None
 
 
-def ensure_bundle(java: Java, say: Say, *, force: bool = False) -> Path:
-    """The Hudi bundle, fetched by its Maven coordinates where it is missing.
+def ensure_jars(jars: Jars, java: Java, say: Say, *, force: bool = False) -> Path:
+    """The first of the jars; all are fetched by their Maven coordinates where one is missing.
 
     Raises:
-        SetupError: it could not be fetched, or is not the pinned one.
+        SetupError: they could not be fetched, or are not the pinned ones.
     """
-    jar = bundle_path()
-    if jar.is_file() and not force:
-        say("Hudi bundle: there")
-        return jar
-    say(f"Hudi bundle: fetching {BUNDLE} (81 MB, about 15 s)")
+    first = jar_path(jars.first)
+    if jars.there and not force:
+        say(f"{jars.what}: there")
+        return first
+    say(f"{jars.what}: fetching {jars.first} ({jars.size})")
     started = time.monotonic()
     try:
-        jar.parent.mkdir(parents=True, exist_ok=True)
+        first.parent.mkdir(parents=True, exist_ok=True)
         # Beside its final place, so that moving it there is one step and never leaves half a jar.
-        with tempfile.TemporaryDirectory(dir=jar.parent, prefix=".fetch-") as folder:
-            _checked(_resolve(java, Path(folder))).replace(jar)
+        with tempfile.TemporaryDirectory(dir=first.parent, prefix=".fetch-") as folder:
+            _resolve(jars, java, Path(folder))
+            for coordinates, sha256 in jars.sha256.items():
+                fetched = Path(folder) / "jars" / "{}_{}-{}.jar".format(*coordinates.split(":"))
+                check_jar(fetched, coordinates, sha256)
+                fetched.replace(jar_path(coordinates))
     except OSError as error:
         hint = "free some space there, or set LAKEWAKE_HOME to a folder that can be written"
-        raise SetupError(f"cannot write the Hudi bundle to {jar}: {error}", hint=hint) from error
-    say(f"Hudi bundle: fetched and checked in {time.monotonic() - started:.0f} s")
-    return jar
+        raise SetupError(
+            f"cannot write {jars.what} to {first.parent}: {error}", hint=hint
+        ) from error
+    say(f"{jars.what}: fetched and checked in {time.monotonic() - started:.0f} s")
+    return first
 
 
-def _resolve(java: Java, folder: Path) -> Path:
-    """Let Spark's launcher fetch the bundle: it knows the machine's own repository settings."""
+def _resolve(jars: Jars, java: Java, folder: Path) -> None:
+    """Let Spark's launcher fetch the jars: it knows the machine's own repository settings."""
     from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
 
     options = {
         "spark.master": "local[1]",
-        "spark.jars.packages": BUNDLE,
+        "spark.jars.packages": jars.first,
         "spark.jars.ivy": str(folder),
         # In Spark already.
         "spark.jars.excludes": "org.apache.hive:hive-storage-api,org.slf4j:slf4j-api",
@@ -166,25 +218,28 @@ def _resolve(java: Java, folder: Path) -> Path:
             shut_down_jvm(start_jvm(conf, files, verbose=False))
     except PySparkRuntimeError as error:
         said = complaint(files.log.read_text(errors="replace"))
+        places = ", ".join(str(jar_path(coordinates)) for coordinates in jars.sha256)
         raise SetupError(
-            f"the Hudi bundle {BUNDLE} could not be fetched: {said}",
+            f"{jars.what} ({jars.first}) could not be fetched: {said}",
             hint="check the network (behind a proxy, give Java its address in JAVA_TOOL_OPTIONS; a"
             " repository of your own goes into spark.jars.ivySettings of spark-defaults.conf), or"
-            f" put the jar at {bundle_path()} yourself, then run `lakewake setup` again",
+            f" put it at {places} yourself, then run `lakewake setup` again",
         ) from error
-    group, name, version = BUNDLE.split(":")
-    return folder / "jars" / f"{group}_{name}-{version}.jar"
 
 
-def _checked(jar: Path) -> Path:
+def check_jar(jar: Path, coordinates: str, sha256: str) -> None:
+    """Refuse a file that is not the pinned one.
+
+    Raises:
+        SetupError: it is another.
+    """
     with jar.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != BUNDLE_SHA256:
+    if found != sha256:
         raise SetupError(
-            f"what was fetched as {BUNDLE} has another sha256: {found}",
+            f"what was fetched as {coordinates} has another sha256: {found}",
             hint="the repository your machine uses holds another file under this name",
         )
-    return jar
 
 
 def ensure_archive(java: Java, bundle: Path, say: Say, *, force: bool = False) -> Path | None:

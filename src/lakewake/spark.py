@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
+#: What gives the Hadoop in PySpark 3.5 its s3a://.
+S3_JARS = (
+    "org.apache.hadoop:hadoop-aws:3.3.4",
+    "com.amazonaws:aws-java-sdk-bundle:1.12.262",
+    "org.wildfly.openssl:wildfly-openssl:1.0.7.Final",
+)
 EXTENSION = "org.apache.spark.sql.hudi.HoodieSparkSessionExtension"
 
 #: What Hudi asks of every session.
@@ -62,11 +68,13 @@ class Files:
         scratch: a folder of its own, gone when the process ends.
         bundle: the Hudi bundle.
         archive: the class-data archive, None where there is none.
+        storage: jars that bring the file systems of the tables.
     """
 
     scratch: Path
     bundle: Path
     archive: Path | None = None
+    storage: tuple[Path, ...] = ()
 
     @property
     def log(self) -> Path:
@@ -90,6 +98,7 @@ def local_options(files: Files) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "2g",
+        "spark.hadoop.hadoop.tmp.dir": str(files.scratch / "hadoop"),
         "spark.local.dir": str(files.scratch / "local"),
         "spark.sql.shuffle.partitions": "4",
     }
@@ -119,18 +128,20 @@ def session_options(given: Mapping[str, str], files: Files, *, verbose: bool) ->
     }
     java = " ".join(_java_options(files, local=local, verbose=verbose))
     _join(options, "spark.driver.extraJavaOptions", " ", java, given)
-    if not brings_hudi(given):
+    if not brings(given, "hudi-spark"):
         # In local mode the class path is enough, spares a copy of the jar at every start, and is
         # what a class-data archive can speak about.
         where = ("spark.driver.extraClassPath", ":") if local else ("spark.jars", ",")
         _join(options, *where, str(files.bundle), given)
+    if files.storage and not local:
+        _join(options, "spark.jars", ",", ",".join(map(str, files.storage)), dict(options))
     return options
 
 
-def brings_hudi(options: Mapping[str, str]) -> bool:
-    """Whether the person's own options put a Hudi bundle of theirs on the class path."""
+def brings(options: Mapping[str, str], jar: str) -> bool:
+    """Whether the person's own options put a jar of such a name on the class path."""
     keys = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
-    return any("hudi-spark" in options.get(key, "") for key in keys)
+    return any(jar in options.get(key, "") for key in keys)
 
 
 def _join(
@@ -169,8 +180,44 @@ def bundle_jar() -> Path:
 
 def bundle_path() -> Path:
     """Where the Hudi bundle is, once it has been fetched."""
-    _, name, version = BUNDLE.split(":")
+    return jar_path(BUNDLE)
+
+
+def jar_path(coordinates: str) -> Path:
+    """Where the jar with these Maven coordinates is, once it has been fetched."""
+    _, name, version = coordinates.split(":")
     return lakewake_home() / "jars" / f"{name}-{version}.jar"
+
+
+def storage_jars(options: Mapping[str, str], tables: Collection[str]) -> tuple[Path, ...]:
+    """The jars that a session with these options needs to reach these tables.
+
+    A cluster may have them of its own: there what was not fetched is not missed.
+
+    Raises:
+        SetupError: they have not been fetched.
+    """
+    if not any(table.startswith("s3a://") for table in tables) or brings(options, "hadoop-aws"):
+        return ()
+    jars = tuple(map(jar_path, S3_JARS))
+    missing = next((jar for jar in jars if not jar.is_file()), None)
+    if missing is None:
+        return jars
+    if not is_local(options.get("spark.master", "local[*]")):
+        return ()
+    raise SetupError(
+        f"a table on s3a:// needs {S3_JARS[0]}, and {missing} is not there",
+        hint="run `lakewake setup --s3` (282 MB, once)",
+    )
+
+
+def storage_options(tables: Collection[str]) -> dict[str, str]:
+    """The options that a session needs to reach these tables."""
+    if not any(table.startswith("s3a://") for table in tables):
+        return {}
+    from lakewake.s3 import find_s3, spark_options
+
+    return spark_options(find_s3())
 
 
 def archive_path(java: Java, bundle: Path) -> Path:
@@ -196,11 +243,16 @@ def _spark_home() -> Path:
 _ours: SparkSession | None = None
 
 
-def start_session(options: Mapping[str, str], *, verbose: bool = False) -> SparkSession:
+def start_session(
+    options: Mapping[str, str], *, tables: Collection[str] = (), verbose: bool = False
+) -> SparkSession:
     """The session of this process: the one that runs already, or a new one with these options.
 
+    Args:
+        tables: what it is to reach; a new session gets what their storage needs.
+
     Raises:
-        SetupError: Java or the bundle is missing, Spark did not start, or the session that runs
+        SetupError: Java or a jar is missing, Spark did not start, or the session that runs
             has no Hudi in it.
     """
     running = running_session()
@@ -210,9 +262,11 @@ def start_session(options: Mapping[str, str], *, verbose: bool = False) -> Spark
     java = find_java()
     bundle = bundle_jar()
     archive = archive_path(java, bundle)
-    files = Files(scratch_folder(), bundle, archive if archive.is_file() else None)
+    storage = storage_jars(options, tables)
+    given = {**storage_options(tables), **options}
+    files = Files(scratch_folder(), bundle, archive if archive.is_file() else None, storage)
     global _ours
-    _ours = launch(session_options(options, files, verbose=verbose), files, java, verbose=verbose)
+    _ours = launch(session_options(given, files, verbose=verbose), files, java, verbose=verbose)
     return _ours
 
 
@@ -269,7 +323,7 @@ def launch(options: Mapping[str, str], files: Files, java: Java, *, verbose: boo
 
     conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
     try:
-        with launch_environment(options, java), _signals_kept():
+        with launch_environment(options, java, files.storage), _signals_kept():
             gateway = SparkContext._gateway or start_jvm(conf, files, verbose=verbose)
             context = SparkContext(conf=conf, gateway=gateway)
         return SparkSession(context)
@@ -313,15 +367,23 @@ def complaint(output: str) -> str:
 
 
 @contextlib.contextmanager
-def launch_environment(options: Mapping[str, str], java: Java) -> Iterator[None]:
+def launch_environment(
+    options: Mapping[str, str], java: Java, storage: Sequence[Path] = ()
+) -> Iterator[None]:
     """What Spark's launcher and its Python workers read from the environment, while it starts."""
     values = {"JAVA_HOME": str(java.home), "PYSPARK_PYTHON": sys.executable}
     if is_local(options["spark.master"]):
         values["SPARK_HOME"] = str(_spark_home())
+        # The end of the class path: what a class-data archive speaks about stays in front of it.
+        last = [*map(str, storage), os.environ.get("SPARK_DIST_CLASSPATH", "")]
+        values["SPARK_DIST_CLASSPATH"] = ":".join(part for part in last if part)
     else:
         values["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
     if python := options.get("spark.pyspark.python"):
         values["PYSPARK_PYTHON"] = python
+    if keys := os.environ.get("AWS_SHARED_CREDENTIALS_FILE"):
+        # Amazon's SDK in Hadoop knows the variable by its former name only.
+        values["AWS_CREDENTIAL_PROFILES_FILE"] = keys
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

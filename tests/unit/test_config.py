@@ -93,6 +93,13 @@ def test_all_indexes_share_the_embedding_store_beside_the_first():
     assert stores(first + second) == [EmbeddingStoreSettings("/proj/conf/idx", 10_000)] * 2
 
 
+def test_indexes_in_s3_share_a_local_embedding_store():
+    remote = TEXT + 'store = "lance+s3://bucket/idx"\n'
+    local = TEXT.replace('"wines"', '"beers"') + 'store = "lance://elsewhere"\n'
+    assert stores(remote) == [EmbeddingStoreSettings("/proj/conf/index")]
+    assert stores(remote + local) == [EmbeddingStoreSettings("/proj/conf/elsewhere")] * 2
+
+
 def test_the_embedding_store_has_a_folder_and_a_bound_of_its_own():
     table = '[embedding_store]\nfolder = "../kept"\nmax_mb = 5\n'
     assert stores(TEXT + table) == [EmbeddingStoreSettings("/proj/kept", 5)]

@@ -19,11 +19,12 @@ from lakewake.java import (
     trust_store,
 )
 from lakewake.setup import (
-    BUNDLE_SHA256,
-    _checked,
+    HUDI,
+    S3,
     can_archive,
+    check_jar,
     ensure_archive,
-    ensure_bundle,
+    ensure_jars,
     ensure_java,
     install,
     install_command,
@@ -165,14 +166,14 @@ def test_a_bundle_that_is_there_is_not_fetched_again() -> None:
     bundle_path().write_bytes(b"jar")
     said: list[str] = []
     # This Java does not exist: an attempt to fetch would fail.
-    assert ensure_bundle(java("17"), said.append) == bundle_path()
+    assert ensure_jars(HUDI, java("17"), said.append) == bundle_path()
     assert bundle_path().read_bytes() == b"jar"
     assert said == ["Hudi bundle: there"]
 
 
 def test_a_bundle_that_cannot_be_fetched_is_named_and_leaves_nothing(home: Path) -> None:
     with pytest.raises(SetupError) as caught:
-        ensure_bundle(java("17"), lambda text: None)
+        ensure_jars(HUDI, java("17"), lambda text: None)
     assert BUNDLE in caught.value.fact
     assert str(bundle_path()) in caught.value.hint
     assert list((home / "jars").iterdir()) == []
@@ -181,7 +182,7 @@ def test_a_bundle_that_cannot_be_fetched_is_named_and_leaves_nothing(home: Path)
 def test_a_home_that_cannot_be_written_is_said_so(home: Path) -> None:
     home.write_text("a file where the folder should be")
     with pytest.raises(SetupError) as caught:
-        ensure_bundle(java("17"), lambda text: None)
+        ensure_jars(HUDI, java("17"), lambda text: None)
     assert "cannot write" in caught.value.fact
     assert "LAKEWAKE_HOME" in caught.value.hint
 
@@ -190,8 +191,8 @@ def test_another_file_under_the_bundles_name_is_refused(tmp_path: Path) -> None:
     jar = tmp_path / "bundle.jar"
     jar.write_bytes(b"something else")
     with pytest.raises(SetupError, match="another sha256"):
-        _checked(jar)
-    assert len(BUNDLE_SHA256) == 64
+        check_jar(jar, BUNDLE, HUDI.sha256[BUNDLE])
+    assert {len(sha256) for sha256 in (HUDI.sha256 | S3.sha256).values()} == {64}
 
 
 def test_the_trust_store_holds_each_certificate_whole_and_is_sealed() -> None:

@@ -16,15 +16,19 @@ from lakewake.spark import (
     BUNDLE,
     EXTENSION,
     HUDI_OPTIONS,
+    S3_JARS,
     Files,
     archive_path,
     bundle_jar,
     complaint,
     is_local,
+    jar_path,
     launch_environment,
     not_started,
     session_options,
     start_jvm,
+    storage_jars,
+    storage_options,
 )
 
 FILES = Files(Path("/scratch"), Path("/jars/bundle.jar"), Path("/jvm/key.jsa"))
@@ -98,6 +102,7 @@ def test_nothing_is_written_to_the_current_folder() -> None:
     made = options()
     assert made["spark.sql.warehouse.dir"] == "file:///scratch/warehouse"
     assert made["spark.local.dir"] == "/scratch/local"
+    assert made["spark.hadoop.hadoop.tmp.dir"] == "/scratch/hadoop"
     assert "-Dderby.system.home=/scratch/derby" in java_options()
 
 
@@ -238,3 +243,74 @@ def test_an_interrupt_is_not_logged_as_an_error() -> None:
 
 def test_the_extension_is_the_one_that_a_callers_session_is_checked_for() -> None:
     assert HUDI_OPTIONS["spark.sql.extensions"] == EXTENSION
+
+
+ON_S3 = ("lake/wines", "s3a://lake/wines")
+
+
+@pytest.fixture
+def s3_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, ...]:
+    """A Lakewake home with the jars of s3a:// in it."""
+    monkeypatch.setenv("LAKEWAKE_HOME", str(tmp_path))
+    jars = tuple(jar_path(coordinates) for coordinates in S3_JARS)
+    jars[0].parent.mkdir()
+    for jar in jars:
+        jar.touch()
+    return jars
+
+
+def test_hadoop_finds_the_credentials_file_of_amazons_other_tools(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/my/credentials")
+    with launch_environment({"spark.master": "local[2]"}, JAVA):
+        assert os.environ["AWS_CREDENTIAL_PROFILES_FILE"] == "/my/credentials"
+    assert "AWS_CREDENTIAL_PROFILES_FILE" not in os.environ
+
+
+@pytest.mark.usefixtures("s3_fetched")
+def test_a_session_for_local_tables_gets_nothing_for_s3() -> None:
+    assert storage_jars({}, ["lake/wines"]) == ()
+    assert storage_options(["lake/wines"]) == {}
+
+
+def test_a_table_on_s3_brings_its_jars(s3_fetched: tuple[Path, ...]) -> None:
+    assert storage_jars({}, ON_S3) == s3_fetched
+    assert storage_jars({"spark.master": "yarn"}, ON_S3) == s3_fetched
+
+
+@pytest.mark.usefixtures("s3_fetched")
+def test_a_hadoop_aws_of_the_persons_own_is_not_joined_by_ours() -> None:
+    own = {"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.3.6"}
+    assert storage_jars(own, ON_S3) == ()
+
+
+def test_missing_jars_of_s3_are_named_with_the_command_that_brings_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEWAKE_HOME", str(tmp_path))
+    with pytest.raises(SetupError) as caught:
+        storage_jars({}, ON_S3)
+    assert "org.apache.hadoop:hadoop-aws:3.3.4" in caught.value.fact
+    assert "lakewake setup --s3" in caught.value.hint
+    assert storage_jars({"spark.master": "yarn"}, ON_S3) == ()
+
+
+def test_a_cluster_is_sent_the_jars_of_s3_beside_the_bundle() -> None:
+    files = Files(FILES.scratch, FILES.bundle, storage=(Path("/jars/a.jar"), Path("/jars/b.jar")))
+    made = options({"spark.master": "yarn", "spark.jars": "/mine.jar"}, files)
+    assert sorted(made["spark.jars"].split(",")) == [
+        "/jars/a.jar",
+        "/jars/b.jar",
+        "/jars/bundle.jar",
+        "/mine.jar",
+    ]
+
+
+def test_a_local_session_has_the_jars_of_s3_at_the_end_of_its_class_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SPARK_DIST_CLASSPATH", "/mine/*")
+    with launch_environment({"spark.master": "local[2]"}, JAVA, [Path("/jars/a.jar")]):
+        assert os.environ["SPARK_DIST_CLASSPATH"] == "/jars/a.jar:/mine/*"
+    assert os.environ["SPARK_DIST_CLASSPATH"] == "/mine/*"

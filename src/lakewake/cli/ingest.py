@@ -84,7 +84,8 @@ def ingest(
     find_source(request.source, request.format)
     reporter = choose_reporter(sys.stderr, quiet=flags.quiet)
     with reporter.stage("start Spark"):
-        spark = start_session(spark_options(flags.config), verbose=flags.verbose)
+        options = spark_options(flags.config)
+        spark = start_session(options, tables=[table], verbose=flags.verbose)
     report = write_rows(spark, request, reporter)
     if flags.json:
         print_json(report.as_dict())

@@ -13,13 +13,14 @@ from lakewake.progress import choose_reporter
 EXAMPLE = "lakewake setup"
 
 
+@click.option("--s3", is_flag=True, help="Also what s3a:// tables need (282 MB).")
 @click.option("--force", is_flag=True, help="Fetch again what is there.")
 @with_flags
-def setup(force: bool, flags: Flags) -> int:
+def setup(s3: bool, force: bool, flags: Flags) -> int:
     """Fetch model weights, the Hudi bundle and, where missing, Java. Once; by name."""
     from lakewake import setup as provision
 
-    done = provision.setup(choose_reporter(sys.stderr, quiet=flags.quiet), force=force)
+    done = provision.setup(choose_reporter(sys.stderr, quiet=flags.quiet), s3=s3, force=force)
     if flags.json:
         print_json(done)
     elif not flags.quiet:

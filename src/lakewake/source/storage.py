@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from pyarrow import fs
 
+from lakewake import s3
 from lakewake.errors import TableError
 
-#: Hadoop's names of file systems that Arrow calls otherwise.
-SCHEMES = {"s3a": "s3", "s3n": "s3", "gs": "gs", "hdfs": "hdfs", "file": "file"}
+#: Hadoop's names for S3.
+S3_SCHEMES = ("s3a", "s3n", "s3")
 
 
 class Storage:
@@ -17,45 +19,50 @@ class Storage:
 
     def __init__(self, base: str) -> None:
         self.base = base.rstrip("/")
-        scheme, _, rest = base.partition("://")
-        if not rest:
-            self._fs, self._root = fs.LocalFileSystem(), self.base
-        else:
-            uri = f"{SCHEMES.get(scheme, scheme)}://{rest.rstrip('/')}"
-            self._fs, self._root = self._open(uri)
-
-    def _open(self, uri: str) -> tuple[fs.FileSystem, str]:
-        try:
-            return fs.FileSystem.from_uri(uri)  # type: ignore[no-any-return]
-        except (ValueError, OSError) as error:
-            raise TableError(f"cannot reach {self.base}: {error}", hint="check the path") from error
+        scheme, mark, rest = self.base.partition("://")
+        self._hint = s3.HINT if scheme in S3_SCHEMES else "check the path"
+        with self._reaching("reach"):
+            if not mark:
+                self._fs, self._root = fs.LocalFileSystem(), self.base
+            elif scheme in S3_SCHEMES:
+                # Not by URI: in one a blank or a percent sign of a key would mean something else.
+                self._fs, self._root = s3.filesystem(s3.find_s3()), rest
+            else:
+                self._fs, self._root = fs.FileSystem.from_uri(self.base)
 
     def names(self, folder: str) -> tuple[str, ...] | None:
         """File names directly in a folder below the base path; None when there is none."""
         selector = fs.FileSelector(f"{self._root}/{folder}".rstrip("/"), allow_not_found=True)
-        try:
+        with self._reaching("list", folder):
             if self._fs.get_file_info(selector.base_dir).type != fs.FileType.Directory:
                 return None
             found = self._fs.get_file_info(selector)
-        except OSError as error:
-            raise TableError(f"cannot list {self.base}/{folder}: {error}") from error
         return tuple(sorted(f.base_name for f in found if f.type == fs.FileType.File))
 
     def read(self, path: str) -> bytes | None:
         """A file's bytes; None when it is not there."""
-        try:
-            with self._fs.open_input_stream(f"{self._root}/{path}") as stream:
-                return stream.read()  # type: ignore[no-any-return]
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise TableError(f"cannot read {self.base}/{path}: {error}") from error
+        with self._reaching("read", path):
+            try:
+                with self._fs.open_input_stream(f"{self._root}/{path}") as stream:
+                    return stream.read()  # type: ignore[no-any-return]
+            except FileNotFoundError:
+                return None
 
     def exists(self) -> bool:
         """Whether anything lies at the base path."""
-        return bool(self._fs.get_file_info(self._root).type != fs.FileType.NotFound)
+        with self._reaching("reach"):
+            return bool(self._fs.get_file_info(self._root).type != fs.FileType.NotFound)
 
     def missing(self, paths: Sequence[str]) -> list[str]:
         """Those of the files that are not there."""
-        found = self._fs.get_file_info([f"{self._root}/{p}" for p in paths])
+        with self._reaching("read"):
+            found = self._fs.get_file_info([f"{self._root}/{p}" for p in paths])
         return [p for p, f in zip(paths, found, strict=True) if f.type == fs.FileType.NotFound]
+
+    @contextmanager
+    def _reaching(self, verb: str, path: str = "") -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, OSError) as error:
+            place = f"{self.base}/{path}" if path else self.base
+            raise TableError(f"cannot {verb} {place}: {error}", hint=self._hint) from error

@@ -1,4 +1,4 @@
-"""The builds of one index in a folder, and the small file that names the active one.
+"""The builds of one index in a place, and the small file that names the active one.
 
     wines.json       {"format": 1, "generation": 1, "dataset": "wines.g1.lance"}
     wines.g1.lance   a generation; whole as soon as it has a manifest
@@ -11,127 +11,165 @@ names a generation that is gone, the highest whole generation is the active one.
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from lakewake.errors import StoreError
+from lakewake.store.place import Place
 
 FORMAT = 1
+#: What a staging holds: the dataset to be, and a file that tells whether a machine sees it.
+PARTS, MARK = "parts.lance", "here"
+
+
+class PointerDamaged(StoreError):
+    """The file that names the active generation says something else."""
 
 
 @dataclass(frozen=True)
 class Generations:
-    """Where the generations of one index lie."""
+    """Where the generations of one index lie.
 
-    folder: Path
+    All methods raise `StoreError` where the place cannot be reached.
+    """
+
+    place: Place
     name: str
 
-    @property
-    def pointer(self) -> Path:
-        """The file that names the active generation."""
-        return self.folder / f"{self.name}.json"
-
-    def dataset(self, number: int) -> Path:
+    def address(self, number: int) -> str:
         """Where a generation lies, or would."""
-        return self.folder / dataset_name(self.name, number)
+        return self.place.address(dataset_name(self.name, number))
 
     def numbers(self) -> list[int]:
         """The generations that lie there, whole or not, ascending."""
-        if not self.folder.is_dir():
-            return []
-        found = (generation_number(self.name, p.name) for p in self.folder.iterdir())
+        with self._reaching():
+            found = [generation_number(self.name, entry) for entry in self.place.names()]
         return sorted(n for n in found if n is not None)
+
+    def version_times(self, number: int) -> list[float]:
+        """When a generation's versions were written, in seconds since 1970.
+
+        There are none where a build was cut off or nothing lies there.
+        """
+        with self._reaching():
+            return self.place.times(f"{dataset_name(self.name, number)}/_versions", ".manifest")
+
+    def whole(self, number: int) -> bool:
+        """Whether a generation was built to its end."""
+        return bool(self.version_times(number))
+
+    def check(self) -> None:
+        """Refuse a place where no index can lie."""
+        with self._reaching():
+            self.place.check()
 
     def named(self) -> int:
         """The generation that the pointer names, 0 where there is no pointer.
 
         Raises:
-            StoreError: it cannot be read, or says something else.
+            PointerDamaged: it says something else.
         """
+        with self._reaching():
+            text = self.place.read(self._pointer)
         try:
-            return parse_pointer(self.pointer.read_bytes(), self.name)
-        except (FileNotFoundError, NotADirectoryError):
-            return 0
-        except (OSError, ValueError) as error:
-            raise StoreError(
-                f"{self.pointer} does not name a generation of index '{self.name}': {error}",
-                hint=f"remove {self.pointer}; the newest whole generation is then used",
+            return parse_pointer(text, self.name) if text is not None else 0
+        except ValueError as error:
+            place = self.place.address(self._pointer)
+            raise PointerDamaged(
+                f"{place} does not name a generation of index '{self.name}': {error}",
+                hint=f"remove {place}; the newest whole generation is then used",
             ) from error
 
     def active(self) -> int:
         """The number of the active generation, 0 when there is none (any more)."""
         named = self.named()
-        return named if named and manifests(self.dataset(named)) else self.newest()
+        return named if named and self.whole(named) else self.newest()
 
     def newest(self) -> int:
         """The highest whole generation, whatever the pointer says; 0 when there is none."""
-        return max((n for n in self.numbers() if manifests(self.dataset(n))), default=0)
+        return max((n for n in self.numbers() if self.whole(n)), default=0)
 
     def replaceable(self) -> int:
         """The generation that a build comes after: also where the pointer is damaged."""
         try:
             return self.active()
-        except StoreError:
+        except PointerDamaged:
             return self.newest()
 
     def switch(self, number: int) -> bool:
         """Name a generation as the active one, unless that or a later one is named already.
 
         The file is replaced in one step: a reader sees the old text or the new one.
+
+        Raises:
+            OSError: it could not be written.
         """
         # A damaged pointer is replaced: only a rebuild that was asked for comes here with one.
-        with suppress(StoreError):
+        with suppress(PointerDamaged):
             named = self.named()
-            if named >= number and manifests(self.dataset(named)):
+            if named >= number and self.whole(named):
                 return False
-        fresh = self.folder / f".{self.name}.{uuid4().hex}.json"
-        try:
-            _write_through(fresh, pointer_text(self.name, number))
-            fresh.replace(self.pointer)
-        finally:
-            fresh.unlink(missing_ok=True)
-        _flush_folder(self.folder)
+        self.place.replace(self._pointer, pointer_text(self.name, number))
         return True
 
     def retire(self, before: int) -> int:
         """Delete the generations with lower numbers; how many there were."""
-        retired = [n for n in self.numbers() if n < before]
-        for number in retired:
-            # Manifests first: what a killed deletion leaves is no generation any more.
-            shutil.rmtree(self.dataset(number) / "_versions", ignore_errors=True)
-            shutil.rmtree(self.dataset(number), ignore_errors=True)
+        retired = [dataset_name(self.name, n) for n in self.numbers() if n < before]
+        with self._reaching():
+            for dataset in retired:
+                # Manifests first: what a killed deletion leaves is no generation any more.
+                self.place.remove(f"{dataset}/_versions")
+                self.place.remove(dataset)
         return len(retired)
 
     @contextmanager
-    def staging(self) -> Iterator[tuple[Path, Path]]:
-        """A place for a dataset, and a file beside it, both gone when the context ends."""
-        own = self.folder / f".{self.name}.staging.{uuid4().hex}"
-        own.mkdir(parents=True)
+    def staging(self) -> Iterator[tuple[str, str]]:
+        """Names of a dataset to be and of a file beside it, both gone when the context ends."""
+        own = f"{self._staged}{uuid4().hex}"
+        self.place.prepare()
+        self.place.replace(f"{own}/{MARK}", b"")
         try:
-            mark = own / "here"
-            mark.touch()
-            yield own / "parts.lance", mark
+            yield f"{own}/{PARTS}", f"{own}/{MARK}"
         finally:
-            shutil.rmtree(own, ignore_errors=True)
+            self._unstage(own)
 
     def sweep(self, seconds: float) -> int:
         """Remove what killed writers left staged so long ago; how many there were."""
-        left = [
-            place
-            for place in self.folder.glob(f".{self.name}.staging.*")
-            if place.stat().st_mtime < time.time() - seconds
-        ]
-        for place in left:
-            shutil.rmtree(place, ignore_errors=True)
+        with self._reaching():
+            staged = [name for name in self.place.names() if name.startswith(self._staged)]
+            before = time.time() - seconds
+            left = [own for own in staged if any(t < before for t in self.place.times(own, MARK))]
+            for own in left:
+                self._unstage(own)
         return len(left)
+
+    def _unstage(self, own: str) -> None:
+        # The mark last: what a killed removal leaves is found by it again.
+        self.place.remove(f"{own}/{PARTS}")
+        self.place.remove(own)
+
+    @property
+    def _staged(self) -> str:
+        return f".{self.name}.staging."
+
+    @property
+    def _pointer(self) -> str:
+        return f"{self.name}.json"
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreError(
+                f"index '{self.name}' cannot be reached in {self.place.address()}: {error}",
+                hint=self.place.hint,
+            ) from error
 
 
 def dataset_name(name: str, number: int) -> str:
@@ -162,34 +200,3 @@ def parse_pointer(text: bytes, name: str) -> int:
     if type(number) is not int or json.loads(pointer_text(name, number)) != value:
         raise ValueError(f"it says {text[:80]!r}")
     return number
-
-
-def manifests(dataset: Path) -> list[Path]:
-    """The versions of a Lance dataset; none where a build was cut off or nothing lies there."""
-    return list((dataset / "_versions").glob("*.manifest"))
-
-
-def version_times(dataset: Path) -> list[float]:
-    """When the versions of a Lance dataset were written, in seconds since the epoch."""
-    times = []
-    for manifest in manifests(dataset):
-        # Someone else may be dropping old versions right now.
-        with suppress(FileNotFoundError):
-            times.append(manifest.stat().st_mtime)
-    return times
-
-
-def _write_through(path: Path, content: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _flush_folder(folder: Path) -> None:
-    # The rename itself is durable only once the folder is.
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
-from pathlib import Path
+from functools import partial
 
 import lance
 import pyarrow as pa
@@ -19,7 +19,6 @@ from lance import LanceDataset, LanceOperation
 from lance.fragment import write_fragments
 
 from lakewake.errors import (
-    ConfigError,
     IndexMissing,
     OutcomeUnknown,
     StaleFrontier,
@@ -28,7 +27,7 @@ from lakewake.errors import (
 from lakewake.model.chunks import CHECKPOINT_ID, Batch
 from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
-from lakewake.store.generations import Generations, manifests, version_times
+from lakewake.store.generations import Generations
 from lakewake.store.lance_reader import (
     FOREIGN,
     FORMAT,
@@ -38,9 +37,11 @@ from lakewake.store.lance_reader import (
     read_checkpoint,
     rebuild,
     vector_index,
+    way_out,
 )
 from lakewake.store.lance_staging import LanceStaging, Source, read_fragments
 from lakewake.store.memory import check_columns
+from lakewake.store.place import place_at
 
 #: Fewer chunks than this are searched exactly in a fraction of a second.
 ANN_MIN_CHUNKS = 100_000
@@ -58,9 +59,10 @@ KEEP_STAGED = timedelta(days=7)
 
 
 class LanceStore:
-    """One index under a local folder: `name.json` and `name.g1.lance`.
+    """One index in a folder, here or in S3: `name.json` and `name.g1.lance`.
 
     Args:
+        folder: a path, or `s3://bucket/folder`.
         ann_min_chunks: from how many chunks on `maintain` makes an approximate index.
     """
 
@@ -68,18 +70,12 @@ class LanceStore:
         self,
         folder: str,
         name: str,
-        storage_options: dict[str, str] | None = None,
         *,
         ann_min_chunks: int = ANN_MIN_CHUNKS,
     ) -> None:
-        if "://" in folder:
-            raise ConfigError(
-                f"store folder '{folder}' is not on a local file system",
-                hint="use a path, as in lance://index",
-            )
         self.name = name
-        self._places = Generations(Path(folder), name)
-        self._options = storage_options
+        self._places = Generations(place_at(folder), name)
+        self._options = self._places.place.options
         self._ann_min_chunks = ann_min_chunks
         self._opened: int | None = None
 
@@ -130,8 +126,9 @@ class LanceStore:
         with ExitStack() as opened:
             with self._writing():
                 own, mark = opened.enter_context(self._places.staging())
-            place = own if after is None else self._places.dataset(after + 1)
-            yield LanceStaging(str(place), mark, after is not None, self._options)
+            where = self._places.place
+            place = where.address(own) if after is None else self._places.address(after + 1)
+            yield LanceStaging(place, where, mark, after is not None)
 
     def commit(self, batch: Batch, expect: Frontier, then: Frontier) -> None:
         """Apply the whole batch and move the frontier, or do neither.
@@ -164,7 +161,7 @@ class LanceStore:
             "pointer_written": int(named),
             "fragments_compacted": self._tend(number, dataset, _compact),
             "chunks_indexed": self._tend(number, dataset, self._index),
-            "versions_removed": self._tend(number, dataset, self._drop_versions),
+            "versions_removed": self._tend(number, dataset, partial(self._drop_versions, number)),
             "generations_removed": self._places.retire(before=number),
             "stagings_removed": self._places.sweep(KEEP_STAGED.total_seconds()),
         }
@@ -177,16 +174,11 @@ class LanceStore:
         return dataset
 
     def _active(self) -> int:
-        folder = self._places.folder
-        if folder.exists() and not folder.is_dir():
-            raise StoreError(
-                f"{folder} is a file, the store needs a folder there",
-                hint="move it away, or choose another store for the index",
-            )
+        self._places.check()
         number = self._places.active()
         if not number and (lost := self._places.named()):
             raise StoreError(
-                f"index '{self.name}' is gone: {self._places.dataset(lost)} is not there",
+                f"index '{self.name}' is gone: {self._places.address(lost)} is not there",
                 hint=rebuild(self.name),
             )
         return number
@@ -204,13 +196,13 @@ class LanceStore:
         return number
 
     def _dataset(self, number: int) -> LanceDataset:
-        place = str(self._places.dataset(number))
+        place = self._places.address(number)
         try:
             return lance.dataset(place, storage_options=self._options)
         except FOREIGN as error:
             raise StoreError(
                 f"index '{self.name}' cannot be opened at {place}: {brief(error)}",
-                hint=rebuild(self.name),
+                hint=way_out(self.name, place),
             ) from error
 
     def _look(self, number: int, failure: Exception | None) -> tuple[LanceDataset, str]:
@@ -239,7 +231,7 @@ class LanceStore:
         A builder that died before naming its generation is finished here: the index stands.
         """
         with self._writing():
-            if manifests(self._places.dataset(number)):
+            if self._places.whole(number):
                 self._own(number)
                 self._places.switch(number)
         active = self._places.replaceable()
@@ -251,8 +243,8 @@ class LanceStore:
     def _write_whole(
         self, number: int, schema: pa.Schema, source: Source, staged: Sequence[bytes]
     ) -> None:
-        place = str(self._places.dataset(number))
-        self._places.folder.mkdir(parents=True, exist_ok=True)
+        place = self._places.address(number)
+        self._places.place.prepare()
         fragments = write_fragments(
             source.reader(), place, schema=schema, mode="create", storage_options=self._options
         )
@@ -272,10 +264,11 @@ class LanceStore:
     def _not_written(
         self, error: Exception | None, landed: str = "nothing was written"
     ) -> StoreError:
+        place = self._places.place
         return StoreError(
-            f"index '{self.name}' cannot be written in {self._places.folder}: {brief(error)}",
+            f"index '{self.name}' cannot be written in {place.address()}: {brief(error)}",
             landed=landed,
-            hint="check that the folder is writable and the disk has room, then sync again",
+            hint=place.hint,
         )
 
     @contextmanager
@@ -305,8 +298,8 @@ class LanceStore:
         dataset.optimize.optimize_indices()
         return waiting
 
-    def _drop_versions(self, dataset: LanceDataset) -> int:
-        written = version_times(Path(dataset.uri))
+    def _drop_versions(self, number: int, dataset: LanceDataset) -> int:
+        written = self._places.version_times(number)
         # Asking Lance means reading every manifest; their ages tell whether it is worth it.
         if len(written) <= KEEP_VERSIONS or min(written) > time.time() - KEEP_FOR.total_seconds():
             return 0

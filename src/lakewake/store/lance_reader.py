@@ -20,8 +20,10 @@ from lakewake.model.frontier import Frontier
 from lakewake.model.query import Query
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
+from lakewake.s3 import HINT
 from lakewake.store.filters import to_sql
 from lakewake.store.nearest import as_matrix, check_query, count_rows, first_rows, rank
+from lakewake.store.place import S3
 
 #: What Lance raises. Its errors have no types of their own beyond these.
 FOREIGN = (OSError, ValueError, RuntimeError, NotImplementedError, pa.ArrowException)
@@ -78,7 +80,7 @@ class LanceReader:
 
     @cached_property
     def _counts(self) -> tuple[int, int]:
-        with reading(self._name):
+        with reading(self._dataset, self._name):
             if len(self._recipe.fields) <= 1:
                 # Each row has one first chunk, so that nothing the size of the index is held.
                 first = f"_chunk = 0 AND {IS_CHUNK}"
@@ -109,14 +111,14 @@ class LanceReader:
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All chunks, only these columns, in bounded batches."""
-        with reading(self._name):
+        with reading(self._dataset, self._name):
             yield from self._dataset.to_batches(
                 columns=list(columns), filter=IS_CHUNK, batch_size=SCAN_ROWS
             )
 
     def pieces(self, columns: Sequence[str]) -> Pieces:
         """The same, a piece for each fragment."""
-        with reading(self._name):
+        with reading(self._dataset, self._name):
             numbers = [f.fragment_id for f in self._dataset.get_fragments()]
         names = tuple(columns)
         parts = tuple(Piece(self._dataset, n, names, self._name) for n in numbers)
@@ -126,7 +128,7 @@ class LanceReader:
         """Up to `n` chunks, picked at random, only these columns."""
         # The checkpoint row may be among them and is left out.
         size = min(n + 1, self._dataset.count_rows())
-        with reading(self._name):
+        with reading(self._dataset, self._name):
             found = self._dataset.sample(size, columns=[*columns, "_checkpoint"])
         chunks = found.filter(pc.is_null(found["_checkpoint"])).select(list(columns))
         yield from chunks.slice(0, n).to_batches()
@@ -149,13 +151,13 @@ class LanceReader:
 
     @cached_property
     def _has_ann(self) -> bool:
-        with reading(self._name):
+        with reading(self._dataset, self._name):
             return vector_index(self._dataset) is not None
 
     def _nearest(self, vector: np.ndarray, k: int, where: str | None, exact: bool) -> pa.Table:
         columns = [c for c in self._dataset.schema.names if c != "_checkpoint"]
         nearest = {"column": "_vector", "q": vector, "k": k, "metric": self._recipe.metric}
-        with reading(self._name):
+        with reading(self._dataset, self._name):
             found = self._dataset.to_table(
                 columns=[*columns, "_distance"],
                 nearest=nearest | (EXACT if exact else approximate(k)),
@@ -186,7 +188,7 @@ class LanceReader:
     ) -> Iterator[pa.RecordBatch]:
         for start in range(0, len(values), LIST_LENGTH):
             among = in_list(column, values[start : start + LIST_LENGTH])
-            with reading(self._name):
+            with reading(self._dataset, self._name):
                 yield from self._dataset.to_batches(
                     columns=list(columns), filter=f"{among} AND {IS_CHUNK}", batch_size=SCAN_ROWS
                 )
@@ -202,7 +204,7 @@ class Piece:
     name: str
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        with reading(self.name):
+        with reading(self.dataset, self.name):
             scanner = self.dataset.scanner(
                 columns=list(self.columns),
                 filter=IS_CHUNK,
@@ -235,7 +237,7 @@ def read_checkpoint(dataset: LanceDataset, name: str) -> str:
     Raises:
         StoreError: it holds none, or more than one.
     """
-    with reading(name):
+    with reading(dataset, name):
         found = dataset.to_table(columns=["_checkpoint"], filter=IS_CHECKPOINT)
     texts: list[str] = found["_checkpoint"].to_pylist()
     if len(texts) != 1:
@@ -277,14 +279,21 @@ def _parse_frontier(text: str, name: str) -> Frontier:
 
 
 @contextmanager
-def reading(name: str) -> Iterator[None]:
+def reading(dataset: LanceDataset, name: str) -> Iterator[None]:
     """Maps what Lance raises while reading."""
     try:
         yield
     except FOREIGN as error:
         raise StoreError(
-            f"index '{name}' cannot be read: {brief(error)}", hint=rebuild(name)
+            f"index '{name}' cannot be read: {brief(error)}", hint=way_out(name, dataset.uri)
         ) from error
+
+
+def way_out(name: str, address: str) -> str:
+    """What to do when an index cannot be read: in S3 it may just be out of reach."""
+    if not address.startswith(S3):
+        return rebuild(name)
+    return f"{HINT}; if the index is damaged, {rebuild(name)}"
 
 
 def rebuild(name: str) -> str:
@@ -293,5 +302,5 @@ def rebuild(name: str) -> str:
 
 
 def brief(error: object) -> str:
-    """An error's text without the places in Lance's source that it passed through."""
-    return re.split(r", /\S+\.rs:", str(error))[0].strip()
+    """An error's text without S3's XML and the places in Lance's source that it passed through."""
+    return re.split(r", /\S+\.rs:|: <\?xml", str(error))[0].strip()

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 
 import lance
 import pyarrow as pa
@@ -21,6 +20,7 @@ from lance.fragment import write_fragments
 from lakewake.errors import StoreError
 from lakewake.model.chunks import Batch
 from lakewake.store.lance_reader import FOREIGN, brief
+from lakewake.store.place import Place
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,15 @@ class LanceStaging:
 
     Attributes:
         place: the dataset that the fragments are for.
-        mark: a file that lies beside it; a machine that does not see it has another folder there.
+        where: the store's own place.
+        mark: a file that lies there; a machine that does not see it has another folder there.
         builds: whether the dataset is a generation itself.
     """
 
     place: str
-    mark: Path
+    where: Place
+    mark: str
     builds: bool
-    storage_options: dict[str, str] | None = None
 
     def write(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> bytes:
         """Write chunks as fragments that belong to nothing yet.
@@ -55,7 +56,7 @@ class LanceStaging:
                 self.place,
                 schema=schema,
                 mode="create",
-                storage_options=self.storage_options,
+                storage_options=self.where.options,
             )
         except FOREIGN as error:
             source.raise_own()
@@ -75,18 +76,18 @@ class LanceStaging:
         LanceDataset.commit(
             self.place,
             LanceOperation.Overwrite(schema, fragments),
-            storage_options=self.storage_options,
+            storage_options=self.where.options,
         )
         return Batch(schema, self._reader, deletes)
 
     def _reader(self) -> pa.RecordBatchReader:
-        return lance.dataset(self.place, storage_options=self.storage_options).scanner().to_reader()
+        return lance.dataset(self.place, storage_options=self.where.options).scanner().to_reader()
 
     def _check_shared(self) -> None:
-        if not self.mark.exists():
+        if self.where.read(self.mark) is None:
             raise StoreError(
-                f"executors do not see the folder of the index: {self.mark.parent} is another one "
-                "there, or none",
+                f"executors do not see the folder of the index: {self.where.address()} is "
+                "another one there, or none",
                 hint="put the store where all machines reach it under the same path",
             )
 

@@ -1,4 +1,4 @@
-"""Store addresses: `lance://folder`, `memory://name`."""
+"""Store addresses: `lance://folder`, `lance+s3://bucket/folder`, `memory://name`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,15 @@ from lakewake.store.memory import MemoryStore
 _in_this_process: dict[tuple[str, str], MemoryStore] = {}
 
 
+def _local_lance(folder: str, name: str) -> Store:
+    if "://" in folder:
+        raise ConfigError(
+            f"store 'lance://{folder}' is not on a local file system",
+            hint="write it as lance+s3://bucket/folder",
+        )
+    return _lance(folder, name)
+
+
 def _lance(folder: str, name: str) -> Store:
     # Imported where it is used: Lance takes half a second to load.
     from lakewake.store.lance import LanceStore
@@ -22,11 +31,19 @@ def _lance(folder: str, name: str) -> Store:
     return LanceStore(folder, name)
 
 
+def _lance_s3(folder: str, name: str) -> Store:
+    return _lance(f"s3://{folder}", name)
+
+
 def _memory(place: str, name: str) -> Store:
     return _in_this_process.setdefault((place, name), MemoryStore())
 
 
-STORES: dict[str, Callable[[str, str], Store]] = {"lance": _lance, "memory": _memory}
+STORES: dict[str, Callable[[str, str], Store]] = {
+    "lance": _local_lance,
+    "lance+s3": _lance_s3,
+    "memory": _memory,
+}
 
 
 def open_store(url: str, name: str) -> Store:

@@ -1,0 +1,103 @@
+"""Where S3 is, by AWS's variables and files, and how the three that talk to it are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lakewake.errors import ConfigError
+from lakewake.s3 import S3, filesystem, find_s3, lance_options, spark_options
+from lakewake.store.place import place_at
+
+CONFIG = """
+[default]
+region = eu-north-1
+
+[profile lake]
+region = eu-west-3
+endpoint_url = https://s3.example.com/
+"""
+OURS = S3("http://127.0.0.1:9000", "eu-west-3")
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """An environment that names only a configuration file."""
+    (tmp_path / "config").write_text(CONFIG)
+    return {"AWS_CONFIG_FILE": str(tmp_path / "config")}
+
+
+def test_without_a_word_it_is_amazons() -> None:
+    assert find_s3({"AWS_CONFIG_FILE": "/no/such/file"}) == S3("", "")
+
+
+def test_the_variables_win_over_the_profile(env: dict[str, str]) -> None:
+    named = env | {"AWS_PROFILE": "lake", "AWS_ENDPOINT_URL": "http://127.0.0.1:9000"}
+    assert find_s3(named) == OURS
+    assert find_s3(named | {"AWS_REGION": "x"}).region == "x"
+    assert find_s3(env | {"AWS_DEFAULT_REGION": "y"}).region == "y"
+
+
+def test_an_address_for_s3_alone_wins_over_that_of_all_services(env: dict[str, str]) -> None:
+    both = {"AWS_ENDPOINT_URL": "https://all", "AWS_ENDPOINT_URL_S3": "https://s3"}
+    assert find_s3(env | both).endpoint == "https://s3"
+
+
+def test_the_profile_is_the_named_one_else_the_default(env: dict[str, str]) -> None:
+    assert find_s3(env) == S3("", "eu-north-1")
+    assert find_s3(env | {"AWS_PROFILE": "lake"}) == S3("https://s3.example.com", "eu-west-3")
+    assert find_s3(env | {"AWS_PROFILE": "other"}) == S3()
+
+
+def test_a_store_of_ones_own_has_the_usual_region_and_encryption() -> None:
+    found = find_s3({"AWS_CONFIG_FILE": "/no/such/file", "AWS_ENDPOINT_URL": "minio.example.com"})
+    assert found == S3("https://minio.example.com", "us-east-1")
+
+
+def test_a_configuration_file_that_does_not_parse_is_named(env: dict[str, str]) -> None:
+    Path(env["AWS_CONFIG_FILE"]).write_text("region = eu\n")
+    with pytest.raises(ConfigError, match="config cannot be read"):
+        find_s3(env)
+
+
+def test_lance_is_told_where_and_whether_without_encryption() -> None:
+    where = {"aws_endpoint": "http://127.0.0.1:9000", "aws_region": "eu-west-3"}
+    assert lance_options(OURS) == where | {"allow_http": "true"}
+    assert lance_options(S3("https://h", "")) == {"aws_endpoint": "https://h"}
+    assert lance_options(S3()) == {}
+
+
+def test_hadoop_is_told_the_same() -> None:
+    told = spark_options(OURS)
+    assert told["spark.hadoop.fs.s3a.endpoint"] == "http://127.0.0.1:9000"
+    assert told["spark.hadoop.fs.s3a.endpoint.region"] == "eu-west-3"
+    assert told["spark.hadoop.fs.s3a.connection.ssl.enabled"] == "false"
+    assert told["spark.hadoop.fs.s3a.path.style.access"] == "true"
+
+
+def test_amazons_own_s3_is_left_to_hadoops_settings_but_for_the_credentials() -> None:
+    assert list(spark_options(S3())) == ["spark.hadoop.fs.s3a.aws.credentials.provider"]
+
+
+def test_arrow_is_told_the_region() -> None:
+    assert filesystem(OURS).region == "eu-west-3"
+
+
+def test_no_option_holds_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "the-key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "the-secret")
+    told = {**lance_options(find_s3()), **spark_options(find_s3())}
+    assert not {"the-key", "the-secret"} & {*told.values()}
+
+
+def test_an_address_in_s3_is_written_as_a_uri(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "eu-west-3")
+    place = place_at("s3://bucket/my index/")
+    assert place.address("wines.json") == "s3://bucket/my%20index/wines.json"
+    assert place.address() == "s3://bucket/my%20index"
+
+
+def test_a_place_on_another_file_system_is_refused() -> None:
+    with pytest.raises(ConfigError, match="neither on a local file system nor in S3"):
+        place_at("gs://bucket/index")
