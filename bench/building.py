@@ -5,13 +5,12 @@ from __future__ import annotations
 import subprocess
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from bench.ground import FULL_TEXT, Followed, Ground, environment
 from bench.measures import Measure, Outcome
 from bench.memory import Watched, Watcher
 from bench.tables import vector_rows
-from lakewake.embed.registry import load_embedder
-from lakewake.model.settings import ModelSettings
 
 DIMENSION = 384
 GIGABYTE = 1e9
@@ -30,7 +29,7 @@ class Built:
     followed: Followed
     raw: tuple[float, float]
     seconds: float
-    report: dict
+    report: dict[str, Any]
 
 
 def built(ground: Ground) -> Built:
@@ -43,7 +42,7 @@ def _build(ground: Ground) -> Built:
     rows = ground.wines(ground.sizes.build_rows)
     followed = ground.followed("build", rows, FULL_TEXT)
     texts = [f"{r.title}. {r.description}" for r in rows.select("title", "description").collect()]
-    embedder = load_embedder(ModelSettings())
+    embedder = ground.embedder
     embedder.embed(texts[:16])
     half = len(texts) // 2
 

@@ -130,7 +130,8 @@ def _scattered(ground: Ground, tables: Pair) -> dict[str, Any]:
     """Seconds of the commit and of following it, for changes all over the large table."""
     sizes, followed = ground.sizes, tables.large
     warm_ups, turns = min(1, sizes.warm_ups), max(1, sizes.rounds // 2)
-    commits, follows, report = [], [], {}
+    commits, follows = [], []
+    report: dict[str, Any] = {}
     for turn in range(warm_ups + turns):
         rows = wide_rows(_far_apart(ground, turn), tables.partitions)
         commits.append(followed.table.upsert(rows.selectExpr(*_rewritten(f"scatter {turn}"))))

@@ -18,7 +18,10 @@ import lakewake
 from bench.sizes import Sizes
 from bench.tables import COPY_ON_WRITE, Table
 from lakewake import sample
+from lakewake.embed import Embedder
+from lakewake.embed.registry import load_embedder
 from lakewake.java import find_java
+from lakewake.model.settings import ModelSettings
 from lakewake.spark import start_session
 
 if TYPE_CHECKING:
@@ -86,6 +89,11 @@ class Ground:
     def spark(self) -> SparkSession:
         """The session that tables are written in, and that Lakewake is given."""
         return start_session({"spark.driver.memory": "4g"})
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        """The raw embedder: the default model, nothing around it."""
+        return load_embedder(ModelSettings())
 
     def followed(
         self,

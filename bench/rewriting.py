@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from typing import TYPE_CHECKING, Any
 
 from bench.building import built
 from bench.ground import FULL_TEXT, HASHING, Ground
 from bench.measures import Measure, Outcome, rounded
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 
 def bar_6(ground: Ground) -> Outcome:
@@ -16,7 +20,8 @@ def bar_6(ground: Ground) -> Outcome:
     followed = ground.followed("rewrite", rows, f"{FULL_TEXT}\n{HASHING}")
     followed.sync()
     some = rows.where(f"ts < {sizes.rewritten}")
-    seconds, report = [], {}
+    seconds: list[float] = []
+    report: dict[str, Any] = {}
     for turn in range(min(1, sizes.warm_ups) + sizes.rounds):
         changed = some.withColumns(
             {"description": _marked(turn), "ts": some.ts + sizes.build_rows * (turn + 1)}
@@ -46,7 +51,7 @@ def bar_6(ground: Ground) -> Outcome:
     )
 
 
-def _marked(turn: int):
+def _marked(turn: int) -> Column:
     from pyspark.sql import functions as f
 
     return f.concat("description", f.lit(f" Tasted again, {turn}."))

@@ -14,8 +14,6 @@ from bench.ground import Followed, Ground
 from bench.measures import Measure, Outcome, percentile, rounded
 from bench.tables import QUICK_COMMITS
 from lakewake import sample
-from lakewake.embed.registry import load_embedder
-from lakewake.model.settings import ModelSettings
 from lakewake.watch import watch
 
 if TYPE_CHECKING:
@@ -60,7 +58,7 @@ def _searched(ground: Ground) -> Searched:
     )
     seconds, report = followed.sync()
     ground.say(f"built {ground.sizes.search_rows:,} titles in {seconds:.0f} s: {report['seconds']}")
-    return Searched(followed, _vectors(followed), _queries(ground.sizes.queries), report)
+    return Searched(followed, _vectors(followed), _queries(ground), report)
 
 
 def _vectors(followed: Followed) -> np.ndarray:
@@ -69,19 +67,22 @@ def _vectors(followed: Followed) -> np.ndarray:
 
     dataset = lance.dataset(str(_dataset(followed)))
     column = dataset.to_table(columns=["_vector"], filter="_checkpoint IS NULL")["_vector"]
-    flat = column.combine_chunks().flatten().to_numpy()
+    # A copy: Arrow's own memory cannot be written to.
+    flat = column.combine_chunks().flatten().to_numpy().copy()
     vectors: np.ndarray = flat.reshape(len(column), -1)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors
 
 
 def _dataset(followed: Followed) -> Path:
     return followed.folder / "index" / f"{followed.name}.g1.lance"
 
 
-def _queries(n: int) -> np.ndarray:
+def _queries(ground: Ground) -> np.ndarray:
     """Vectors of titles from another seed."""
+    n = ground.sizes.queries
     titles = sample.wines(n + 1, seed=11)["title"].to_pylist()[1:]
-    return load_embedder(ModelSettings()).embed(titles)
+    return ground.embedder.embed(titles)
 
 
 def bar_9(ground: Ground) -> Outcome:
@@ -125,10 +126,10 @@ def _timed(do: Any, *args: Any) -> float:
 
 def _recall(found: Searched) -> float:
     """The share of hits that are as near as the k-th nearest of all."""
-    shares = []
+    shares: list[float] = []
     for query in found.queries:
         near = found.vectors @ query
-        threshold = np.partition(near, -K)[-K] - EQUAL
+        threshold = float(np.partition(near, -K)[-K]) - EQUAL
         hits = _search(found, query).hits
         shares.append(sum(hit.similarity >= threshold for hit in hits) / K)
     return statistics.mean(shares)

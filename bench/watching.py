@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 #: Between two looks of the watch, and between two of ours.
 INTERVAL = 0.1
-GLANCE = 0.01
-PATIENCE = 120.0
+GLANCE = 0.02
+PATIENCE = 600.0
 
 
 def small(ground: Ground) -> Followed:
@@ -93,6 +93,8 @@ def _watch(ground: Ground, followed: Followed) -> Iterator[None]:
 
 def _until_found(ground: Ground, followed: Followed, text: str) -> float:
     """Commit one row, and search until it is found; seconds since the commit's completion."""
+    # Embedded once: a model that runs all the time would take the watch's share of the cores.
+    query = ground.embedder.embed([text])[0].tolist()
     with ThreadPoolExecutor(1) as pool:
         known = len(followed.table.completed())
         writing = pool.submit(followed.table.upsert, corrected(ground, text))
@@ -100,15 +102,15 @@ def _until_found(ground: Ground, followed: Followed, text: str) -> float:
         while len(followed.table.completed()) == known:
             _pause(deadline)
         completed_at = followed.table.completed()[-1].stat().st_mtime
-        while not _finds(followed, text):
+        while not _finds(followed, query, text):
             _pause(deadline)
         found_at = time.time()
         writing.result()
     return found_at - completed_at
 
 
-def _finds(followed: Followed, text: str) -> bool:
-    hits = followed.index.search(text, k=1).hits
+def _finds(followed: Followed, query: list[float], text: str) -> bool:
+    hits = followed.index.search(vector=query, k=1).hits
     return bool(hits) and hits[0].text.endswith(text)
 
 

@@ -13,7 +13,7 @@ database, size, changed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 vectors = np.random.default_rng(7).normal(size=(size, 384)).astype(np.float32)
 
 
-def record(n: int, text: str) -> dict:
+def record(n: int, text: str) -> dict[str, object]:
     return {"wine_id": f"wine_{n}", "text": text, "vector": vectors[n]}
 
 
