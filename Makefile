@@ -5,6 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11; do $$p -c '$(KNOWN)' 2
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+PEER   := .venv-peer
 FAST   := tests/unit/ tests/property/ tests/contract/
 # Each worker has a Spark session of its own, and keeps about one core busy.
 WORKERS ?= 2
@@ -14,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 export UV_SYSTEM_CERTS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check soak matrix mutants clean
+.PHONY: help setup demo test check soak matrix mutants bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -48,9 +49,12 @@ matrix: setup  ## every Hudi scenario on default settings, tables of older Hudi 
 mutants: setup  ## break each rule on purpose and show the test that notices
 	@$(BIN)/python tests/mutants.py
 
+bench: setup $(PEER)/.installed  ## measure every bar beside what people do today (an hour); BARS=4,5 some
+	@$(BIN)/python -m bench --peer $(PEER)/bin/python $(if $(BARS),--bars $(BARS)) $(if $(SIZE),--size $(SIZE))
+
 clean:  ## remove what make made here; fetched models and jars stay in the user's cache
-	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf $(VENV) $(PEER) build dist src/*.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Redone when the pinned versions change; a broken install leaves no stamp.
 $(STAMP): pyproject.toml constraints.txt
@@ -58,5 +62,12 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { echo "setup: making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; }
 	@echo "setup: installing pinned packages (about 1 GB, 1 to 2 minutes the first time)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.7
-	@$(BIN)/uv pip install --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
+	@$(BIN)/uv pip install --python $(BIN)/python --constraint constraints.txt --editable '.[dev,bench]'
+	@touch $@
+
+# What hand-written scripts need, with torch: an environment of its own, 6 GB.
+$(PEER)/.installed: bench/constraints.txt | setup
+	@echo "bench: installing the peers' packages (6 GB, some minutes the first time)"
+	@rm -rf $(PEER) && $(BIN)/uv venv --quiet --python $(BIN)/python $(PEER)
+	@$(BIN)/uv pip install --quiet --python $(PEER)/bin/python --constraint bench/constraints.txt sentence-transformers lancedb pyspark pandas
 	@touch $@

@@ -1,0 +1,1 @@
+"""What following a table costs, measured beside what people do today."""

@@ -1,0 +1,148 @@
+"""What the bars stand on: a scratch folder, one Spark session, tables with their indexes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+import lakewake
+from bench.sizes import Sizes
+from bench.tables import COPY_ON_WRITE, Table
+from lakewake import sample
+from lakewake.embed import Embedder
+from lakewake.embed.registry import load_embedder
+from lakewake.java import find_java
+from lakewake.model.settings import ModelSettings
+from lakewake.spark import start_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakewake.api import Index
+
+HASHING = 'model = {provider = "hashing", dimension = 384}'
+FULL_TEXT = 'text = "{title}. {description}"\npayload = ["title", "country", "points", "price"]'
+CONFIG = """\
+[[index]]
+name  = "{name}"
+table = "lake"
+store = "lance://index"
+{recipe}
+"""
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A table, and the index that follows it."""
+
+    name: str
+    folder: Path
+    table: Table
+    index: Index
+
+    @property
+    def config(self) -> Path:
+        """Its configuration."""
+        return self.folder / "lakewake.toml"
+
+    def sync(self) -> tuple[float, dict[str, Any]]:
+        """Bring the index in step: seconds, and what was done."""
+        began = time.perf_counter()
+        report = self.index.sync()
+        return time.perf_counter() - began, report.as_dict()
+
+
+class Ground:
+    """One run's sizes, scratch folder, session and what bars share.
+
+    Args:
+        peer: the Python of an environment with sentence-transformers; None: there is none.
+    """
+
+    def __init__(self, sizes: Sizes, scratch: Path, peer: Path | None) -> None:
+        self.sizes = sizes
+        self.scratch = scratch
+        self.peer = peer
+        self._kept: dict[str, Any] = {}
+
+    def say(self, text: str) -> None:
+        """A line about what is being done."""
+        print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """What several bars share, made by the first that asks."""
+        if name not in self._kept:
+            self.say(f"making {name}")
+            self._kept[name] = make()
+        return self._kept[name]
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """The session that tables are written in, and that Lakewake is given."""
+        return start_session({"spark.driver.memory": "4g"})
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        """The raw embedder: the default model, nothing around it."""
+        return load_embedder(ModelSettings())
+
+    def followed(
+        self,
+        name: str,
+        frame: DataFrame,
+        recipe: str,
+        *,
+        key: str = "wine_id",
+        partition: str = "country",
+        type: str = COPY_ON_WRITE,
+        options: Mapping[str, str] | None = None,
+    ) -> Followed:
+        """A table of these rows and an index, not built yet."""
+        folder = self.scratch / name
+        folder.mkdir(parents=True)
+        table = Table(self.spark, str(folder / "lake"), key, partition, type, options or {})
+        table.load(frame)
+        config = folder / "lakewake.toml"
+        config.write_text(CONFIG.format(name=name, recipe=recipe))
+        return Followed(name, folder, table, lakewake.open(config, spark=self.spark)[name])
+
+    def wines(self, rows: int) -> DataFrame:
+        """The first so many sample reviews."""
+        return self.spark.read.parquet(self.once(f"{rows} reviews", lambda: self._reviews(rows)))
+
+    def _reviews(self, rows: int) -> str:
+        file = self.scratch / f"wines-{rows}.parquet"
+        pq.write_table(sample.wines(rows), file)
+        return str(file)
+
+    def lakewake(self, *args: str) -> list[str]:
+        """The command line of a `lakewake` command."""
+        return [str(Path(sys.executable).with_name("lakewake")), *args]
+
+    def peer_script(self, name: str, *args: object) -> list[str]:
+        """The command line of one of the peer's scripts; without torch, ours runs those it can."""
+        script = Path(__file__).parent / "peer" / f"{name}.py"
+        return [str(self.peer or sys.executable), str(script), *map(str, args)]
+
+    def run(self, command: list[str]) -> tuple[float, str]:
+        """Run a command to its end: seconds from start to exit, and what it printed."""
+        began = time.perf_counter()
+        done = subprocess.run(command, capture_output=True, text=True, env=environment())
+        seconds = time.perf_counter() - began
+        if done.returncode:
+            raise RuntimeError(f"{command[0]} {command[1]} failed: {done.stderr[-2000:]}")
+        return seconds, done.stdout
+
+
+def environment() -> dict[str, str]:
+    """What every process that is started here gets."""
+    return {**os.environ, "JAVA_HOME": str(find_java().home), "HF_HUB_OFFLINE": "1"}

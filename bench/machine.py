@@ -1,0 +1,36 @@
+"""What the numbers were measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from lakewake.java import find_java
+from lakewake.spark import BUNDLE
+
+PACKAGES = ("lakewake", "pyspark", "pylance", "onnxruntime", "pyarrow", "numpy")
+
+
+def describe_machine() -> dict[str, object]:
+    """Processor, memory, system and versions; nothing that names the machine."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gb": round(memory / 1e9, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": sys.version.split()[0],
+        "java": find_java().version,
+        "hudi": BUNDLE,
+        "packages": {name: version(name) for name in PACKAGES},
+    }
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()

@@ -1,0 +1,119 @@
+"""The pictures that the README shows, drawn from the JSON of a run."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+OURS, THEIRS, LIMIT = "#1f77b4", "#b0b0b0", "#d62728"
+
+
+def draw(folder: Path, bars: list[dict[str, Any]]) -> None:
+    """One PNG for each picture whose bar was run."""
+    seen = {bar["bar"]: bar for bar in bars if bar["verdict"] != "failed"}
+    pictures = {
+        "bars": (_bars, bars if seen else None),
+        "one_row": (_one_row, seen if 5 in seen else None),
+        "table_size": (_table_size, seen.get(2)),
+        "search": (_search, seen.get(10)),
+        "memory": (_memory, seen.get(12)),
+    }
+    for name, (picture, content) in pictures.items():
+        if content is not None:
+            _save(folder / f"{name}.png", picture, content)
+
+
+def _save(file: Path, picture: Any, content: Any) -> None:
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    axes.spines[["top", "right"]].set_visible(False)
+    picture(axes, content)
+    figure.savefig(file, dpi=110)
+    pyplot.close(figure)
+
+
+def _bars(axes: Axes, bars: list[dict[str, Any]]) -> None:
+    """How much of each bound is used up: left of the line is met."""
+    names, used = [], []
+    for bar in bars:
+        for measure in bar["measures"]:
+            value, limit = measure["value"], measure["limit"]
+            if value and limit:
+                names.append(f"{bar['bar']}: {measure['what']}")
+                used.append(value / limit if measure["bound"] == "≤" else limit / value)
+    axes.barh(names, used, color=[OURS if u <= 1 else LIMIT for u in used])
+    axes.axvline(1, color="black", linewidth=1)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.tick_params(axis="y", labelsize=6)
+    axes.set_xlabel("of what the bar allows (left of the line: met)")
+
+
+def _one_row(axes: Axes, seen: Mapping[int, dict[str, Any]]) -> None:
+    cold = seen[5]["seen"]
+    times = {
+        "nightly rebuild": cold["nightly_rebuild"],
+        "hand-written sync": _median(cold["hand_written"]),
+        "lakewake sync": _median(cold["lakewake_sync"]),
+        "lakewake sync --watch": _median(seen[4]["seen"]["found_after"]) if 4 in seen else None,
+    }
+    shown = {name: t for name, t in times.items() if t is not None}
+    bars = axes.barh(list(shown), list(shown.values()), color=[_side(name) for name in shown])
+    axes.bar_label(bars, fmt="%.1f s", padding=3)
+    axes.invert_yaxis()
+    axes.set_xlabel(f"seconds until one changed row of {cold['rows_in_table']:,} is in the index")
+
+
+def _median(values: list[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def _side(name: str) -> str:
+    return OURS if name.startswith("lakewake") else THEIRS
+
+
+def _table_size(axes: Axes, bar: Mapping[str, Any]) -> None:
+    kinds = list(bar["seen"])
+    for offset, (side, color) in enumerate((("small", THEIRS), ("large", OURS))):
+        heights = [statistics.median(bar["seen"][kind][side]) for kind in kinds]
+        places = [n + offset * 0.4 for n in range(len(kinds))]
+        axes.bar_label(
+            axes.bar(places, heights, 0.38, color=color, label=f"{side} table"), fmt="%.2f"
+        )
+    axes.set_xticks([n + 0.2 for n in range(len(kinds))], kinds)
+    axes.set_ylabel("seconds to follow the same change")
+    axes.legend(frameon=False)
+
+
+def _search(axes: Axes, bar: Mapping[str, Any]) -> None:
+    curve = bar["seen"]["curve"]
+    commits = [p["commits"] for p in curve]
+    axes.plot(commits, [p["median_ms"] for p in curve], color=OURS, marker="o")
+    axes.axhline(1.5 * curve[0]["median_ms"], color=LIMIT, linestyle="--", label="1.5 × before")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("one-row commits followed")
+    axes.set_ylabel("median search, ms")
+    files = axes.twinx()
+    files.plot(commits, [p["files"] for p in curve], color=THEIRS, marker=".")
+    files.set_ylim(bottom=0)
+    files.set_ylabel("files of the index")
+    axes.legend(frameon=False)
+
+
+def _memory(axes: Axes, bar: Mapping[str, Any]) -> None:
+    for (rows, series), color in zip(bar["seen"]["series"].items(), (THEIRS, OURS), strict=True):
+        axes.plot(*zip(*series, strict=True), color=color, label=f"{int(rows):,} rows")
+    axes.axhline(6, color=LIMIT, linestyle="--", label="bar")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("seconds")
+    axes.set_ylabel("driver + JVM + workers, GB")
+    axes.legend(frameon=False)

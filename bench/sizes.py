@@ -1,0 +1,83 @@
+"""How much of everything: the bars' own workloads, and a small one that only shows they run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The workloads of one run.
+
+    Attributes:
+        build_rows: bars 1, 6, 7: rows of the table.
+        rewritten: bars 6, 7: how many of them change at once.
+        one_by_one: bar 6: rows that the peer writes row by row.
+        small_rows: bars 4, 5, 8: rows of the table that one row changes in.
+        watch_rounds: bar 4.
+        wide_rows: bars 2, 3: rows of the large table.
+        partition_rows: bars 2, 3: rows of each of its partitions.
+        changed: bars 2, 3, 13: rows that change at once.
+        rounds: measured rounds where two sides take turns, after `warm_ups` of them.
+        search_rows: bars 9, 10, 11.
+        queries: bars 9, 10: searches whose times are taken.
+        one_row_commits: bar 10.
+        memory_rows: bar 12: rows of the smaller and the larger table.
+        compare_rows: bars 13, 14.
+    """
+
+    name: str
+    build_rows: int
+    rewritten: int
+    one_by_one: int
+    small_rows: int
+    watch_rounds: int
+    wide_rows: int
+    partition_rows: int
+    changed: int
+    rounds: int
+    warm_ups: int
+    search_rows: int
+    queries: int
+    one_row_commits: int
+    memory_rows: tuple[int, int]
+    compare_rows: int
+
+
+FULL = Sizes(
+    name="full",
+    build_rows=20_000,
+    rewritten=10_000,
+    one_by_one=1_000,
+    small_rows=5_000,
+    watch_rounds=20,
+    wide_rows=1_000_000,
+    partition_rows=10_000,
+    changed=100,
+    rounds=5,
+    warm_ups=2,
+    search_rows=130_000,
+    queries=500,
+    one_row_commits=1_000,
+    memory_rows=(250_000, 1_000_000),
+    compare_rows=130_000,
+)
+SMOKE = Sizes(
+    name="smoke",
+    build_rows=200,
+    rewritten=100,
+    one_by_one=20,
+    small_rows=100,
+    watch_rounds=2,
+    wide_rows=1_000,
+    partition_rows=200,
+    changed=10,
+    rounds=1,
+    warm_ups=0,
+    search_rows=500,
+    queries=20,
+    one_row_commits=4,
+    memory_rows=(500, 2_000),
+    compare_rows=500,
+)
+SIZES = {s.name: s for s in (FULL, SMOKE)}

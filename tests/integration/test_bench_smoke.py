@@ -1,0 +1,64 @@
+"""The benchmarks run, at a size that says nothing about speed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+pytestmark = pytest.mark.timeout(1800)
+
+#: These need the peers' own environment, with torch.
+BESIDE_A_PEER = {5, 8, 15}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("bench")
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "--size", "smoke", "--out", str(out)],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    (out / "said").write_text(done.stdout)
+    return out
+
+
+def bars(results: Path) -> dict[int, dict]:
+    found = [json.loads(file.read_text()) for file in results.glob("bar*.json")]
+    return {bar["bar"]: bar for bar in found}
+
+
+def test_every_bar_runs_to_its_end(results: Path) -> None:
+    faults = {number: bar["fault"] for number, bar in bars(results).items()}
+    assert faults == dict.fromkeys(range(1, 16), "")
+
+
+def test_only_bars_beside_a_peer_lack_numbers(results: Path) -> None:
+    lacking = {
+        number
+        for number, bar in bars(results).items()
+        if any(m["value"] is None for m in bar["measures"])
+    }
+    assert lacking == BESIDE_A_PEER
+
+
+def test_a_line_for_each_bar_ends_the_run(results: Path) -> None:
+    said = (results / "said").read_text().splitlines()
+    assert [line.partition(":")[0] for line in said] == [f"bar {n}" for n in range(1, 16)]
+
+
+def test_a_small_run_says_in_its_table_that_it_is_one(results: Path) -> None:
+    assert "Size smoke: only shows that it runs." in (results / "README.md").read_text()
+    assert {bar["run"]["size"] for bar in bars(results).values()} == {"smoke"}
+
+
+def test_pictures_are_drawn(results: Path) -> None:
+    drawn = {picture.name for picture in results.glob("*.png")}
+    assert drawn == {"bars.png", "one_row.png", "table_size.png", "search.png", "memory.png"}
