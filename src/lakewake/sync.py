@@ -89,8 +89,7 @@ def sync(parts: Parts, wish: Wish = ORDINARY) -> SyncReport:
             embedded += work.tally.embedded
             continue
         except StoreError:
-            # A rebuild by somebody else removes the generation that we were reading.
-            if parts.store.generation() == standing.generation:
+            if not _moved_on(parts, standing):
                 raise
             embedded += work.tally.embedded
             continue
@@ -109,6 +108,17 @@ def sync(parts: Parts, wish: Wish = ORDINARY) -> SyncReport:
         f"{ATTEMPTS} times in a row another commit or another sync of '{parts.name}' came first",
         hint="try again; if it goes on, look who else syncs this index",
     )
+
+
+def _moved_on(parts: Parts, standing: Standing) -> bool:
+    """Whether what we were reading may be gone because somebody else wrote.
+
+    A rebuild removes the former generation, and upkeep in time drops former versions.
+    """
+    if parts.store.generation() != standing.generation:
+        return True
+    index = parts.store.open()
+    return bool(index and standing.index and index.frontier() != standing.index.frontier())
 
 
 def price(parts: Parts) -> PlanReport:

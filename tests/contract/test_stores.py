@@ -33,6 +33,7 @@ from lakewake.model.query import Query
 from lakewake.model.where import Compare
 from lakewake.store import Store
 from lakewake.store.lance import KEEP_VERSIONS, MAX_SMALL_FRAGMENTS, LanceStore
+from lakewake.store.lance_reader import PIN, LanceReader
 from lakewake.store.memory import MemoryStore
 from lakewake.store.registry import open_store
 
@@ -250,20 +251,70 @@ def test_upkeep_removes_generations_below_the_active_one(built: LanceStore, fold
     assert left == ["wines.g2.lance", "wines.g3.lance", "wines.json"]
 
 
-def test_upkeep_drops_versions_older_than_a_day_but_not_tagged_ones(
-    built: LanceStore, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def many_versions(built: LanceStore, monkeypatch: pytest.MonkeyPatch) -> LanceStore:
+    """More than are kept, all of them old."""
     for n in range(1, KEEP_VERSIONS + 5):
         built.commit(batch(), frontier(n), frontier(n + 1))
     assert built.maintain() == {}
-    dataset = lance.dataset(str(folder / "wines.g1.lance"))
-    dataset.tags.create("kept", 2)
     monkeypatch.setattr("lakewake.store.lance.KEEP_FOR", timedelta(microseconds=1))
-    assert built.maintain() == {"versions_removed": 4}
+    assert built.maintain() == {}
+    monkeypatch.setattr("lakewake.store.lance.MAX_OLD_VERSIONS", 5)
+    return built
+
+
+def test_upkeep_drops_old_versions_once_there_are_many_but_not_tagged_ones(
+    many_versions: LanceStore, folder: Path
+) -> None:
+    lance.dataset(str(folder / "wines.g1.lance")).tags.create("kept", 2)
+    assert many_versions.maintain() == {"versions_removed": 4}
     assert versions(folder) == KEEP_VERSIONS + 1
-    reader = built.open()
+    reader = many_versions.open()
     assert reader is not None
     assert reader.frontier() == frontier(KEEP_VERSIONS + 5)
+
+
+def test_a_version_that_is_pinned_outlives_upkeep_and_one_that_was_let_go_does_not(
+    folder: Path, many_versions: LanceStore
+) -> None:
+    old = LanceReader(lance.dataset(str(folder / "wines.g1.lance"), version=1), 1, "wines")
+    with old.pinned():
+        assert many_versions.maintain() == {"versions_removed": 4}
+        assert len(contents(old)) == 3
+    many_versions.commit(batch(), frontier(KEEP_VERSIONS + 5), frontier(KEEP_VERSIONS + 6))
+    assert versions(folder) == KEEP_VERSIONS + 2
+    assert lance.dataset(str(folder / "wines.g1.lance")).tags.list() == {}
+
+
+def test_the_pin_of_a_reader_that_was_killed_is_removed_in_time(
+    folder: Path, many_versions: LanceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = lance.dataset(str(folder / "wines.g1.lance"))
+    dataset.tags.create(f"{PIN}of-a-dead-reader", 1)
+    monkeypatch.setattr("lakewake.store.lance_reader.PINNED_FOR", timedelta())
+    assert many_versions.maintain() == {"versions_removed": 5}
+    assert dataset.tags.list() == {}
+
+
+def test_an_index_is_read_anew_only_when_it_has_changed(built: LanceStore, folder: Path) -> None:
+    first = built.open()
+    assert built.open() is first
+    LanceStore(str(folder), "wines").commit(batch(chunk("d")), frontier(1), frontier(2))
+    second = built.open()
+    assert second is not None
+    assert second.frontier() == frontier(2)
+    assert len(contents(second)) == 4
+
+
+def test_an_index_made_again_in_the_same_place_is_read_anew(
+    built: LanceStore, folder: Path
+) -> None:
+    assert built.open() is not None
+    shutil.rmtree(folder)
+    LanceStore(str(folder), "wines").create(recipe(), batch(chunk("z")), frontier(7), after=0)
+    again = built.open()
+    assert again is not None
+    assert contents(again) == as_stored(chunk("z"))
 
 
 class TestApproximateIndex:

@@ -145,6 +145,7 @@ def test_upkeep_drops_old_versions_by_the_age_of_their_objects(built, address, m
         built.commit(batch(), frontier(n), frontier(n + 1))
     assert built.maintain() == {}
     monkeypatch.setattr("lakewake.store.lance.KEEP_FOR", timedelta(microseconds=1))
+    monkeypatch.setattr("lakewake.store.lance.MAX_OLD_VERSIONS", 5)
     assert built.maintain() == {"versions_removed": 5}
     options = {"allow_http": "true"}
     left = lance.dataset(f"{address}/wines.g1.lance", storage_options=options).versions()

@@ -31,6 +31,9 @@ class StoreReader(Protocol):
     def generation(self) -> int:
         """Which build of the index this is, counted from 1."""
 
+    def pinned(self) -> AbstractContextManager[None]:
+        """Keeps upkeep from dropping this version while it is read for long."""
+
     def frontier(self) -> Frontier:
         """What this version has absorbed."""
 

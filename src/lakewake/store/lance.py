@@ -36,6 +36,7 @@ from lakewake.store.lance_reader import (
     in_list,
     read_checkpoint,
     rebuild,
+    unpin_forgotten,
     vector_index,
     way_out,
 )
@@ -53,7 +54,10 @@ MAX_SMALL_FRAGMENTS = 50
 SMALL_FRAGMENT = 16_384
 MAX_UNINDEXED = 5_000
 KEEP_VERSIONS = 10
-KEEP_FOR = timedelta(days=1)
+#: Longer than any search; what is read for longer is pinned.
+KEEP_FOR = timedelta(minutes=10)
+#: Dropping versions means reading all their manifests: not for the sake of a few.
+MAX_OLD_VERSIONS = 50
 #: Longer than any commit takes to read what was staged for it.
 KEEP_STAGED = timedelta(days=7)
 
@@ -78,6 +82,7 @@ class LanceStore:
         self._options = self._places.place.options
         self._ann_min_chunks = ann_min_chunks
         self._opened: int | None = None
+        self._kept: tuple[object, LanceReader] | None = None
 
     def generation(self) -> int:
         """The number of the active generation without reading it, 0 when there is none."""
@@ -91,7 +96,14 @@ class LanceStore:
         """
         number = self._active()
         self._opened = number
-        return LanceReader(self._dataset(number), number, self.name) if number else None
+        if not number:
+            return None
+        # Each version adds a file: as long as none came, the opened one is the newest, and what
+        # Lance has read of its indexes is still in memory.
+        stands = number, sorted(self._places.version_times(number))
+        if self._kept is None or self._kept[0] != stands:
+            self._kept = stands, LanceReader(self._dataset(number), number, self.name)
+        return self._kept[1]
 
     def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
         """Write generation `after + 1` whole, then make it the active one.
@@ -299,10 +311,11 @@ class LanceStore:
         return waiting
 
     def _drop_versions(self, number: int, dataset: LanceDataset) -> int:
-        written = self._places.version_times(number)
-        # Asking Lance means reading every manifest; their ages tell whether it is worth it.
-        if len(written) <= KEEP_VERSIONS or min(written) > time.time() - KEEP_FOR.total_seconds():
+        written = sorted(self._places.version_times(number))
+        before = time.time() - KEEP_FOR.total_seconds()
+        if sum(t < before for t in written[:-KEEP_VERSIONS]) < MAX_OLD_VERSIONS:
             return 0
+        unpin_forgotten(dataset)
         stats = dataset.cleanup_old_versions(
             KEEP_FOR, KEEP_VERSIONS, error_if_tagged_old_versions=False
         )

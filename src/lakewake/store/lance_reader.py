@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +42,9 @@ PROBES = 50
 #: How many times the wanted chunks are taken from the index to be ranked by their true distance.
 REFINE = 5
 EXACT = {"use_index": False}
+#: How the tags that pin a version begin.
+PIN = "lakewake-pin-"
+PINNED_FOR = timedelta(days=1)
 
 
 class LanceReader:
@@ -132,6 +137,19 @@ class LanceReader:
             found = self._dataset.sample(size, columns=[*columns, "_checkpoint"])
         chunks = found.filter(pc.is_null(found["_checkpoint"])).select(list(columns))
         yield from chunks.slice(0, n).to_batches()
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        """Keeps upkeep from dropping this version, however long it is read."""
+        pin = f"{PIN}{uuid4().hex}"
+        with suppress(*FOREIGN):
+            # Where nothing can be written, nothing is dropped either.
+            self._dataset.tags.create(pin, self._dataset.version)
+        try:
+            yield
+        finally:
+            with suppress(*FOREIGN):
+                self._dataset.tags.delete(pin)
 
     def search(self, query: Query) -> pa.Table:
         """The nearest chunks, best first."""
@@ -229,6 +247,14 @@ def vector_index(dataset: LanceDataset) -> str | None:
     """The name of the approximate index on the vectors, None when there is none."""
     names = (i.name for i in dataset.describe_indices() if i.field_names == ["_vector"])
     return next(names, None)
+
+
+def unpin_forgotten(dataset: LanceDataset) -> None:
+    """Remove the pins of readers that were killed."""
+    before = datetime.now(UTC) - PINNED_FOR
+    for tag, told in dataset.tags.list().items():
+        if tag.startswith(PIN) and told["created_at"] < before:
+            dataset.tags.delete(tag)
 
 
 def read_checkpoint(dataset: LanceDataset, name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,6 +37,10 @@ class MemoryReader:
     def generation(self) -> int:
         """Which build of the index this is, counted from 1."""
         return self.number
+
+    def pinned(self) -> AbstractContextManager[None]:
+        """A value stays as long as somebody has it."""
+        return nullcontext()
 
     def frontier(self) -> Frontier:
         """What this version has absorbed."""

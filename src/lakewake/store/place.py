@@ -124,10 +124,14 @@ class Folder:
     def times(self, folder: str, ending: str) -> list[float]:
         """When the files in a folder were written."""
         times = []
-        for file in (self._path / folder).glob(f"*{ending}"):
-            # Someone else may be dropping old versions right now.
-            with suppress(FileNotFoundError):
-                times.append(file.stat().st_mtime)
+        with (
+            suppress(FileNotFoundError, NotADirectoryError),
+            os.scandir(self._path / folder) as found,
+        ):
+            for file in found:
+                # Someone else may be dropping old versions right now.
+                with suppress(FileNotFoundError):
+                    times += [file.stat().st_mtime] if file.name.endswith(ending) else []
         return times
 
     def remove(self, folder: str) -> None:

@@ -66,7 +66,8 @@ def _find(parts: Parts, vectors: Vectors) -> Finding:
         wrong_model = _wrong_model(parts, index)
         standing = stand(parts, index)
         try:
-            return _compare(parts, standing, index, Vectors.NONE if wrong_model else vectors)
+            with index.pinned():
+                return _compare(parts, standing, index, Vectors.NONE if wrong_model else vectors)
         except TableMoved:
             continue
     raise TableError(f"the table of '{parts.name}' commits faster than it can be compared")
