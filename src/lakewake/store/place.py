@@ -122,10 +122,15 @@ class Folder:
     def times(self, folder: str, ending: str) -> list[float]:
         """When the files in a folder were written."""
         times = []
-        for file in (self._path / folder).glob(f"*{ending}"):
-            # Someone else may be dropping old versions right now.
-            with suppress(FileNotFoundError):
-                times.append(file.stat().st_mtime)
+        # Someone else may be dropping old versions, or the whole folder, right now.
+        with (
+            suppress(FileNotFoundError, NotADirectoryError),
+            os.scandir(self._path / folder) as found,
+        ):
+            for file in found:
+                with suppress(FileNotFoundError):
+                    if file.name.endswith(ending):
+                        times.append(file.stat().st_mtime)
         return times
 
     def remove(self, folder: str) -> None:
