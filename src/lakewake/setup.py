@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from lakewake.errors import SetupError
 from lakewake.home import lakewake_home
+from lakewake.jars import BUNDLE, S3_JARS, bundle_path, jar_path
 from lakewake.java import (
     JAVA_PACKAGE,
     Java,
@@ -29,13 +30,9 @@ from lakewake.java import (
 )
 from lakewake.progress import Reporter
 from lakewake.spark import (
-    BUNDLE,
-    S3_JARS,
     Files,
     archive_path,
-    bundle_path,
     complaint,
-    jar_path,
     launch,
     launch_environment,
     running_session,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lakewake.errors import SetupError
+from lakewake.jars import BUNDLE, bundle_path
 from lakewake.java import (
     Java,
     choose,
@@ -29,7 +30,7 @@ from lakewake.setup import (
     install,
     install_command,
 )
-from lakewake.spark import BUNDLE, archive_path, bundle_path
+from lakewake.spark import archive_path
 
 
 def java(version: str, origin: str = "PATH") -> Java:

@@ -11,24 +11,26 @@ from pathlib import Path
 import pytest
 
 from lakewake.errors import SetupError
+from lakewake.jars import (
+    BUNDLE,
+    S3_JARS,
+    bundle_jar,
+    jar_path,
+    storage_jars,
+    storage_options,
+)
 from lakewake.java import Java
 from lakewake.spark import (
-    BUNDLE,
     EXTENSION,
     HUDI_OPTIONS,
-    S3_JARS,
     Files,
     archive_path,
-    bundle_jar,
     complaint,
     is_local,
-    jar_path,
     launch_environment,
     not_started,
     session_options,
     start_jvm,
-    storage_jars,
-    storage_options,
 )
 
 FILES = Files(Path("/scratch"), Path("/jars/bundle.jar"), Path("/jvm/key.jsa"))
@@ -270,19 +272,19 @@ def test_hadoop_finds_the_credentials_file_of_amazons_other_tools(
 
 @pytest.mark.usefixtures("s3_fetched")
 def test_a_session_for_local_tables_gets_nothing_for_s3() -> None:
-    assert storage_jars({}, ["lake/wines"]) == ()
+    assert storage_jars({}, ["lake/wines"], local=True) == ()
     assert storage_options(["lake/wines"]) == {}
 
 
 def test_a_table_on_s3_brings_its_jars(s3_fetched: tuple[Path, ...]) -> None:
-    assert storage_jars({}, ON_S3) == s3_fetched
-    assert storage_jars({"spark.master": "yarn"}, ON_S3) == s3_fetched
+    assert storage_jars({}, ON_S3, local=True) == s3_fetched
+    assert storage_jars({}, ON_S3, local=False) == s3_fetched
 
 
 @pytest.mark.usefixtures("s3_fetched")
 def test_a_hadoop_aws_of_the_persons_own_is_not_joined_by_ours() -> None:
     own = {"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.3.6"}
-    assert storage_jars(own, ON_S3) == ()
+    assert storage_jars(own, ON_S3, local=True) == ()
 
 
 def test_missing_jars_of_s3_are_named_with_the_command_that_brings_them(
@@ -290,10 +292,10 @@ def test_missing_jars_of_s3_are_named_with_the_command_that_brings_them(
 ) -> None:
     monkeypatch.setenv("LAKEWAKE_HOME", str(tmp_path))
     with pytest.raises(SetupError) as caught:
-        storage_jars({}, ON_S3)
+        storage_jars({}, ON_S3, local=True)
     assert "org.apache.hadoop:hadoop-aws:3.3.4" in caught.value.fact
     assert "lakewake setup --s3" in caught.value.hint
-    assert storage_jars({"spark.master": "yarn"}, ON_S3) == ()
+    assert storage_jars({}, ON_S3, local=False) == ()
 
 
 def test_a_cluster_is_sent_the_jars_of_s3_beside_the_bundle() -> None:

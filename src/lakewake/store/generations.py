@@ -27,10 +27,6 @@ FORMAT = 1
 PARTS, MARK = "parts.lance", "here"
 
 
-class PointerDamaged(StoreError):
-    """The file that names the active generation says something else."""
-
-
 @dataclass(frozen=True)
 class Generations:
     """Where the generations of one index lie.
@@ -72,23 +68,20 @@ class Generations:
         """The generation that the pointer names, 0 where there is no pointer.
 
         Raises:
-            PointerDamaged: it says something else.
+            StoreError: it says something else.
         """
-        with self._reaching():
-            text = self.place.read(self._pointer)
         try:
-            return parse_pointer(text, self.name) if text is not None else 0
+            return self._read_pointer()
         except ValueError as error:
             place = self.place.address(self._pointer)
-            raise PointerDamaged(
+            raise StoreError(
                 f"{place} does not name a generation of index '{self.name}': {error}",
                 hint=f"remove {place}; the newest whole generation is then used",
             ) from error
 
     def active(self) -> int:
         """The number of the active generation, 0 when there is none (any more)."""
-        named = self.named()
-        return named if named and self.whole(named) else self.newest()
+        return self._else_newest(self.named())
 
     def newest(self) -> int:
         """The highest whole generation, whatever the pointer says; 0 when there is none."""
@@ -97,8 +90,8 @@ class Generations:
     def replaceable(self) -> int:
         """The generation that a build comes after: also where the pointer is damaged."""
         try:
-            return self.active()
-        except PointerDamaged:
+            return self._else_newest(self._read_pointer())
+        except ValueError:
             return self.newest()
 
     def switch(self, number: int) -> bool:
@@ -110,8 +103,8 @@ class Generations:
             OSError: it could not be written.
         """
         # A damaged pointer is replaced: only a rebuild that was asked for comes here with one.
-        with suppress(PointerDamaged):
-            named = self.named()
+        with suppress(ValueError):
+            named = self._read_pointer()
             if named >= number and self.whole(named):
                 return False
         self.place.replace(self._pointer, pointer_text(self.name, number))
@@ -160,6 +153,15 @@ class Generations:
     @property
     def _pointer(self) -> str:
         return f"{self.name}.json"
+
+    def _read_pointer(self) -> int:
+        """What the pointer names; raises `ValueError` where that is no generation."""
+        with self._reaching():
+            text = self.place.read(self._pointer)
+        return 0 if text is None else parse_pointer(text, self.name)
+
+    def _else_newest(self, named: int) -> int:
+        return named if named and self.whole(named) else self.newest()
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:

@@ -124,14 +124,15 @@ class Folder:
     def times(self, folder: str, ending: str) -> list[float]:
         """When the files in a folder were written."""
         times = []
+        # Someone else may be dropping old versions, or the whole folder, right now.
         with (
             suppress(FileNotFoundError, NotADirectoryError),
             os.scandir(self._path / folder) as found,
         ):
             for file in found:
-                # Someone else may be dropping old versions right now.
                 with suppress(FileNotFoundError):
-                    times += [file.stat().st_mtime] if file.name.endswith(ending) else []
+                    if file.name.endswith(ending):
+                        times.append(file.stat().st_mtime)
         return times
 
     def remove(self, folder: str) -> None:
