@@ -2,7 +2,6 @@
 
     wines.json       {"format": 1, "generation": 1, "dataset": "wines.g1.lance"}
     wines.g1.lance   a generation; whole as soon as it has a manifest
-    .wines.staging.… parts of a batch on their way to it
 
 A builder may die between the two. So the file is a name, not the proof: where it is missing, or
 names a generation that is gone, the highest whole generation is the active one.
@@ -14,7 +13,6 @@ import json
 import os
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -111,27 +109,15 @@ class Generations:
         return len(retired)
 
     @contextmanager
-    def staging(self) -> Iterator[tuple[Path, Path]]:
-        """A place for a dataset, and a file beside it, both gone when the context ends."""
-        own = self.folder / f".{self.name}.staging.{uuid4().hex}"
-        own.mkdir(parents=True)
+    def mark(self) -> Iterator[Path]:
+        """A file of a name that is nowhere else, to know the folder by; gone with the context."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        mark = self.folder / f".{self.name}.{uuid4().hex}.here"
+        mark.touch()
         try:
-            mark = own / "here"
-            mark.touch()
-            yield own / "parts.lance", mark
+            yield mark
         finally:
-            shutil.rmtree(own, ignore_errors=True)
-
-    def sweep(self, seconds: float) -> int:
-        """Remove what killed writers left staged so long ago; how many there were."""
-        left = [
-            place
-            for place in self.folder.glob(f".{self.name}.staging.*")
-            if place.stat().st_mtime < time.time() - seconds
-        ]
-        for place in left:
-            shutil.rmtree(place, ignore_errors=True)
-        return len(left)
+            mark.unlink(missing_ok=True)
 
 
 def dataset_name(name: str, number: int) -> str:
