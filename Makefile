@@ -38,7 +38,7 @@ check: setup  ## lint, types, layering and the fast tests
 soak: setup  ## the long tests: hundreds of random histories, watchers for minutes
 	@$(BIN)/python -m pytest tests -m soak -s
 
-matrix: setup  ## every Hudi scenario on default settings, and tables of older Hudi versions
+matrix: setup  ## every Hudi scenario on default settings, tables of older Hudi versions, a Spark cluster
 	@$(BIN)/python -m pytest tests -m matrix
 
 mutants: setup  ## break each rule on purpose and show the test that notices
