@@ -42,7 +42,7 @@ check: setup  ## lint, types, layering and the fast tests
 soak: setup  ## the long tests: hundreds of random histories, watchers for minutes
 	@$(BIN)/python -m pytest tests -m soak -s
 
-matrix: setup  ## every Hudi scenario on default settings, tables of older Hudi versions, S3
+matrix: setup  ## every Hudi scenario on default settings, tables of older Hudi versions, a Spark cluster, S3
 	@$(BIN)/python -m pytest tests -m matrix --ignore tests/objectstore
 	@$(BIN)/python -m pytest tests/objectstore -m matrix
 

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from lakewake.java import find_java
-from lakewake.spark import BUNDLE
+from lakewake.jars import BUNDLE
 
 PACKAGES = ("lakewake", "pyspark", "pylance", "onnxruntime", "pyarrow", "numpy")
 

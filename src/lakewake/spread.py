@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,16 @@ from lakewake.model.rows import Changes, RowBatch, RowId
 from lakewake.model.settings import ModelSettings
 from lakewake.prepare import Known, Preparation, Tally, check_refused
 from lakewake.progress import Reporter, Silent
-from lakewake.store import Staging, StoreReader
+from lakewake.store import Removed, Staging, StoreReader
 from lakewake.store.embeddings import FILE, MemoryEmbeddings, SqliteEmbeddings
 
 
 @dataclass(frozen=True)
 class Made:
-    """What became of one part of the rows: what was written where, and what was counted."""
+    """What became of one part of the rows: what was written and removed, and what was counted."""
 
     written: bytes
-    deletes: tuple[str, ...]
+    removed: Removed
     tally: Tally
 
 
@@ -75,13 +76,16 @@ class Part:
         known = replace(self.known, embeddings=embeddings)
         work = Preparation(self.recipe, self._embedder(found), self.index, known, self.quarantine)
         deletes: list[str] = []
+        ids: list[str] = []
         try:
             with Silent().stage("embed") as stage:
                 made = work.index_rows(rows, self.schema, deletes, stage)
-                written = self.staging.write(self.schema, made)
+                # A new index has no former versions, and its ids would be as many as its rows.
+                passed = _noting(made, ids) if self.index else made
+                written = self.staging.write(self.schema, passed)
         finally:
             embeddings.close()
-        return Made(written, tuple(deletes), work.tally)
+        return Made(written, Removed(tuple(deletes), tuple(ids)), work.tally)
 
     def _embedder(self, found: Mapping[Path, Path]) -> Embedder:
         if self.recipe.vector:
@@ -118,9 +122,17 @@ def spread_batch(
             stage.advance(changes.total or 0)
     for made in parts:
         work.tally.add(made.tally)
-    deletes = [chunk for made in parts for chunk in made.deletes]
     check_refused(work.tally, work.quarantine)
-    yield staging.batch(schema, [made.written for made in parts], (*deletes, *work.gone(changes)))
+    deletes = chain.from_iterable(made.removed.deletes for made in parts)
+    replaced = chain.from_iterable(made.removed.replaced for made in parts)
+    removed = Removed((*deletes, *work.gone(changes)), tuple(replaced))
+    yield staging.batch(schema, [made.written for made in parts], removed)
+
+
+def _noting(rows: Iterator[pa.RecordBatch], ids: list[str]) -> Iterator[pa.RecordBatch]:
+    for batch in rows:
+        ids += batch["_id"].to_pylist()
+        yield batch
 
 
 def _part(

@@ -28,7 +28,7 @@ from lakewake.model.recipe import ModelIdentity, Recipe, TextField
 from lakewake.model.rows import RowId
 from lakewake.model.timeline import TableIdentity
 from lakewake.model.where import And, Compare, In, IsNull
-from lakewake.store import Staging, Store, StoreReader
+from lakewake.store import Removed, Staging, Store, StoreReader
 
 DIMENSION = 8
 TABLE = TableIdentity("wines", "wine_id", "country", "COPY_ON_WRITE")
@@ -434,7 +434,7 @@ class StoreContract:
     def test_a_new_generation_is_made_of_what_several_have_staged(self, store: Store) -> None:
         with store.staging(after=0) as staging:
             written = [staged(staging, *rows) for rows in ((chunk("a"), chunk("b")), (), ("c",))]
-            whole = staging.batch(SCHEMA, written, ())
+            whole = staging.batch(SCHEMA, written, Removed())
             store.create(recipe(), whole, frontier(1), after=0)
         assert contents(store.open()) == as_stored(chunk("a"), chunk("b"), chunk("c"))
         assert store.open().frontier() == frontier(1)
@@ -444,22 +444,43 @@ class StoreContract:
         with built.staging() as staging:
             written = [staged(staging, chunk("a", "new")), staged(staging, "d")]
             gone = chunk("b")["_id"]
-            built.commit(staging.batch(SCHEMA, written, (gone,)), frontier(1), frontier(2))
+            removed = Removed((gone,), (chunk("a")["_id"], chunk("d")["_id"]))
+            built.commit(staging.batch(SCHEMA, written, removed), frontier(1), frontier(2))
         wanted = {**before, **as_stored(chunk("a", "new"), chunk("d"))}
         del wanted[gone]
         assert contents(built.open()) == wanted
+
+    def test_a_staged_batch_that_lost_the_race_lands_nothing(self, built: Store) -> None:
+        with built.staging() as staging:
+            written = [staged(staging, chunk("a", "late"))]
+            late = staging.batch(SCHEMA, written, Removed((), (chunk("a")["_id"],)))
+            built.commit(batch(chunk("d")), frontier(1), frontier(2))
+            before = contents(built.open())
+            with pytest.raises(StaleFrontier):
+                built.commit(late, frontier(1), frontier(2, "b"))
+        assert contents(built.open()) == before
+
+    def test_the_same_staged_batch_twice_changes_nothing_more(self, built: Store) -> None:
+        with built.staging() as staging:
+            written = [staged(staging, chunk("a", "new"))]
+            once = staging.batch(SCHEMA, written, Removed((), (chunk("a")["_id"],)))
+            built.commit(once, frontier(1), frontier(2))
+            before = contents(built.open())
+            built.commit(once, frontier(1), frontier(2))
+        assert contents(built.open()) == before
 
     def test_what_was_staged_by_one_who_failed_is_in_no_batch(self, built: Store) -> None:
         with built.staging() as staging:
             staged(staging, chunk("a", "tried first"))
             written = [staged(staging, chunk("a", "tried again"))]
-            built.commit(staging.batch(SCHEMA, written, ()), frontier(1), frontier(2))
+            whole = staging.batch(SCHEMA, written, Removed((), (chunk("a")["_id"],)))
+            built.commit(whole, frontier(1), frontier(2))
         assert contents(built.open())[chunk("a")["_id"]]["_text"] == "tried again"
 
     def test_staging_nothing_moves_the_frontier_and_no_chunk(self, built: Store) -> None:
         before = contents(built.open())
         with built.staging() as staging:
-            whole = staging.batch(SCHEMA, [staged(staging)], ())
+            whole = staging.batch(SCHEMA, [staged(staging)], Removed())
             built.commit(whole, frontier(1), frontier(2))
         assert contents(built.open()) == before
         assert built.open().frontier() == frontier(2)

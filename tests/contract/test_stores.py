@@ -31,7 +31,7 @@ from lakewake.errors import ConfigError, OutcomeUnknown, StaleFrontier, StoreErr
 from lakewake.model.chunks import CHECKPOINT_ID, Batch, index_schema
 from lakewake.model.query import Query
 from lakewake.model.where import Compare
-from lakewake.store import Store
+from lakewake.store import Removed, Store
 from lakewake.store.lance import KEEP_VERSIONS, MAX_SMALL_FRAGMENTS, LanceStore
 from lakewake.store.lance_reader import PIN, LanceReader
 from lakewake.store.memory import MemoryStore
@@ -337,6 +337,22 @@ class TestApproximateIndex:
         store.create(made, batch(*rows, schema=schema), frontier(1), after=0)
         assert store.maintain() == {"chunks_indexed": 2_000}
         return store
+
+    def test_what_was_staged_is_found_beside_it(self, indexed: LanceStore, dimension: int) -> None:
+        schema = indexed.open().schema()
+        new = [chunk(f"n{n}", f"n{n}", _vector=vector_of(f"n{n}", dimension)) for n in range(20)]
+        moved = chunk("0", "moved", _vector=vector_of("moved", dimension))
+        with indexed.staging() as staging:
+            written = staging.write(schema, iter(batch(*new, moved, schema=schema).rows()))
+            removed = Removed(replaced=tuple(c["_id"] for c in [*new, moved]))
+            whole = staging.batch(schema, [written], removed)
+            indexed.commit(whole, frontier(1), frontier(2))
+        reader = indexed.open()
+        for one in [*new, moved]:
+            found = reader.search(Query(np.array(one["_vector"], np.float32), 1))
+            assert found["_id"].to_pylist() == [one["_id"]]
+        former = reader.search(Query(np.array(vector_of("0", dimension), np.float32), 1))
+        assert former["_similarity"][0].as_py() < 0.999
 
     def test_it_is_made_once(self, indexed: LanceStore) -> None:
         assert indexed.maintain() == {}

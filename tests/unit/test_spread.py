@@ -17,7 +17,7 @@ from lakewake.model.rows import Changes, Work
 from lakewake.source.memory import MemoryTable
 from lakewake.source.spread import MOST_PARTS, PART_ROWS, parts_of
 from lakewake.store.embeddings import FILE, SqliteEmbeddings
-from lakewake.store.lance import KEEP_STAGED, LanceStore
+from lakewake.store.lance import LanceStore
 from lakewake.store.memory import MemoryStore
 from lakewake.sync import Parts, Wish, sync
 from oracle import built_from_nothing, indexed
@@ -165,21 +165,6 @@ def test_nothing_staged_is_left_beside_the_index(tmp_path):
         change(parts.table)
         sync(parts)
         assert {p.name for p in tmp_path.iterdir()} == {"sample.json", "sample.g1.lance"}
-
-
-def test_what_a_killed_writer_left_staged_goes_by_and_by(tmp_path, monkeypatch):
-    store = LanceStore(str(tmp_path), "sample")
-    parts = sample_parts(store=store, model=HASHING)
-    write_some(parts.table)
-    sync(parts)
-    with monkeypatch.context() as killed:
-        killed.setattr(shutil, "rmtree", lambda *_, **__: None)
-        with store.staging():
-            pass
-    assert "stagings_removed" not in store.maintain()
-    monkeypatch.setattr("lakewake.store.lance.KEEP_STAGED", -KEEP_STAGED)
-    assert store.maintain()["stagings_removed"] == 1
-    assert not list(tmp_path.glob(".sample.staging*"))
 
 
 def test_a_machine_with_another_folder_in_the_stores_place_is_told_apart(tmp_path):

@@ -79,13 +79,15 @@ class Batch:
         rows: opens the chunks to insert or replace, as record batches of the index's schema
             (without the checkpoint row); can be called again, each `_id` comes once.
         deletes: `_id`s to remove; none of them is among `rows`.
-        staged: further chunks for a new generation, which the store's staging has written already.
+        staged: further chunks, which the store's staging has written already.
+        replaced: their `_id`s, where an index may hold former versions of them.
     """
 
     schema: pa.Schema
     rows: Callable[[], pa.RecordBatchReader]
     deletes: tuple[str, ...] = ()
     staged: tuple[bytes, ...] = ()
+    replaced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

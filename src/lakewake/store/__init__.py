@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -72,6 +72,13 @@ class StoreReader(Protocol):
         """
 
 
+class Removed(NamedTuple):
+    """`_id`s that a staged batch takes out: those that go, and those that it has anew."""
+
+    deletes: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+
+
 class Staging(Protocol):
     """Where several machines write the parts of one batch. Nobody sees them until it is committed.
 
@@ -79,13 +86,13 @@ class Staging(Protocol):
     """
 
     def write(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> bytes:
-        """Write chunks, and tell what `batch` has to know of it.
+        """Write chunks, and tell what a batch has to know of it.
 
         Raises:
             StoreError: they cannot be written, or not to where the store lies.
         """
 
-    def batch(self, schema: pa.Schema, written: Sequence[bytes], deletes: tuple[str, ...]) -> Batch:
+    def batch(self, schema: pa.Schema, written: Sequence[bytes], removed: Removed) -> Batch:
         """The batch of just these parts: others, of machines that failed, are left out."""
 
 

@@ -2,7 +2,6 @@
 
     wines.json       {"format": 1, "generation": 1, "dataset": "wines.g1.lance"}
     wines.g1.lance   a generation; whole as soon as it has a manifest
-    .wines.staging.… parts of a batch on their way to it
 
 A builder may die between the two. So the file is a name, not the proof: where it is missing, or
 names a generation that is gone, the highest whole generation is the active one.
@@ -12,7 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,8 +21,6 @@ from lakewake.errors import StoreError
 from lakewake.store.place import Place
 
 FORMAT = 1
-#: What a staging holds: the dataset to be, and a file that tells whether a machine sees it.
-PARTS, MARK = "parts.lance", "here"
 
 
 @dataclass(frozen=True)
@@ -121,34 +117,15 @@ class Generations:
         return len(retired)
 
     @contextmanager
-    def staging(self) -> Iterator[tuple[str, str]]:
-        """Names of a dataset to be and of a file beside it, both gone when the context ends."""
-        own = f"{self._staged}{uuid4().hex}"
+    def mark(self) -> Iterator[str]:
+        """The name of a file that is nowhere else, to know the place by; gone with the context."""
+        own = f".{self.name}.{uuid4().hex}.here"
         self.place.prepare()
-        self.place.replace(f"{own}/{MARK}", b"")
+        self.place.replace(f"{own}/mark", b"")
         try:
-            yield f"{own}/{PARTS}", f"{own}/{MARK}"
+            yield f"{own}/mark"
         finally:
-            self._unstage(own)
-
-    def sweep(self, seconds: float) -> int:
-        """Remove what killed writers left staged so long ago; how many there were."""
-        with self._reaching():
-            staged = [name for name in self.place.names() if name.startswith(self._staged)]
-            before = time.time() - seconds
-            left = [own for own in staged if any(t < before for t in self.place.times(own, MARK))]
-            for own in left:
-                self._unstage(own)
-        return len(left)
-
-    def _unstage(self, own: str) -> None:
-        # The mark last: what a killed removal leaves is found by it again.
-        self.place.remove(f"{own}/{PARTS}")
-        self.place.remove(own)
-
-    @property
-    def _staged(self) -> str:
-        return f".{self.name}.staging."
+            self.place.remove(own)
 
     @property
     def _pointer(self) -> str:

@@ -58,8 +58,6 @@ KEEP_VERSIONS = 10
 KEEP_FOR = timedelta(minutes=10)
 #: Dropping versions means reading all their manifests: not for the sake of a few.
 MAX_OLD_VERSIONS = 50
-#: Longer than any commit takes to read what was staged for it.
-KEEP_STAGED = timedelta(days=7)
 
 
 class LanceStore:
@@ -133,14 +131,15 @@ class LanceStore:
         """A place for the parts of a batch, until the context ends.
 
         Raises:
+            StaleFrontier: the index was rebuilt.
             StoreError: the store's folder cannot be written.
         """
+        number = self._committable() if after is None else after + 1
+        mode = "append" if after is None else "create"
         with ExitStack() as opened:
             with self._writing():
-                own, mark = opened.enter_context(self._places.staging())
-            where = self._places.place
-            place = where.address(own) if after is None else self._places.address(after + 1)
-            yield LanceStaging(place, where, mark, after is not None)
+                mark = opened.enter_context(self._places.mark())
+            yield LanceStaging(self._places.address(number), self._places.place, mark, mode)
 
     def commit(self, batch: Batch, expect: Frontier, then: Frontier) -> None:
         """Apply the whole batch and move the frontier, or do neither.
@@ -175,7 +174,6 @@ class LanceStore:
             "chunks_indexed": self._tend(number, dataset, self._index),
             "versions_removed": self._tend(number, dataset, partial(self._drop_versions, number)),
             "generations_removed": self._places.retire(before=number),
-            "stagings_removed": self._places.sweep(KEEP_STAGED.total_seconds()),
         }
         return {what: n for what, n in done.items() if n}
 
@@ -348,18 +346,20 @@ def _try_merge(dataset: LanceDataset, batch: Batch, then: Frontier) -> Exception
     """Commit the batch to this version, or say why Lance did not report success."""
     source = _source(batch, dataset.schema, then)
     try:
-        _merge(dataset, source, batch.deletes)
+        _merge(dataset, source, batch)
     except FOREIGN as error:
         source.raise_own()
         return error
     return None
 
 
-def _merge(dataset: LanceDataset, source: Source, deletes: tuple[str, ...]) -> None:
+def _merge(dataset: LanceDataset, source: Source, batch: Batch) -> None:
     merge = dataset.merge_insert("_id").when_matched_update_all().when_not_matched_insert_all()
-    if deletes:
-        merge = merge.when_not_matched_by_source_delete(in_list("_id", deletes))
+    if gone := (*batch.deletes, *batch.replaced):
+        merge = merge.when_not_matched_by_source_delete(in_list("_id", gone))
     transaction, _ = merge.execute_uncommitted(source.reader())
+    # The same commit takes what others have written: its former versions go by the merge.
+    transaction.operation.new_fragments += read_fragments(batch.staged)
     LanceDataset.commit(dataset, transaction)
 
 

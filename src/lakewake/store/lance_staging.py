@@ -1,8 +1,7 @@
 """Parts of a batch, written as Lance fragments by several machines before they are committed.
 
-Those of a new generation are written into its own folder, and `create` makes them its contents.
-Those of an ordinary commit lie in a dataset of their own, which the commit reads and which then
-goes. Either way a fragment that no commit names is seen by nobody.
+They lie in the folder of the dataset that they are for. A fragment that no commit names is seen by
+nobody, and goes when old versions do.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-import lance
 import pyarrow as pa
-from lance import FragmentMetadata, LanceDataset, LanceOperation
+from lance import FragmentMetadata
 from lance.fragment import write_fragments
 
 from lakewake.errors import StoreError
 from lakewake.model.chunks import Batch
+from lakewake.store import Removed
 from lakewake.store.lance_reader import FOREIGN, brief
 from lakewake.store.place import Place
 
@@ -31,13 +30,13 @@ class LanceStaging:
         place: the dataset that the fragments are for.
         where: the store's own place.
         mark: a file that lies there; a machine that does not see it has another folder there.
-        builds: whether the dataset is a generation itself.
+        mode: how Lance is to write them: `create` for a dataset that is not there yet.
     """
 
     place: str
     where: Place
     mark: str
-    builds: bool
+    mode: str
 
     def write(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> bytes:
         """Write chunks as fragments that belong to nothing yet.
@@ -55,7 +54,7 @@ class LanceStaging:
                 source.reader(),
                 self.place,
                 schema=schema,
-                mode="create",
+                mode=self.mode,
                 storage_options=self.where.options,
             )
         except FOREIGN as error:
@@ -66,22 +65,10 @@ class LanceStaging:
             ) from error
         return json.dumps([f.to_json() for f in fragments]).encode()
 
-    def batch(self, schema: pa.Schema, written: Sequence[bytes], deletes: tuple[str, ...]) -> Batch:
+    def batch(self, schema: pa.Schema, written: Sequence[bytes], removed: Removed) -> Batch:
         """The batch of just these parts."""
-        if self.builds:
-            return Batch(schema, schema.empty_table().to_reader, deletes, tuple(written))
-        fragments = read_fragments(written)
-        if not fragments:
-            return Batch(schema, schema.empty_table().to_reader, deletes)
-        LanceDataset.commit(
-            self.place,
-            LanceOperation.Overwrite(schema, fragments),
-            storage_options=self.where.options,
-        )
-        return Batch(schema, self._reader, deletes)
-
-    def _reader(self) -> pa.RecordBatchReader:
-        return lance.dataset(self.place, storage_options=self.where.options).scanner().to_reader()
+        nothing = schema.empty_table().to_reader
+        return Batch(schema, nothing, removed.deletes, tuple(written), removed.replaced)
 
     def _check_shared(self) -> None:
         if self.where.read(self.mark) is None:

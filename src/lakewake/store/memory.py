@@ -18,6 +18,7 @@ from lakewake.model.frontier import Frontier
 from lakewake.model.query import Query
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
+from lakewake.store import Removed
 from lakewake.store.filters import fitted, matches
 from lakewake.store.nearest import as_matrix, check_query, count_rows, first_rows, rank
 
@@ -139,11 +140,11 @@ class MemoryStaging:
                 out.write_batch(batch)
         return bytes(sink.getvalue())
 
-    def batch(self, schema: pa.Schema, written: Sequence[bytes], deletes: tuple[str, ...]) -> Batch:
+    def batch(self, schema: pa.Schema, written: Sequence[bytes], removed: Removed) -> Batch:
         """The batch of just these parts."""
         parts = [pa.ipc.open_stream(part).read_all() for part in written]
         table = pa.concat_tables([schema.empty_table(), *parts])
-        return Batch(schema, table.to_reader, deletes)
+        return Batch(schema, table.to_reader, removed.deletes)
 
 
 def _nothing() -> None:
