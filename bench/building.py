@@ -62,7 +62,7 @@ def bar_1(ground: Ground) -> Outcome:
     done = built(ground)
     rows, raw = ground.sizes.build_rows, sum(done.raw)
     return Outcome(
-        (Measure("texts a second, of the raw embedder's", raw / done.seconds, "≥", 0.85, " ×"),),
+        (Measure("texts a second, of the raw embedder's", raw / done.seconds, "≥", 0.85),),
         {
             "rows": rows,
             "embedded": done.report["embedded"],
@@ -79,7 +79,7 @@ def bar_12(ground: Ground) -> Outcome:
     return Outcome(
         (
             Measure("peak", large.peak / GIGABYTE, "≤", 6, " GB"),
-            Measure("of the smaller table's", large.peak / small.peak, "≤", 1.3, " ×"),
+            Measure("of the smaller table's", large.peak / small.peak, "≤", 1.3),
         ),
         {
             "rows": ground.sizes.memory_rows,

@@ -38,7 +38,6 @@ def bar_5(ground: Ground) -> Outcome:
                 ratio(ours, theirs) if theirs else None,
                 "≤",
                 0.2,
-                " ×",
             ),
         ),
         {
@@ -69,7 +68,7 @@ def bar_8(ground: Ground) -> Outcome:
         (
             Measure("warm", statistics.median(warm) * 1000, "≤", 50, " ms"),
             Measure("Spark jobs", jobs, "≤", 0),
-            Measure("cold, of the hand-written poll", cold, "≤", 0.08, " ×"),
+            Measure("cold, of the hand-written poll", cold, "≤", 0.08),
             Measure("JVMs started", machines, "≤", 0),
         ),
         {

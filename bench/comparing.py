@@ -43,7 +43,7 @@ def bar_13(ground: Ground) -> Outcome:
         raise AssertionError(f"expected {sizes.changed} embedded texts, got {embedded}")
     return Outcome(
         (
-            Measure("of a bare scan", ratio(reconciles[warm_ups:], scans[warm_ups:]), "≤", 5, " ×"),
+            Measure("of a bare scan", ratio(reconciles[warm_ups:], scans[warm_ups:]), "≤", 5),
             Measure("embedded", reports[-1]["embedded"], "≤", sizes.changed),
         ),
         {
@@ -79,6 +79,6 @@ def bar_14(ground: Ground) -> Outcome:
         if not report.agrees or report.pending:
             raise AssertionError(f"index and table do not agree: {report.as_dict()}")
     return Outcome(
-        (Measure("of a bare scan", ratio(verifies[warm_ups:], scans[warm_ups:]), "≤", 5, " ×"),),
+        (Measure("of a bare scan", ratio(verifies[warm_ups:], scans[warm_ups:]), "≤", 5),),
         {"rows": report.rows, "scan": rounded(scans), "verify": rounded(verifies)},
     )

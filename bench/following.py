@@ -65,8 +65,8 @@ def bar_3(ground: Ground) -> Outcome:
     return Outcome(
         (
             *_size_ratios(deleted),
-            Measure("scattered, of the commit, CoW", shares["CoW"], "≤", 0.5, " ×"),
-            Measure("scattered, of the commit, MoR", shares["MoR"], unit=" ×"),
+            Measure("scattered, of the commit, CoW", shares["CoW"], "≤", 0.5),
+            Measure("scattered, of the commit, MoR", shares["MoR"]),
         ),
         {"deleted": deleted, "scattered": scattered},
     )
@@ -74,7 +74,7 @@ def bar_3(ground: Ground) -> Outcome:
 
 def _size_ratios(seen: dict[str, dict[str, Any]]) -> tuple[Measure, ...]:
     return tuple(
-        Measure(f"large of small, {kind}", ratio(s["large"], s["small"]), "≤", 1.3, " ×")
+        Measure(f"large of small, {kind}", ratio(s["large"], s["small"]), "≤", 1.3)
         for kind, s in seen.items()
     )
 

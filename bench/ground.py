@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -108,6 +109,8 @@ class Ground:
     ) -> Followed:
         """A table of these rows and an index, not built yet."""
         folder = self.scratch / name
+        # A bar that failed may have left a part of it.
+        shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         table = Table(self.spark, str(folder / "lake"), key, partition, type, options or {})
         table.load(frame)

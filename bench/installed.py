@@ -16,7 +16,7 @@ PROJECT = Path(__file__).parent.parent
 def bar_15(ground: Ground) -> Outcome:
     """A fresh environment with Lakewake and its default extras, beside the hand-written stack's."""
     if not ground.peer:
-        return Outcome((Measure("of the hand-written stack", None, "≤", 0.25, " ×"),))
+        return Outcome((Measure("of the hand-written stack", None, "≤", 0.25),))
     ours = _fresh_environment(ground)
     # Not resolved: a virtual environment's Python is a link out of it.
     theirs = ground.peer.absolute().parent.parent
@@ -24,7 +24,7 @@ def bar_15(ground: Ground) -> Outcome:
     nvidia = sum(size for name, size in packages.items() if name in ("nvidia", "triton"))
     sizes = (disk_usage(ours), disk_usage(theirs))
     return Outcome(
-        (Measure("of the hand-written stack", sizes[0] / sizes[1], "≤", 0.25, " ×"),),
+        (Measure("of the hand-written stack", sizes[0] / sizes[1], "≤", 0.25),),
         {
             "bytes": sizes[0],
             "hand_written_bytes": sizes[1],

@@ -49,6 +49,7 @@ class Measure:
             "bound": self.bound,
             "limit": self.limit if self.bound else None,
             "unit": self.unit.strip(),
+            "said": self.as_text(),
         }
 
 

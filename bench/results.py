@@ -58,12 +58,9 @@ def _table(bars: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _reached(bar: Mapping[str, Any]) -> str:
-    said = bar["said"].removeprefix(bar["verdict"]).strip().split(", ")
-    if bar["fault"] or len(said) != len(bar["measures"]):
-        return str(bar["said"])
-    pairs = zip(bar["measures"], said, strict=True)
-    return "<br>".join(f"{measure['what']}: {text}" for measure, text in pairs)
+def _reached(bar: dict[str, Any]) -> str:
+    said = [f"{measure['what']}: {measure['said']}" for measure in bar["measures"]]
+    return bar["fault"].replace("|", " ").replace("\n", " ") or "<br>".join(said)
 
 
 def _runs(bars: list[dict[str, Any]]) -> str:

@@ -58,8 +58,8 @@ def bar_4(ground: Ground) -> Outcome:
     floor = statistics.median(bare)
     return Outcome(
         (
-            Measure("median, of a bare query", statistics.median(found) / floor, "≤", 2, " ×"),
-            Measure("p95, of a bare query", percentile(found, 95) / floor, "≤", 4, " ×"),
+            Measure("median, of a bare query", statistics.median(found) / floor, "≤", 2),
+            Measure("p95, of a bare query", percentile(found, 95) / floor, "≤", 4),
         ),
         {
             "rows_in_table": ground.sizes.small_rows,
