@@ -6,6 +6,7 @@ Exit 0: all that were run are met; 1: one is missed, failed or could not be run.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -32,6 +33,8 @@ def main(args: Sequence[str]) -> int:
         "size": chosen.size,
         "machine": describe_machine(),
     }
+    # Ended from outside, a run still removes its tables.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     outcomes = {}
     with tempfile.TemporaryDirectory(prefix="lakewake-bench-", dir=chosen.scratch) as scratch:
         ground = Ground(SIZES[chosen.size], Path(scratch), chosen.peer)

@@ -129,7 +129,7 @@ def _peer_rebuilt(ground: Ground, followed: Followed) -> float | None:
     seconds, rows = ground.run(
         ground.peer_script("nightly_rebuild", *_peer_places(ground, followed))
     )
-    ground.say(f"the peer rebuilt {rows.strip()} rows in {seconds:.0f} s")
+    ground.say(f"the peer rebuilt {rows} rows in {seconds:.0f} s")
     return seconds
 
 

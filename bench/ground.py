@@ -137,13 +137,14 @@ class Ground:
         return [str(self.peer or sys.executable), str(script), *map(str, args)]
 
     def run(self, command: list[str]) -> tuple[float, str]:
-        """Run a command to its end: seconds from start to exit, and what it printed."""
+        """Run a command to its end: seconds from start to exit, and the last line it printed."""
         began = time.perf_counter()
         done = subprocess.run(command, capture_output=True, text=True, env=environment())
         seconds = time.perf_counter() - began
         if done.returncode:
             raise RuntimeError(f"{command[0]} {command[1]} failed: {done.stderr[-2000:]}")
-        return seconds, done.stdout
+        # Java's warnings come before it on the same stream.
+        return seconds, next(iter(done.stdout.splitlines()[-1:]), "")
 
 
 def environment() -> dict[str, str]:

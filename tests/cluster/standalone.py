@@ -21,7 +21,7 @@ import pyspark
 from lakewake.java import find_java
 
 HERE = "127.0.0.1"
-WAIT_SECONDS = 120
+WAIT_SECONDS = 600
 SPARK = Path(pyspark.__file__).parent
 
 

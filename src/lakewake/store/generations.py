@@ -125,7 +125,9 @@ class Generations:
         try:
             yield f"{own}/mark"
         finally:
-            self.place.remove(own)
+            # What it was for is done, or has failed by itself.
+            with suppress(OSError):
+                self.place.remove(own)
 
     @property
     def _pointer(self) -> str:

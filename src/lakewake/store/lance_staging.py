@@ -71,7 +71,13 @@ class LanceStaging:
         return Batch(schema, nothing, removed.deletes, tuple(written), removed.replaced)
 
     def _check_shared(self) -> None:
-        if self.where.read(self.mark) is None:
+        try:
+            shared = self.where.read(self.mark) is not None
+        except OSError as error:
+            raise StoreError(
+                f"executors cannot reach {self.where.address()}: {error}", hint=self.where.hint
+            ) from error
+        if not shared:
             raise StoreError(
                 f"executors do not see the folder of the index: {self.where.address()} is "
                 "another one there, or none",
