@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[2]
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.matrix, pytest.mark.timeout(1800)]
 
 #: These need the peers' own environment, with torch.
 BESIDE_A_PEER = {5, 8, 15}
