@@ -24,10 +24,10 @@ SMALL_TABLES = {
     "hoodie.write.markers.type": "DIRECT",
     "hoodie.clean.automatic": "false",
     "hoodie.archive.automatic": "false",
-    "hoodie.insert.shuffle.parallelism": "2",
-    "hoodie.upsert.shuffle.parallelism": "2",
-    "hoodie.delete.shuffle.parallelism": "2",
-    "hoodie.bulkinsert.shuffle.parallelism": "2",
+    "hoodie.insert.shuffle.parallelism": "1",
+    "hoodie.upsert.shuffle.parallelism": "1",
+    "hoodie.delete.shuffle.parallelism": "1",
+    "hoodie.bulkinsert.shuffle.parallelism": "1",
 }
 
 
@@ -42,8 +42,10 @@ def spark() -> Iterator[SparkSession]:
     """The one session that all tests share."""
     yield start_session(
         {
-            "spark.sql.shuffle.partitions": "2",
-            "spark.default.parallelism": "2",
+            "spark.sql.shuffle.partitions": "1",
+            "spark.default.parallelism": "1",
+            # Two sessions share two cores: threads that collect garbage are in each other's way.
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
             # Tables of ten rows: compiling a query costs more than interpreting it.
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
