@@ -18,7 +18,7 @@ from watching import CONFIG, LAKEWAKE, counting_service, embedded_by, wait_until
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 from hudi_tables import HudiTables, row
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
 
 def rebuilt(config: Path) -> dict[str, object]:
