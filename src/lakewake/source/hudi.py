@@ -7,6 +7,7 @@ import operator
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from functools import reduce
 from itertools import chain
 from pathlib import Path
@@ -100,14 +101,11 @@ class HudiTable:
         with self._reading(_lost_files):
             changed = self._difference(reader, touched)
             asked, changed = self._set_aside(changed, frontier, reader)
-            rows, gone, twice = self._bring(changed, written)
-        there = _one_each(changed.where("not gone"))
-        found = Changes(
-            self._batches(rows, appeared),
-            gone,
-            (frontier.duplicates - asked) | twice,
-            spread=self._spread(there, written, appeared, _lost_files),
-        )
+            if written > COLLECT_ROWS or written >= (self._spread_rows or math.inf):
+                found = self._left_there(changed, written, appeared)
+            else:
+                found = self._brought(changed, appeared)
+        found = replace(found, duplicates=(frontier.duplicates - asked) | found.duplicates)
         self._check_unmoved(look, until=pending[-1].completed or "")
         return self._ask_table(look, found, asked) if asked else found
 
@@ -241,23 +239,25 @@ class HudiTable:
             new = new.limit(0)
         return _changed(old, new, contents=contents)
 
-    def _bring(
-        self, changed: DataFrame, written: int
-    ) -> tuple[Iterator[pa.RecordBatch], tuple[RowId, ...], frozenset[RowId]]:
-        """The changed rows, the ids that are gone, and those that are there more than once.
-
-        In one job when they are few.
-        """
-        if written > COLLECT_ROWS or written >= (self._spread_rows or math.inf):
-            gone = _collected_ids(changed.where("gone"))
-            twice = _collected_ids(changed.where("copies > 1"))
-            rows = _one_each(changed.where("not gone"))
-            return self._streamed(rows, _lost_files), gone, frozenset(twice)
+    def _brought(self, changed: DataFrame, appeared: bool) -> Changes:
+        """The changed rows, the ids that are gone and those stored twice, in one job."""
         found = view.newest_each(arrow.collect(changed))
         gone = _ids(b.filter(b.column("gone")) for b in found)
         many = [b.filter(pc.fill_null(pc.greater(b.column("copies"), 1), False)) for b in found]
         there = iter([b.filter(pc.invert(b.column("gone"))) for b in found])
-        return there, gone, frozenset(_ids(many))
+        return Changes(self._batches(there, appeared), gone, frozenset(_ids(many)))
+
+    def _left_there(self, changed: DataFrame, written: int, appeared: bool) -> Changes:
+        """The same where they are many: the rows are streamed, or worked on where they are."""
+        gone = _collected_ids(changed.where("gone"))
+        twice = _collected_ids(changed.where("copies > 1"))
+        there = _one_each(changed.where("not gone"))
+        return Changes(
+            self._batches(self._streamed(there, _lost_files), appeared),
+            gone,
+            frozenset(twice),
+            spread=self._spread(there, written, appeared, _lost_files),
+        )
 
     def _set_aside(
         self, changed: DataFrame, frontier: Frontier, reader: GroupReader
