@@ -18,7 +18,7 @@ from watching import CONFIG, LAKEWAKE, counting_service, embedded_by, wait_until
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 from hudi_tables import HudiTables, row
 
-pytestmark = [pytest.mark.spark, pytest.mark.soak]
+pytestmark = pytest.mark.spark
 
 
 def rebuilt(config: Path) -> dict[str, object]:
@@ -37,36 +37,41 @@ def test_two_watchers_share_the_work_and_survive_whatever_happens_to_the_folder(
     config, folder = tmp_path / "lakewake.toml", tmp_path / "index"
     with counting_service() as (port, received):
         config.write_text(CONFIG.format(port=port))
-        with lakewake.open(config, spark=spark) as lake, watching(config) as watchers:
+        with lakewake.open(config, spark=spark) as lake:
             index = lake["sample"]
 
             def in_step() -> bool:
                 return index.status().in_step
 
-            wait_until(in_step, watchers)
-            for change in range(3):
-                table.write(
-                    [row(f"k{n}", f"change {change} of {n}", ts=change + 2) for n in (0, 1)]
-                )
-                table.delete(f"k{change + 10}")
-            wait_until(in_step, watchers)
-            assert indexed(index.parts) == built_from_nothing(index.parts)
-            assert index.status().chunks == index.status().rows == 27
-            wait_until(lambda: embedded_by(watchers) == len(received), watchers)
+            with watching(config) as watchers:
+                wait_until(in_step, watchers)
+                for change in range(3):
+                    table.write(
+                        [row(f"k{n}", f"change {change} of {n}", ts=change + 2) for n in (0, 1)]
+                    )
+                    table.delete(f"k{change + 10}")
+                wait_until(in_step, watchers)
+                assert indexed(index.parts) == built_from_nothing(index.parts)
+                assert index.status().chunks == index.status().rows == 27
+                wait_until(lambda: embedded_by(watchers) == len(received), watchers)
 
-            shutil.rmtree(folder)
-            wait_until(lambda: folder.exists() and in_step(), watchers)
-            assert index.search("change 2 of 0", k=1).hits[0].key == "k0"
+                shutil.rmtree(folder)
+                wait_until(lambda: folder.exists() and in_step(), watchers)
+                assert index.search("change 2 of 0", k=1).hits[0].key == "k0"
+                assert [watcher.stop() for watcher in watchers] == [0, 0]
 
-            shutil.rmtree(next(folder.glob("sample.g*.lance")))
-            wait_until(lambda: all("--rebuild" in w.said for w in watchers), watchers)
-            with pytest.raises(StoreError, match="is gone"):
-                index.search("change 2 of 0")
-            received.clear()
-            assert rebuilt(config)["embedded"] == len(received) == 0
+            # Others: the slower of the first two may still have been building when it was stopped,
+            # and would have made what is removed now once more.
+            with watching(config) as watchers:
+                shutil.rmtree(next(folder.glob("sample.g*.lance")))
+                wait_until(lambda: all("--rebuild" in w.said for w in watchers), watchers)
+                with pytest.raises(StoreError, match="is gone"):
+                    index.search("change 2 of 0")
+                received.clear()
+                assert rebuilt(config)["embedded"] == len(received) == 0
 
-            table.write([row("k0", "after all that", ts=9)])
-            wait_until(in_step, watchers)
-            assert indexed(index.parts) == built_from_nothing(index.parts)
-            assert [watcher.stop() for watcher in watchers] == [0, 0]
-            assert all("nothing was left in part" in watcher.said for watcher in watchers)
+                table.write([row("k0", "after all that", ts=9)])
+                wait_until(in_step, watchers)
+                assert indexed(index.parts) == built_from_nothing(index.parts)
+                assert [watcher.stop() for watcher in watchers] == [0, 0]
+                assert all("nothing was left in part" in watcher.said for watcher in watchers)
