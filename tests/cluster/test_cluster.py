@@ -17,6 +17,7 @@ from standalone import Cluster, running_cluster, running_driver, wait_until
 
 import lakewake
 from lakewake.store.generations import Generations
+from lakewake.store.place import place_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,8 +78,8 @@ def vectors(rows: int, dimension: int) -> str:
 
 def contents(folder: Path, name: str) -> pa.Table:
     """All that an index says, in order."""
-    places = Generations(folder / name, "sample")
-    found = lance.dataset(str(places.dataset(places.active())))
+    places = Generations(place_at(str(folder / name)), "sample")
+    found = lance.dataset(places.address(places.active()))
     chunks = found.to_table(filter="_checkpoint IS NULL")
     return chunks.sort_by("_id").replace_schema_metadata(None)
 
@@ -138,8 +139,7 @@ def story(cluster, spark, tmp_path_factory) -> Story:
         write(spark, folder, texts(ROWS, ROWS + CHANGED, "new", 3), "upsert")
         step("reconcile", reconcile=True)
         story.agreed = driver.ask("verify")
-        places = Generations(folder / "there", "sample")
-        lance.dataset(str(places.dataset(1))).delete("_key IN ('7', '70')")
+        lance.dataset(str(folder / "there" / "sample.g1.lance")).delete("_key IN ('7', '70')")
         story.damaged = driver.ask("verify")
     return story
 
