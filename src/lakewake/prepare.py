@@ -21,7 +21,7 @@ from lakewake.chunk import chunk_row
 from lakewake.chunk.split import Splitter
 from lakewake.embed import Embedder
 from lakewake.errors import EmbedError, StoreError, TableError, TextRefused
-from lakewake.model.chunks import Batch, Chunk, StoredChunk, index_schema
+from lakewake.model.chunks import VECTOR_FIELD, Batch, Chunk, StoredChunk, index_schema
 from lakewake.model.frontier import Refusal
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, RowBatch, RowId
@@ -236,7 +236,7 @@ class Preparation:
             return chunk_row(rows.ids[n], texts, self._splitter.pieces)
         if not rows.vectors[n].is_valid:
             return ()
-        return (Chunk(rows.ids[n], "vector", 0, "", rows.source_hashes[n]),)
+        return (Chunk(rows.ids[n], VECTOR_FIELD, 0, "", rows.source_hashes[n]),)
 
     def _vectors(self, rows: RowBatch, patch: Patch, stage: Stage) -> dict[str, np.ndarray]:
         """A vector for each text of the patch that is not refused, by hash."""

@@ -32,8 +32,9 @@ from lakewake.model.chunks import CHECKPOINT_ID, Batch, index_schema
 from lakewake.model.query import Query
 from lakewake.model.where import Compare
 from lakewake.store import Removed, Store
-from lakewake.store.lance import KEEP_VERSIONS, MAX_SMALL_FRAGMENTS, LanceStore
+from lakewake.store.lance import LanceStore
 from lakewake.store.lance_reader import PIN, LanceReader
+from lakewake.store.lance_upkeep import KEEP_VERSIONS, MAX_SMALL_FRAGMENTS
 from lakewake.store.memory import MemoryStore
 from lakewake.store.registry import open_store
 
@@ -64,6 +65,28 @@ class TestLance(StoreContract):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:
         return LanceStore(str(tmp_path / "my index %20 #1 ü"), "wines")
+
+
+class Tended(LanceStore):
+    """Has upkeep after each write, with indexes of all that chunks are looked up by."""
+
+    def create(self, *args: object, **named: object) -> None:
+        super().create(*args, **named)
+        self.maintain()
+
+    def commit(self, *args: object, **named: object) -> None:
+        super().commit(*args, **named)
+        self.maintain()
+
+
+class TestLanceWithLookups(StoreContract):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        return Tended(str(tmp_path), "wines", lookup_min_chunks=1)
+
+    def test_chunks_are_looked_up_by_indexes(self, built: LanceStore, tmp_path: Path) -> None:
+        described = lance.dataset(str(tmp_path / "wines.g1.lance")).describe_indices()
+        assert {tuple(i.field_names) for i in described} == {("_id",), ("_key",), ("_hash",)}
 
 
 @pytest.fixture
@@ -215,7 +238,8 @@ def test_a_compaction_in_between_is_survived(built: LanceStore, folder: Path) ->
         return pa.Table.from_pylist([chunk("d")], schema=SCHEMA).to_reader()
 
     built.commit(Batch(SCHEMA, rows), frontier(4), frontier(5))
-    assert len(calls) == 2
+    # Each of the two attempts reads them for their ids as well.
+    assert len(calls) == 4
     assert {r["_key"] for r in contents(built.open()).values()} == {*"abcd", "k1", "k2", "k3"}
 
 
@@ -257,9 +281,9 @@ def many_versions(built: LanceStore, monkeypatch: pytest.MonkeyPatch) -> LanceSt
     for n in range(1, KEEP_VERSIONS + 5):
         built.commit(batch(), frontier(n), frontier(n + 1))
     assert built.maintain() == {}
-    monkeypatch.setattr("lakewake.store.lance.KEEP_FOR", timedelta(microseconds=1))
+    monkeypatch.setattr("lakewake.store.lance_upkeep.KEEP_FOR", timedelta(microseconds=1))
     assert built.maintain() == {}
-    monkeypatch.setattr("lakewake.store.lance.MAX_OLD_VERSIONS", 5)
+    monkeypatch.setattr("lakewake.store.lance_upkeep.MAX_OLD_VERSIONS", 5)
     return built
 
 
@@ -406,7 +430,7 @@ class TestApproximateIndex:
     def test_it_is_refreshed_when_many_chunks_wait(
         self, indexed: LanceStore, dimension: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("lakewake.store.lance.MAX_UNINDEXED", 10)
+        monkeypatch.setattr("lakewake.store.lance_upkeep.MAX_UNINDEXED", 10)
         reader = indexed.open()
         assert reader is not None
         rows = [
@@ -414,7 +438,7 @@ class TestApproximateIndex:
             for n in range(20)
         ]
         indexed.commit(batch(*rows, schema=reader.schema()), frontier(1), frontier(2))
-        assert indexed.maintain() == {"chunks_indexed": 21}
+        assert indexed.maintain() == {"chunks_indexed": 20}
         assert indexed.maintain() == {}
 
 

@@ -9,14 +9,20 @@ from dataclasses import dataclass
 from itertools import chain
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
 
 #: `_id` of the one row that carries the frontier. No chunk id can equal it: those are JSON arrays.
 CHECKPOINT_ID = "__checkpoint__"
+#: The field of chunks whose vector stands in the table itself.
+VECTOR_FIELD = "vector"
 #: The prefix that payload columns must not have.
 RESERVED = "_"
+#: What stands in JSON otherwise than it is.
+_ESCAPED = r'["\\\x00-\x1f]'
+_ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def text_hash(text: str) -> str:
@@ -26,7 +32,21 @@ def text_hash(text: str) -> str:
 
 def chunk_id(row: RowId, field: str, n: int) -> str:
     """The primary key of a chunk: equal exactly for equal (row id, field, number)."""
-    return json.dumps([row.partition, row.key, field, n], ensure_ascii=False, separators=(",", ":"))
+    return _ENCODE([row.partition, row.key, field, n])
+
+
+def chunk_ids(chunks: pa.RecordBatch) -> pa.Array:
+    """`chunk_id` of each chunk of an index; null where a part of it is null."""
+    parts = [chunks[c] for c in ("_partition", "_key", "_field")]
+    if any(pc.any(pc.match_substring_regex(p, _ESCAPED)).as_py() for p in parts):
+        told = zip(*(p.to_pylist() for p in parts), chunks["_chunk"].to_pylist(), strict=True)
+        made = [None if None in t else chunk_id(RowId(t[0], t[1]), t[2], t[3]) for t in told]
+        return pa.array(made, pa.string())
+    partition, key, field = parts
+    number = pc.cast(chunks["_chunk"], pa.string())
+    return pc.binary_join_element_wise(
+        '["', partition, '","', key, '","', field, '",', number, "]", ""
+    )
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ class RowBatch:
         ids: who the rows are.
         instants: requested time of the commit that wrote each version.
         source_hashes: sha256 of everything the row's chunks are made from.
-        payload_hashes: sha256 of the payload values.
+        payload_hashes: equal where the payload values are equal.
         texts: text field → rendered text (None or blank: the row has no chunk of that field).
         vectors: the vector column, when the recipe takes vectors from the table (null: no chunk).
         payload: the payload columns.

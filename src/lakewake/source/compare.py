@@ -1,95 +1,184 @@
-"""Compares an index with a table inside Spark, by row id, source hash and payload hash."""
+"""Compares an index with a table inside Spark, by row id, source hash and payload hash.
+
+In two passes. The first boils every row down to a few numbers and finds those that may differ:
+this is what a whole table costs. The second looks closely, at those only.
+"""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable
-from functools import reduce
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakewake.model.chunks import VECTOR_FIELD, Pieces, chunk_ids
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Difference, RowId
 from lakewake.source import arrow
-from lakewake.source.view import payload_hash, quoted, row_ids
+from lakewake.source.view import payload_hash, row_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+#: Up to so many rows are picked out for the second pass; more cost less as a whole.
+FEW = 10_000
 
-def export(
-    spark: SparkSession, index: Iterable[pa.RecordBatch], folder: Path, recipe: Recipe
-) -> DataFrame:
-    """`by_row` of an index that this process reads, for a Spark on this machine."""
+
+def checked(index: Pieces, recipe: Recipe) -> Pieces:
+    """An index without its texts, told by `_sound` whether ids and texts are what they should be.
+
+    Here and not in Spark, which writes JSON otherwise and would have to be sent the texts. Fields
+    are numbered as the recipe has them; -1 is one that it does not know.
+    """
+    spared = {"_id", "_field", "_text", *(() if recipe.vector else ("_hash",))}
+    kept = [f for f in index.schema if f.name not in spared]
+    told = [pa.field("_number", pa.int32()), pa.field("_sound", pa.bool_())]
+    names = tuple(f.name for f in kept)
+    fields = (VECTOR_FIELD,) if recipe.vector else tuple(f.name for f in recipe.fields)
+    parts = tuple(_Checked(part, names, fields) for part in index.parts)
+    return Pieces(pa.schema([*kept, *told]), parts)
+
+
+@dataclass(frozen=True)
+class _Checked:
+    part: Iterable[pa.RecordBatch]
+    kept: tuple[str, ...]
+    fields: tuple[str, ...]
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        known = pa.array(self.fields, pa.string())
+        for batch in self.part:
+            number = pc.fill_null(pc.index_in(batch["_field"], known), -1)
+            bare = batch.select(list(self.kept))
+            yield bare.append_column("_number", number).append_column("_sound", _sound(batch))
+
+
+def _sound(batch: pa.RecordBatch) -> pa.Array:
+    """For each chunk whether its id tells its row, and its hash its text."""
+    sound = pc.fill_null(pc.equal(batch["_id"], chunk_ids(batch)), False)
+    if "_text" not in batch.schema.names:
+        return sound
+    # Not as strings: they would only be encoded again.
+    texts = zip(
+        batch["_text"].cast(pa.binary()).to_pylist(), batch["_hash"].to_pylist(), strict=True
+    )
+    told = [text is not None and sha256(text).hexdigest() == own for text, own in texts]
+    return pc.and_(sound, pa.array(told, pa.bool_()))
+
+
+def export(spark: SparkSession, index: Pieces, folder: Path) -> DataFrame:
+    """The index as a DataFrame, for a Spark on this machine."""
     path = folder / "index.parquet"
-    writer = None
-    for batch in index:
-        writer = writer or pq.ParquetWriter(path, batch.schema)
-        writer.write_batch(batch)
-    if writer is None:
-        return spark.createDataFrame(
-            [], "p string, k string, ish string, iph string, sound boolean"
-        )
-    writer.close()
-    return by_row(spark.read.parquet(str(path)), recipe)
+    with pq.ParquetWriter(path, index.schema) as writer:
+        for batch in index:
+            writer.write_batch(batch)
+    return spark.read.parquet(str(path))
 
 
-def by_row(chunks: DataFrame, recipe: Recipe) -> DataFrame:
-    """One line per indexed row: its hashes, recomputed from what the index really holds."""
+def held(chunks: DataFrame, recipe: Recipe) -> DataFrame:
+    """One line per chunk of a `checked` index, its payload hash made of what it really holds."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    payload = payload_hash([F.col(quoted(c)) for c in recipe.payload])
-    held = chunks.withColumn("_ph", payload).select(
+    payload = payload_hash(chunks, list(recipe.payload))
+    sound = F.col("_sound") & (F.col("ph") == F.col("_payload_hash"))
+    if recipe.vector:
+        vector = F.sha2(F.to_json(F.col("_vector").cast("array<float>")), 256)
+        sound = sound & (vector == F.col("_hash"))
+    return chunks.withColumn("ph", payload).select(
         F.col("_partition").alias("p"),
         F.col("_key").alias("k"),
-        "_field",
-        "_chunk",
-        "_id",
-        "_source_hash",
-        "_ph",
-        _sound(recipe).alias("_sound"),
+        F.col("_number").alias("f"),
+        F.col("_chunk").alias("c"),
+        F.coalesce("_source_hash", F.lit("")).alias("sh"),
+        "ph",
+        F.coalesce(sound, F.lit(False)).alias("sound"),
     )
-    # Texts stay behind, and both groupings below go by this one shuffle.
-    fields = held.repartition("p", "k").groupBy("p", "k", "_field").agg(*_of_a_field())
+
+
+def suspects(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> list[int] | None:
+    """The first pass: numbers of all rows that may differ, for `only`; None where they are many.
+
+    Every value is a number of fixed width, so that Spark groups without sorting, and before it
+    shuffles. A row goes by 128 bits of its id, and differs unnoticed once in 2^128.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    fields = range(max(len(recipe.fields), 1))
+    who = ["xxhash64(p, k) a", "xxhash64(k, p) b", "xxhash64(sh, ph) d", "xxhash64(ph, sh) e"]
+    table = rows.selectExpr(
+        *who,
+        *("1 copies", "0 chunks", f"int({_says(recipe)}) says", "0 unsound"),
+        *(f"0 n{f}" for f in fields),
+        *(f"0L x{f}" for f in fields),
+    )
+    index = stored.selectExpr(
+        *who,
+        *("0 copies", "1 chunks", "0 says", "int(NOT sound) unsound"),
+        *(f"int(f <=> {f}) n{f}" for f in fields),
+        *(f"IF(f <=> {f}, xxhash64(c), 0L) x{f}" for f in fields),
+    )
+    both = [
+        *(f"sum({c}) {c}" for c in ("copies", "chunks", "says", "unsound")),
+        *(f"min({c}) = max({c}) {c}" for c in "de"),
+        *(f"sum(n{f}) n{f}" for f in fields),
+        *(f"bit_xor(x{f}) x{f}" for f in fields),
+    ]
+    # Chunks are numbered 0, 1, 2 and so on: the mixture of their numbers tells it.
+    whole = " AND ".join(
+        f"x{f} = CASE n{f} WHEN 0 THEN 0L WHEN 1 THEN xxhash64(0)"
+        f" ELSE aggregate(sequence(0, int(n{f}) - 1), 0L, (m, n) -> m ^ xxhash64(n)) END"
+        for f in fields
+    )
+    known = " + ".join(f"n{f}" for f in fields)
+    alike = (
+        f"CASE WHEN says = 0 THEN chunks = 0 "
+        f"ELSE chunks > 0 AND d AND e AND unsound = 0 AND chunks = {known} AND {whole} END"
+    )
+    one = table.union(index).groupBy("a", "b").agg(*map(F.expr, both))
+    differing = one.where(f"copies != 1 OR NOT {alike}").select("a").limit(FEW + 1)
+    found = [n for batch in arrow.collect(differing) for n in batch.column("a").to_pylist()]
+    return None if len(found) > FEW else found
+
+
+def only(frame: DataFrame, few: Sequence[int]) -> DataFrame:
+    """Those of the rows, or chunks, that have one of the numbers of `suspects`."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    numbers = frame.sparkSession.createDataFrame([(n,) for n in few], "number long")
+    return frame.join(F.broadcast(numbers), F.xxhash64("p", "k") == F.col("number"), "left_semi")
+
+
+def by_row(stored: DataFrame) -> DataFrame:
+    """One line per indexed row: its hashes, and whether it holds each chunk once."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    count = F.count("*")
+    once = F.size(F.collect_set("c")) == count
+    fields = stored.groupBy("p", "k", "f").agg(
+        (F.min("sound") & (F.col("f") >= 0) & once & (F.max("c") + 1 == count)).alias("whole"),
+        *(side(c).alias(f"{c}_{side.__name__}") for c in ("sh", "ph") for side in (F.min, F.max)),
+    )
     return fields.groupBy("p", "k").agg(
-        F.min("sh0").alias("ish"),
-        F.min("ph0").alias("iph"),
+        F.min("sh_min").alias("ish"),
+        F.min("ph_min").alias("iph"),
         F.coalesce(
-            F.min("whole") & (F.min("sh0") == F.max("sh1")) & (F.min("ph0") == F.max("ph1")),
+            F.min("whole")
+            & (F.min("sh_min") == F.max("sh_max"))
+            & (F.min("ph_min") == F.max("ph_max")),
             F.lit(False),
         ).alias("sound"),
     )
 
 
-def _of_a_field() -> list[Column]:
-    """Whether a text has each of its chunks once, and the hashes that all of them must share."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    count = F.count("*")
-    once = F.size(F.collect_set("_chunk")) == count
-    whole = once & (F.max("_chunk") + 1 == count) & (F.size(F.collect_set("_id")) == count)
-    return [
-        (F.min("_sound") & whole).alias("whole"),
-        F.min("_source_hash").alias("sh0"),
-        F.max("_source_hash").alias("sh1"),
-        F.min("_ph").alias("ph0"),
-        F.max("_ph").alias("ph1"),
-    ]
-
-
-def _sound(recipe: Recipe) -> Column:
-    """A chunk's text, or its vector from the table, is the one of its hash; so is its payload."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    if recipe.vector:
-        held = F.sha2(F.to_json(F.col("_vector").cast("array<float>")), 256)
-    else:
-        held = F.sha2(F.col("_text"), 256)
-    same = (held == F.col("_hash")) & (F.col("_ph") == F.col("_payload_hash"))
-    return F.coalesce(same, F.lit(False))
+def _says(recipe: Recipe) -> str:
+    """Whether a row of the table has anything to index."""
+    texts = [f"t{n} IS NOT NULL" for n in range(len(recipe.fields))]
+    return "v IS NOT NULL" if recipe.vector else " OR ".join(texts)
 
 
 def faults(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> DataFrame:
@@ -99,10 +188,8 @@ def faults(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> DataFrame:
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    texts = [F.col(f"t{n}").isNotNull() for n in range(len(recipe.fields))]
-    says = F.col("v").isNotNull() if recipe.vector else reduce(operator.or_, texts)
     # The newest version is the largest: structs are ordered by their first fields.
-    version = F.struct("i", "s", "sh", "ph", says.alias("says"))
+    version = F.struct("i", "s", "sh", "ph", F.expr(_says(recipe)).alias("says"))
     table = (
         rows.select("p", "k", version.alias("now"))
         .groupBy("p", "k")
@@ -113,7 +200,7 @@ def faults(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> DataFrame:
         .when(F.col("now").isNull(), "orphaned")
         .when(F.col("ish").isNotNull() & ~_equal(), "stale")
     )
-    both = table.join(stored, ["p", "k"], "full_outer")
+    both = table.join(by_row(stored), ["p", "k"], "full_outer")
     told = both.select(
         "p", "k", fault.alias("fault"), F.coalesce("copies", F.lit(0)).alias("copies")
     )

@@ -117,8 +117,14 @@ class HudiTable:
         ):
             stored = self._stored(index, Path(folder))
             if not look.completed:
-                return Difference(orphaned=_collected_ids(stored))
-            return compare.difference(compare.faults(stored, self._pinned(look), self._recipe))
+                return Difference(orphaned=_distinct_ids(stored))
+            rows = self._pinned(look)
+            few = compare.suspects(stored, rows, self._recipe)
+            if few == []:
+                return Difference()
+            if few:
+                stored, rows = compare.only(stored, few), compare.only(rows, few)
+            return compare.difference(compare.faults(stored, rows, self._recipe))
 
     def reconcile(self, look: Look, index: Pieces) -> Changes:
         """The rows that differ from the index, streamed, and the ids that are too many in it."""
@@ -126,9 +132,15 @@ class HudiTable:
             folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="lakewake-reconcile-"))
             stored = self._stored(index, Path(folder))
             if not look.completed:
-                return Changes((), _collected_ids(stored))
+                return Changes((), _distinct_ids(stored))
             rows = self._pinned(look)
-            # Kept: it is a scan of the whole table, and asked three times.
+            few = compare.suspects(stored, rows, self._recipe)
+            if few == []:
+                return Changes(())
+            if few:
+                # Kept: each time they are asked for, the whole table is read to find them.
+                stored, rows = compare.only(stored, few), compare.only(rows, few).persist()
+                opened.callback(rows.unpersist)
             faulty = compare.faults(stored, rows, self._recipe).persist()
             opened.callback(faulty.unpersist)
             known = compare.difference(faulty.where("fault = 'orphaned' or copies > 1"))
@@ -173,10 +185,11 @@ class HudiTable:
         return SparkSpread(self._path, rows, self._recipe, total, appeared, gone)
 
     def _stored(self, index: Pieces, folder: Path) -> DataFrame:
-        """One line per indexed row."""
-        if self._spread_rows is None:
-            return compare.export(self._session(), index, folder, self._recipe)
-        return compare.by_row(read_pieces(self._session(), index), self._recipe)
+        """One line per chunk of the index."""
+        checked, spark = compare.checked(index, self._recipe), self._session()
+        local = self._spread_rows is None
+        chunks = compare.export(spark, checked, folder) if local else read_pieces(spark, checked)
+        return compare.held(chunks, self._recipe)
 
     def _reading(self, gone: Callable[[], Exception] = TableMoved) -> AbstractContextManager[None]:
         return reading(self._path, gone)
@@ -305,6 +318,10 @@ def _ids(batches: Iterable[pa.RecordBatch]) -> tuple[RowId, ...]:
 
 def _collected_ids(rows: DataFrame) -> tuple[RowId, ...]:
     return _ids(arrow.collect(rows.select("p", "k")))
+
+
+def _distinct_ids(chunks: DataFrame) -> tuple[RowId, ...]:
+    return _collected_ids(chunks.select("p", "k").distinct())
 
 
 def _while_kept(kept: ExitStack, batches: Iterator[RowBatch]) -> Iterator[RowBatch]:

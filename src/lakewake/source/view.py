@@ -52,7 +52,7 @@ def row_view(rows: DataFrame, recipe: Recipe) -> DataFrame:
     raw = [_text(f, types) for f in recipe.fields]
     unread = reduce(operator.or_, (~_readable(t).eqNullSafe(t) for t in raw), F.lit(False))
     vector = [F.col(quoted(recipe.vector)).cast("array<float>").alias("v")] if recipe.vector else []
-    return rows.select(
+    shown = rows.select(
         F.coalesce(F.col("_hoodie_partition_path"), F.lit("")).alias("p"),
         F.col("_hoodie_record_key").alias("k"),
         F.col("_hoodie_commit_time").alias("i"),
@@ -61,7 +61,9 @@ def row_view(rows: DataFrame, recipe: Recipe) -> DataFrame:
         unread.alias("unread"),
         *vector,
         *(_payload(c, types).alias(f"c{n}") for n, c in enumerate(recipe.payload)),
-    ).select("*", _source_hash(recipe).alias("sh"), payload_hash(_numbered(recipe)).alias("ph"))
+    )
+    payload = payload_hash(shown, [f"c{n}" for n in range(len(recipe.payload))])
+    return shown.select("*", _source_hash(recipe).alias("sh"), payload.alias("ph"))
 
 
 def _payload(column: str, types: dict[str, str]) -> Column:
@@ -81,12 +83,6 @@ def version_view(rows: DataFrame) -> DataFrame:
         F.col("_hoodie_commit_time").alias("i"),
         F.col("_hoodie_commit_seqno").alias("s"),
     )
-
-
-def _numbered(recipe: Recipe) -> list[Column]:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return [F.col(f"c{n}") for n in range(len(recipe.payload))]
 
 
 def _text(field: TextField, types: dict[str, str]) -> Column:
@@ -122,7 +118,7 @@ def _readable(value: Column) -> Column:
     """A string whose bytes are valid UTF-8; what is not is marked, as Java marks it."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    return F.decode(F.encode(value, "UTF-8"), "UTF-8")
+    return F.decode(value.cast("binary"), "UTF-8")
 
 
 def _source_hash(recipe: Recipe) -> Column:
@@ -135,14 +131,29 @@ def _source_hash(recipe: Recipe) -> Column:
     return hashes[0] if len(hashes) == 1 else F.sha2(F.concat_ws(",", *hashes), 256)
 
 
-def payload_hash(columns: list[Column]) -> Column:
-    """sha256 of the payload values in order, whatever the columns are called."""
+def payload_hash(rows: DataFrame, columns: list[str]) -> Column:
+    """128 bits of the payload values in order, whatever the columns are called.
+
+    A hash that costs little: it tells a changed payload, and never has to be made outside Spark.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
-    named = [c.alias(f"c{n}") for n, c in enumerate(columns)]
-    if not named:
+    if not columns:
         return F.lit("")
-    return F.sha2(F.to_json(F.struct(*named), JSON_OPTIONS), 256)
+    types = {f.name: f.dataType.typeName() for f in rows.schema.fields}
+    values = [v for c in columns for v in _hashed(F.col(quoted(c)), types[c])]
+    halves = (F.xxhash64(*values), F.xxhash64(F.lit("payload"), *values))
+    return F.concat_ws("-", *(F.hex(half) for half in halves))
+
+
+def _hashed(value: Column, type_: str) -> list[Column]:
+    """What is hashed of a value, since Spark's hash is blind to nulls and to a zero's sign."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if type_ in ("array", "struct", "map"):
+        return [F.to_json(F.struct(value.alias("c")), JSON_OPTIONS)]
+    sign = [(value == 0) & value.cast("string").startswith("-")]
+    return [value.isNull(), value, *(sign if type_ in ("float", "double") else ())]
 
 
 def row_batches(

@@ -7,15 +7,14 @@ touch the same row, Lance lets only one of them through, and the other re-reads 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import timedelta
 from functools import partial
 
 import lance
 import pyarrow as pa
-from lance import LanceDataset, LanceOperation
+import pyarrow.compute as pc
+from lance import LanceDataset, LanceOperation, Session
 from lance.fragment import write_fragments
 
 from lakewake.errors import (
@@ -27,37 +26,24 @@ from lakewake.errors import (
 from lakewake.model.chunks import CHECKPOINT_ID, Batch
 from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
+from lakewake.store import lance_upkeep as upkeep
 from lakewake.store.generations import Generations
 from lakewake.store.lance_reader import (
     FOREIGN,
     FORMAT,
     LanceReader,
     brief,
-    in_list,
     read_checkpoint,
     rebuild,
-    unpin_forgotten,
-    vector_index,
     way_out,
 )
 from lakewake.store.lance_staging import LanceStaging, Source, read_fragments
 from lakewake.store.memory import check_columns
 from lakewake.store.place import place_at
 
-#: Fewer chunks than this are searched exactly in a fraction of a second.
-ANN_MIN_CHUNKS = 100_000
 #: A compaction or an index refresh may get in between a few times, not for ever.
 ATTEMPTS = 4
-#: Each commit adds a small fragment, and each fragment costs every search.
-MAX_SMALL_FRAGMENTS = 50
-#: Larger fragments are left alone, or every compaction would rewrite the index.
-SMALL_FRAGMENT = 16_384
-MAX_UNINDEXED = 5_000
-KEEP_VERSIONS = 10
-#: Longer than any search; what is read for longer is pinned.
-KEEP_FOR = timedelta(minutes=10)
-#: Dropping versions means reading all their manifests: not for the sake of a few.
-MAX_OLD_VERSIONS = 50
+IDS = pa.schema([pa.field("_id", pa.string())])
 
 
 class LanceStore:
@@ -66,6 +52,7 @@ class LanceStore:
     Args:
         folder: a path, or `s3://bucket/folder`.
         ann_min_chunks: from how many chunks on `maintain` makes an approximate index.
+        lookup_min_chunks: from how many on it makes indexes of what chunks are looked up by.
     """
 
     def __init__(
@@ -73,14 +60,17 @@ class LanceStore:
         folder: str,
         name: str,
         *,
-        ann_min_chunks: int = ANN_MIN_CHUNKS,
+        ann_min_chunks: int = upkeep.ANN_MIN_CHUNKS,
+        lookup_min_chunks: int = upkeep.LOOKUP_MIN_CHUNKS,
     ) -> None:
         self.name = name
         self._places = Generations(place_at(folder), name)
         self._options = self._places.place.options
         self._ann_min_chunks = ann_min_chunks
+        self._lookup_min_chunks = lookup_min_chunks
         self._opened: int | None = None
-        self._kept: tuple[object, LanceReader] | None = None
+        self._kept: tuple[list[float], LanceReader] | None = None
+        self._session: Session | None = None
 
     def generation(self) -> int:
         """The number of the active generation without reading it, 0 when there is none."""
@@ -96,12 +86,17 @@ class LanceStore:
         self._opened = number
         if not number:
             return None
-        # Each version adds a file: as long as none came, the opened one is the newest, and what
-        # Lance has read of its indexes is still in memory.
-        stands = number, sorted(self._places.version_times(number))
-        if self._kept is None or self._kept[0] != stands:
-            self._kept = stands, LanceReader(self._dataset(number), number, self.name)
-        return self._kept[1]
+        # Each version adds a file: as long as none came, the opened one is the newest.
+        written = sorted(self._places.version_times(number))
+        kept, reader = self._kept or ([], None)
+        if reader is None or reader.generation != number or kept != written:
+            # What Lance has read of the indexes stays in memory, unless this is not the dataset
+            # any more that it was: one of the same name that somebody removed and built again.
+            if kept and kept[-1] not in written:
+                self._session = None
+            reader = LanceReader(self._dataset(number), number, self.name)
+            self._kept = written, reader
+        return reader
 
     def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
         """Write generation `after + 1` whole, then make it the active one.
@@ -170,9 +165,18 @@ class LanceStore:
             named = self._places.switch(number)
         done = {
             "pointer_written": int(named),
-            "fragments_compacted": self._tend(number, dataset, _compact),
-            "chunks_indexed": self._tend(number, dataset, self._index),
-            "versions_removed": self._tend(number, dataset, partial(self._drop_versions, number)),
+            "fragments_compacted": self._tend(number, dataset, upkeep.compact),
+            "lookups_made": self._tend(
+                number, dataset, partial(upkeep.make_lookups, least=self._lookup_min_chunks)
+            ),
+            "chunks_indexed": self._tend(
+                number, dataset, partial(upkeep.index_chunks, least=self._ann_min_chunks)
+            ),
+            "versions_removed": self._tend(
+                number,
+                dataset,
+                partial(upkeep.drop_versions, written=self._places.version_times(number)),
+            ),
             "generations_removed": self._places.retire(before=number),
         }
         return {what: n for what, n in done.items() if n}
@@ -208,7 +212,9 @@ class LanceStore:
     def _dataset(self, number: int) -> LanceDataset:
         place = self._places.address(number)
         try:
-            return lance.dataset(place, storage_options=self._options)
+            dataset = lance.dataset(place, storage_options=self._options, session=self._session)
+            self._session = dataset.session()
+            return dataset
         except FOREIGN as error:
             raise StoreError(
                 f"index '{self.name}' cannot be opened at {place}: {brief(error)}",
@@ -297,28 +303,6 @@ class LanceStore:
                 return 0
             raise self._not_written(error) from error
 
-    def _index(self, dataset: LanceDataset) -> int:
-        chunks = dataset.count_rows() - 1
-        name = vector_index(dataset)
-        if name is None:
-            return _make_index(dataset, chunks) if chunks >= self._ann_min_chunks else 0
-        waiting = int(dataset.stats.index_stats(name)["num_unindexed_rows"])
-        if waiting <= MAX_UNINDEXED:
-            return 0
-        dataset.optimize.optimize_indices()
-        return waiting
-
-    def _drop_versions(self, number: int, dataset: LanceDataset) -> int:
-        written = sorted(self._places.version_times(number))
-        before = time.time() - KEEP_FOR.total_seconds()
-        if sum(t < before for t in written[:-KEEP_VERSIONS]) < MAX_OLD_VERSIONS:
-            return 0
-        unpin_forgotten(dataset)
-        stats = dataset.cleanup_old_versions(
-            KEEP_FOR, KEEP_VERSIONS, error_if_tagged_old_versions=False
-        )
-        return int(stats.old_versions)
-
 
 def _source(batch: Batch, schema: pa.Schema, then: Frontier) -> Source:
     """The rows of one commit, the checkpoint row last."""
@@ -354,31 +338,22 @@ def _try_merge(dataset: LanceDataset, batch: Batch, then: Frontier) -> Exception
 
 
 def _merge(dataset: LanceDataset, source: Source, batch: Batch) -> None:
-    merge = dataset.merge_insert("_id").when_matched_update_all().when_not_matched_insert_all()
-    if gone := (*batch.deletes, *batch.replaced):
-        merge = merge.when_not_matched_by_source_delete(in_list("_id", gone))
-    transaction, _ = merge.execute_uncommitted(source.reader())
-    # The same commit takes what others have written: its former versions go by the merge.
-    transaction.operation.new_fragments += read_fragments(batch.staged)
+    """One transaction: all chunks that the batch names go, and its own come.
+
+    An update by Lance would do the same, but for deletes reads the whole index.
+    """
+    written = write_fragments(source.reader(), dataset, schema=dataset.schema, mode="append")
+    going = pa.RecordBatchReader.from_batches(IDS, _going(batch))
+    transaction, _ = dataset.merge_insert("_id").when_matched_delete().execute_uncommitted(going)
+    transaction.operation.new_fragments += [*read_fragments(batch.staged), *written]
     LanceDataset.commit(dataset, transaction)
 
 
-def _compact(dataset: LanceDataset) -> int:
-    sizes = [f.metadata.num_rows for f in dataset.get_fragments()]
-    if sum(n < SMALL_FRAGMENT for n in sizes) <= MAX_SMALL_FRAGMENTS:
-        return 0
-    done = dataset.optimize.compact_files(target_rows_per_fragment=SMALL_FRAGMENT)
-    return int(done.fragments_removed)
-
-
-def _make_index(dataset: LanceDataset, chunks: int) -> int:
-    vectors = dataset.schema.field("_vector").type
-    recipe = Recipe.from_dict(json.loads(dataset.schema.metadata[b"lakewake.recipe"]))
-    dataset.create_index(
-        "_vector",
-        # RQ builds faster and finds as well, but only in dimensions that are a multiple of 8.
-        "IVF_HNSW_SQ" if vectors.list_size % 8 else "IVF_RQ",
-        metric=recipe.metric,
-        num_partitions=min(max(chunks // 512, 1), 1024),
-    )
-    return chunks
+def _going(batch: Batch) -> Iterator[pa.RecordBatch]:
+    """The ids of all chunks that must not stay, each once, the checkpoint among them."""
+    named = pa.array({*batch.deletes, *batch.replaced, CHECKPOINT_ID}, pa.string())
+    yield pa.RecordBatch.from_arrays([named], schema=IDS)
+    with batch.rows() as rows:
+        for some in rows:
+            others = some["_id"].filter(pc.invert(pc.is_in(some["_id"], named)))
+            yield pa.RecordBatch.from_arrays([others], schema=IDS)

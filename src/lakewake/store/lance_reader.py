@@ -89,10 +89,15 @@ class LanceReader:
             if len(self._recipe.fields) <= 1:
                 # Each row has one first chunk, so that nothing the size of the index is held.
                 first = f"_chunk = 0 AND {IS_CHUNK}"
-                chunks = self._dataset.count_rows(IS_CHUNK)
-                return self._dataset.count_rows(first), chunks
-            identities = self._dataset.to_table(columns=["_partition", "_key"], filter=IS_CHUNK)
-        return count_rows(identities), identities.num_rows
+                rows, chunks = (self._dataset.count_rows(f) for f in (first, IS_CHUNK))
+            else:
+                columns = ["_partition", "_key"]
+                identities = self._dataset.to_table(columns=columns, filter=IS_CHUNK)
+                rows, chunks = count_rows(identities), identities.num_rows
+            checkpoints = self._dataset.count_rows() - chunks
+        if checkpoints != 1:
+            raise _not_one_checkpoint(self._dataset, checkpoints, self._name)
+        return rows, chunks
 
     def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
         """The chunks of those of the given rows that have any."""
@@ -264,14 +269,28 @@ def read_checkpoint(dataset: LanceDataset, name: str) -> str:
         StoreError: it holds none, or more than one.
     """
     with reading(dataset, name):
-        found = dataset.to_table(columns=["_checkpoint"], filter=IS_CHECKPOINT)
-    texts: list[str] = found["_checkpoint"].to_pylist()
-    if len(texts) != 1:
-        raise StoreError(
-            f"{dataset.uri} has {len(texts)} checkpoint rows, an index has one",
-            hint=rebuild(name),
+        found = _checkpoints(dataset)
+    if len(found) != 1:
+        raise _not_one_checkpoint(dataset, len(found), name)
+    return found[0]
+
+
+def _checkpoints(dataset: LanceDataset) -> list[str]:
+    """The checkpoint rows of the newest fragment that has any: every commit writes it anew."""
+    newest_first = sorted(dataset.get_fragments(), key=lambda f: -f.fragment_id)
+    for fragment in newest_first:
+        scanner = dataset.scanner(
+            columns=["_checkpoint"], filter=IS_CHECKPOINT, fragments=[fragment]
         )
-    return texts[0]
+        if texts := scanner.to_table()["_checkpoint"].to_pylist():
+            return [str(text) for text in texts]
+    return []
+
+
+def _not_one_checkpoint(dataset: LanceDataset, found: int, name: str) -> StoreError:
+    return StoreError(
+        f"{dataset.uri} has {found} checkpoint rows, an index has one", hint=rebuild(name)
+    )
 
 
 def read_recipe(dataset: LanceDataset, name: str) -> Recipe:

@@ -1,0 +1,88 @@
+"""Keeps a Lance index quick to read and small on disk. Each step says how much it did."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+
+from lance import LanceDataset
+
+from lakewake.model.recipe import Recipe
+from lakewake.store.lance_reader import unpin_forgotten, vector_index
+
+#: Fewer chunks than this are searched exactly in a fraction of a second.
+ANN_MIN_CHUNKS = 100_000
+#: Fewer chunks than this are read through to find some of them.
+LOOKUP_MIN_CHUNKS = 30_000
+#: What chunks are looked up by, so that a commit costs what it changes.
+LOOKUPS = ("_id", "_key", "_hash")
+#: Each commit adds a small fragment, and each fragment costs every search.
+MAX_SMALL_FRAGMENTS = 50
+#: Larger fragments are left alone, or every compaction would rewrite the index.
+SMALL_FRAGMENT = 16_384
+MAX_UNINDEXED = 5_000
+KEEP_VERSIONS = 10
+#: Longer than any search; what is read for longer is pinned.
+KEEP_FOR = timedelta(minutes=10)
+#: Dropping versions means reading all their manifests: not for the sake of a few.
+MAX_OLD_VERSIONS = 50
+
+
+def compact(dataset: LanceDataset) -> int:
+    """Join small fragments."""
+    sizes = [f.metadata.num_rows for f in dataset.get_fragments()]
+    if sum(n < SMALL_FRAGMENT for n in sizes) <= MAX_SMALL_FRAGMENTS:
+        return 0
+    done = dataset.optimize.compact_files(target_rows_per_fragment=SMALL_FRAGMENT)
+    return int(done.fragments_removed)
+
+
+def make_lookups(dataset: LanceDataset, *, least: int) -> int:
+    """Index what chunks are looked up by, from so many chunks on."""
+    if dataset.count_rows() <= least:
+        return 0
+    there = {column for i in dataset.describe_indices() for column in i.field_names}
+    wanted = [column for column in LOOKUPS if column not in there]
+    for column in wanted:
+        dataset.create_scalar_index(column, "BTREE")
+    return len(wanted)
+
+
+def index_chunks(dataset: LanceDataset, *, least: int) -> int:
+    """Make the approximate index, from so many chunks on, and take new chunks into all indexes."""
+    chunks = dataset.count_rows() - 1
+    if chunks >= least and vector_index(dataset) is None:
+        return _make_vector_index(dataset, chunks)
+    indexed = [i.num_rows_indexed for i in dataset.describe_indices()]
+    waiting: int = chunks - min(indexed, default=chunks)
+    if waiting <= MAX_UNINDEXED:
+        return 0
+    dataset.optimize.optimize_indices()
+    return waiting
+
+
+def _make_vector_index(dataset: LanceDataset, chunks: int) -> int:
+    vectors = dataset.schema.field("_vector").type
+    recipe = Recipe.from_dict(json.loads(dataset.schema.metadata[b"lakewake.recipe"]))
+    dataset.create_index(
+        "_vector",
+        # RQ builds faster and finds as well, but only in dimensions that are a multiple of 8.
+        "IVF_HNSW_SQ" if vectors.list_size % 8 else "IVF_RQ",
+        metric=recipe.metric,
+        num_partitions=min(max(chunks // 512, 1), 1024),
+    )
+    return chunks
+
+
+def drop_versions(dataset: LanceDataset, *, written: Sequence[float]) -> int:
+    """Remove versions that nobody reads any more; `written` says when each was made."""
+    before = time.time() - KEEP_FOR.total_seconds()
+    if sum(t < before for t in sorted(written)[:-KEEP_VERSIONS]) < MAX_OLD_VERSIONS:
+        return 0
+    unpin_forgotten(dataset)
+    stats = dataset.cleanup_old_versions(
+        KEEP_FOR, KEEP_VERSIONS, error_if_tagged_old_versions=False
+    )
+    return int(stats.old_versions)
