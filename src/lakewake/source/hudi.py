@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import operator
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from functools import reduce
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +21,7 @@ from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, Difference, RowBatch, RowId
 from lakewake.model.timeline import DUPLICATING, CommitMetadata, Instant, Look
-from lakewake.source import TableMoved, arrow, compare, view
+from lakewake.source import TableMoved, arrow, compare, versions, view
 from lakewake.source.failures import read_through, reading
 from lakewake.source.files import GroupReader
 from lakewake.source.lineage import Touched, touched_by
@@ -72,7 +70,7 @@ class HudiTable:
         if not look.completed:
             return Changes(())
         with self._reading():
-            rows, duplicates, total = _newest(self._pinned(look))
+            rows, duplicates, total = versions.newest(self._pinned(look))
             batches = self._batches(self._streamed(arrow.in_small_parts(rows)))
             payload = view.payload_schema(rows, self._recipe)
             spread = self._spread(rows, total)
@@ -84,7 +82,9 @@ class HudiTable:
             return Changes(())
         with self._reading():
             wanted = self._named(ids)
-            rows, twice, total = _newest(self._pinned(look).join(wanted, ["p", "k"], "left_semi"))
+            rows, twice, total = versions.newest(
+                self._pinned(look).join(wanted, ["p", "k"], "left_semi")
+            )
             return Changes(tuple(self._batches(iter(arrow.collect(rows)))), (), twice, total)
 
     def changes(self, look: Look, frontier: Frontier, pending: Sequence[Instant]) -> Changes:
@@ -138,8 +138,11 @@ class HudiTable:
             if few == []:
                 return Changes(())
             if few:
+                stored, rows = compare.only(stored, few), compare.only(rows, few)
+                if found := self._brought_over(stored, rows, len(few)):
+                    return found
                 # Kept: each time they are asked for, the whole table is read to find them.
-                stored, rows = compare.only(stored, few), compare.only(rows, few).persist()
+                rows = rows.persist()
                 opened.callback(rows.unpersist)
             faulty = compare.faults(stored, rows, self._recipe).persist()
             opened.callback(faulty.unpersist)
@@ -148,7 +151,7 @@ class HudiTable:
             total = wrong.count()
             differing = rows.join(wrong, ["p", "k"], "left_semi")
             if known.duplicated:
-                differing = _one_each(differing)
+                differing = versions.one_each(differing)
             batches = _while_kept(opened.pop_all(), self._batches(self._streamed(differing)))
         return Changes(
             batches,
@@ -157,6 +160,18 @@ class HudiTable:
             total,
             spread=self._spread(differing, total),
         )
+
+    def _brought_over(self, stored: DataFrame, rows: DataFrame, count: int) -> Changes | None:
+        """What makes these few rows of an index equal to those of the table, in one job or two.
+
+        None where the table holds one of them twice: then the index may be right about it.
+        """
+        there = arrow.collect(rows)
+        ids = _ids(there)
+        if len(set(ids)) < len(ids):
+            return None
+        gone = set(_distinct_ids(stored)).difference(ids) if len(ids) < count else ()
+        return Changes(self._batches(iter(there)), tuple(sorted(gone)), total=len(ids))
 
     def _session(self) -> SparkSession:
         spark = self._start()
@@ -245,12 +260,12 @@ class HudiTable:
         before = reader.before(touched, self._recipe.columns if contents else ())
         if before is None:
             assert new is not None
-            return _changed(new.limit(0), new, contents=contents)
+            return versions.changed(new.limit(0), new, contents=contents)
         old = view.row_view(before, self._recipe) if contents else view.version_view(before)
         if new is None:
             new = view.row_view(view.hudi_reader(self._session()).load(self._path), self._recipe)
             new = new.limit(0)
-        return _changed(old, new, contents=contents)
+        return versions.changed(old, new, contents=contents)
 
     def _brought(self, changed: DataFrame, appeared: bool) -> Changes:
         """The changed rows, the ids that are gone and those stored twice, in one job."""
@@ -264,7 +279,7 @@ class HudiTable:
         """The same where they are many: the rows are streamed, or worked on where they are."""
         gone = _collected_ids(changed.where("gone"))
         twice = _collected_ids(changed.where("copies > 1"))
-        there = _one_each(changed.where("not gone"))
+        there = versions.one_each(changed.where("not gone"))
         return Changes(
             self._batches(self._streamed(there, _lost_files), appeared),
             gone,
@@ -332,58 +347,3 @@ def _while_kept(kept: ExitStack, batches: Iterator[RowBatch]) -> Iterator[RowBat
 
 def _rows_written(commits: Sequence[CommitMetadata]) -> int:
     return sum(w.inserts + w.updates + w.deletes for c in commits for w in c.writes)
-
-
-def _changed(old: DataFrame, new: DataFrame, *, contents: bool) -> DataFrame:
-    """The newest version of each row that differs from what it was, or is not there any more.
-
-    Grouping costs one shuffle, and finds copies by the way; a join costs two, and a window more.
-    """
-    from pyspark.sql import functions as F  # noqa: N812
-
-    version = ["i", "s", *(("sh", "ph") if contents else ())]
-    now = new.select("p", "k", F.struct(*new.columns).alias("now"))
-    was = old.select("p", "k", F.struct(*version).alias("was"))
-    both = now.unionByName(was, allowMissingColumns=True)
-    # The order of a struct is that of its first fields; of the whole row not every type has one.
-    newest = F.max_by("now", F.struct("now.i", "now.s"))
-    compared = version[2:] or version
-    same = [F.col(f"now.{c}").eqNullSafe(F.col(f"was.{c}")) for c in compared]
-    return (
-        both.groupBy("p", "k")
-        .agg(
-            newest.alias("now"),
-            F.max("was").alias("was"),
-            F.count("now").alias("copies"),
-            F.count("was").alias("copied"),
-        )
-        .where(~reduce(operator.and_, same) | (F.col("copies") != F.col("copied")))
-        .select(
-            "p",
-            "k",
-            *(f"now.{c}" for c in new.columns if c not in ("p", "k")),
-            F.col("now").isNull().alias("gone"),
-            F.col("was").isNull().alias("fresh"),
-            "copies",
-        )
-    )
-
-
-def _one_each(rows: DataFrame) -> DataFrame:
-    """The newest version of each row id."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
-
-    newest = Window.partitionBy("p", "k").orderBy(F.desc("i"), F.desc("s"))
-    return rows.withColumn("n", F.row_number().over(newest)).where("n = 1").drop("n")
-
-
-def _newest(rows: DataFrame) -> tuple[DataFrame, frozenset[RowId], int]:
-    """The rows, each id once; the ids that were there more than once; how many rows that makes."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    twice = F.collect_list(F.when(F.col("count") > 1, F.struct("p", "k")))
-    found = rows.groupBy("p", "k").count().agg(twice, F.count("*")).first()
-    assert found is not None
-    duplicates = frozenset(RowId(r["p"], r["k"]) for r in found[0])
-    return (_one_each(rows) if duplicates else rows), duplicates, found[1]

@@ -216,6 +216,7 @@ class LanceStore:
             self._session = dataset.session()
             return dataset
         except FOREIGN as error:
+            self._session = None
             raise StoreError(
                 f"index '{self.name}' cannot be opened at {place}: {brief(error)}",
                 hint=way_out(self.name, place),

@@ -1,0 +1,128 @@
+"""The first pass of a comparison leaves out only rows that are alike."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from lakewake.embed.hashing import HashingEmbedder
+from lakewake.model.chunks import Pieces, chunk_id, text_hash
+from lakewake.model.recipe import Recipe, TextField
+from lakewake.model.rows import RowId
+from lakewake.source import compare
+from oracle import HASHING, TEXT
+
+pytestmark = pytest.mark.spark
+
+RECIPE = Recipe(HashingEmbedder(HASHING).identity, TEXT)
+TWO_FIELDS = Recipe(RECIPE.model, (*TEXT, TextField("other", "{other}")))
+STORED = "p string, k string, f int, c int, sh string, ph string, sound boolean"
+ROWS = "p string, k string, i string, s string, t0 string, t1 string, sh string, ph string"
+
+
+def table_rows(chance: random.Random, n: int) -> list[tuple[object, ...]]:
+    """A row of the table, or two versions of it; sometimes without text."""
+    text = None if chance.random() < 0.1 else f"text {n}"
+    row = ("p", f"k{n}", "1", "1", text, None, f"sh{n}" if text else "", "ph")
+    again = ("p", f"k{n}", "2", "1", text, None, f"sh{n}", "ph")
+    return [row, again] if chance.random() < 0.05 else [row]
+
+
+def stored_chunks(chance: random.Random, n: int) -> list[list[object]]:
+    """Its chunks, in two fields."""
+    return [
+        ["p", f"k{n}", f, c, f"sh{n}", "ph", True]
+        for f in (0, 1)
+        for c in range(chance.choice([1, 1, 2, 3]) if f == 0 else chance.choice([0, 1]))
+    ]
+
+
+def damaged(chance: random.Random, chunks: list[list[object]]) -> list[list[object]]:
+    """The same with one thing wrong."""
+    spoilt = [list(c) for c in chunks]
+    one = chance.choice(spoilt)
+    kind = chance.randrange(6)
+    if kind == 0:
+        spoilt.remove(one)
+    elif kind == 1:
+        spoilt.append(list(one))
+    else:
+        column = [2, 3, 4, 5][kind - 2]
+        one[column] = {2: -1, 3: 7, 4: "other", 5: "other"}[column]
+    return spoilt
+
+
+def history(seed: int) -> tuple[list[tuple[object, ...]], list[list[object]]]:
+    chance = random.Random(seed)
+    rows: list[tuple[object, ...]] = []
+    stored: list[list[object]] = []
+    for n in range(60):
+        here = table_rows(chance, n) if chance.random() < 0.95 else []
+        chunks = stored_chunks(chance, n) if not here or here[0][4] else []
+        if chunks and chance.random() < 0.2:
+            chunks = damaged(chance, chunks)
+        rows += here
+        stored += chunks
+    return rows, stored
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_first_pass_loses_nothing_that_the_second_would_find(spark, seed):
+    table, index = history(seed)
+    rows = spark.createDataFrame(table, ROWS)
+    stored = spark.createDataFrame(index, STORED)
+    whole = compare.difference(compare.faults(stored, rows, TWO_FIELDS))
+    few = compare.suspects(stored, rows, TWO_FIELDS)
+    assert few is not None
+    narrow = compare.faults(compare.only(stored, few), compare.only(rows, few), TWO_FIELDS)
+    assert compare.difference(narrow) == whole
+    assert whole.missing or whole.stale
+    assert whole.orphaned
+    named = {*whole.missing, *whole.orphaned, *whole.stale, *whole.duplicated}
+    assert len(few) == len(named)
+
+
+def test_many_differences_are_left_to_the_second_pass(spark, monkeypatch):
+    monkeypatch.setattr(compare, "FEW", 5)
+    rows = spark.createDataFrame([r for n in range(9) for r in alike(n)], ROWS)
+    assert compare.suspects(spark.createDataFrame([], STORED), rows, TWO_FIELDS) is None
+
+
+def alike(n: int) -> list[tuple[object, ...]]:
+    return [("p", f"k{n}", "1", "1", "text", None, f"sh{n}", "ph")]
+
+
+def checked(recipe: Recipe, **wrong: object) -> list[bool]:
+    """What is said of two chunks, of which one has something wrong."""
+    row = RowId("p", 'a "quoted" key')
+    right = {
+        "_id": chunk_id(row, "text", 0),
+        "_partition": row.partition,
+        "_key": row.key,
+        "_field": "text",
+        "_chunk": 0,
+        "_hash": text_hash("ü"),
+        "_text": "ü",
+    }
+    batch = pa.RecordBatch.from_pylist([right, {**right, **wrong}])
+    told = compare.checked(Pieces(batch.schema, ([batch],)), recipe)
+    return [sound for batch in told for sound in batch["_sound"].to_pylist()]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"_id": "another"},
+        {"_key": "another"},
+        {"_partition": None},
+        {"_chunk": 1},
+        {"_text": "another"},
+        {"_text": None},
+        {"_hash": None},
+    ],
+    ids=lambda wrong: "".join(wrong),
+)
+def test_a_chunk_that_contradicts_itself_is_not_sound(wrong):
+    assert checked(RECIPE, **wrong) == [True, False]
