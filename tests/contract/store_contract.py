@@ -514,7 +514,8 @@ class StoreContract:
         found = reader.search(query("white"))
         assert keys(found)[0] == "b"
         assert found["_similarity"][0].as_py() == pytest.approx(1.0)
-        shown = [n for n in SCHEMA.names if n not in ("_vector", "_checkpoint")]
+        hidden = ("_vector", "_checkpoint", "_source_hash", "_payload_hash", "_instant")
+        shown = [n for n in SCHEMA.names if n not in hidden]
         assert found.column_names == [*shown, "_similarity"]
 
     @pytest.mark.parametrize("metric", ["cosine", "dot", "l2"])

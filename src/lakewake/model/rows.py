@@ -24,7 +24,7 @@ class RowBatch:
     Attributes:
         ids: who the rows are.
         instants: requested time of the commit that wrote each version.
-        source_hashes: sha256 of everything the row's chunks are made from.
+        source_hashes: equal where what the row's chunks are made from is equal.
         payload_hashes: equal where the payload values are equal.
         texts: text field → rendered text (None or blank: the row has no chunk of that field).
         vectors: the vector column, when the recipe takes vectors from the table (null: no chunk).

@@ -13,8 +13,6 @@ from lakewake.model.rows import RowId
 from lakewake.search.where import check_columns, parse_where
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lakewake.embed import Embedder
     from lakewake.model.recipe import ModelIdentity
     from lakewake.model.where import Where
@@ -38,26 +36,27 @@ def search(reader: StoreReader, embedder: Embedder, question: Question) -> Searc
         check_columns(where, reader.schema())
     vector = _vector(reader, embedder, question)
     found = reader.search(Query(vector, question.k, where, question.exact))
-    check_sound(found, question.index)
-    hits = best_hits(found, question.k)
+    chunks = found.to_pylist()
+    check_sound(chunks, question.index)
+    hits = best_hits(chunks, question.k)
     return SearchResult(question.index, reader.frontier().newest, hits)
 
 
-def best_hits(found: pa.Table, k: int) -> tuple[Hit, ...]:
+def best_hits(chunks: list[dict[str, Any]], k: int) -> tuple[Hit, ...]:
     """The first `k` rows of chunks that come best first, each with its best chunk."""
     best: dict[RowId, dict[str, Any]] = {}
-    for chunk in found.to_pylist():
+    for chunk in chunks:
         best.setdefault(RowId(chunk["_partition"], chunk["_key"]), chunk)
     return tuple(_hit(row, chunk) for row, chunk in list(best.items())[:k])
 
 
-def check_sound(found: pa.Table, index: str) -> None:
+def check_sound(chunks: list[dict[str, Any]], index: str) -> None:
     """Refuse to pass on what a damaged file says: ids and hashes tell a row's key and text.
 
     Raises:
         StoreError: a chunk contradicts itself.
     """
-    for chunk in found.to_pylist():
+    for chunk in chunks:
         row, text = RowId(chunk["_partition"], chunk["_key"]), chunk["_text"]
         sound = chunk["_id"] == chunk_id(row, chunk["_field"], chunk["_chunk"])
         if not sound or (text is not None and text_hash(text) != chunk["_hash"]):

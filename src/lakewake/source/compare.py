@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lakewake.model.chunks import VECTOR_FIELD, Pieces, chunk_ids
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Difference, RowId
 from lakewake.source import arrow
-from lakewake.source.view import payload_hash, row_ids
+from lakewake.source.view import boiled_down, row_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -73,6 +72,8 @@ def _sound(batch: pa.RecordBatch) -> pa.Array:
 
 def export(spark: SparkSession, index: Pieces, folder: Path) -> DataFrame:
     """The index as a DataFrame, for a Spark on this machine."""
+    import pyarrow.parquet as pq
+
     path = folder / "index.parquet"
     with pq.ParquetWriter(path, index.schema) as writer:
         for batch in index:
@@ -84,7 +85,7 @@ def held(chunks: DataFrame, recipe: Recipe) -> DataFrame:
     """One line per chunk of a `checked` index, its payload hash made of what it really holds."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    payload = payload_hash(chunks, list(recipe.payload))
+    payload = boiled_down(chunks, list(recipe.payload))
     sound = F.col("_sound") & (F.col("ph") == F.col("_payload_hash"))
     if recipe.vector:
         vector = F.sha2(F.to_json(F.col("_vector").cast("array<float>")), 256)

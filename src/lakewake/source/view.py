@@ -62,8 +62,8 @@ def row_view(rows: DataFrame, recipe: Recipe) -> DataFrame:
         *vector,
         *(_payload(c, types).alias(f"c{n}") for n, c in enumerate(recipe.payload)),
     )
-    payload = payload_hash(shown, [f"c{n}" for n in range(len(recipe.payload))])
-    return shown.select("*", _source_hash(recipe).alias("sh"), payload.alias("ph"))
+    payload = boiled_down(shown, [f"c{n}" for n in range(len(recipe.payload))])
+    return shown.select("*", _source_hash(shown, recipe).alias("sh"), payload.alias("ph"))
 
 
 def _payload(column: str, types: dict[str, str]) -> Column:
@@ -121,20 +121,19 @@ def _readable(value: Column) -> Column:
     return F.decode(value.cast("binary"), "UTF-8")
 
 
-def _source_hash(recipe: Recipe) -> Column:
-    """sha256 of a single text, so that a whole text's `_hash` equals it; else of the hashes."""
+def _source_hash(shown: DataFrame, recipe: Recipe) -> Column:
+    """What a row's chunks are made from, boiled down."""
     from pyspark.sql import functions as F  # noqa: N812
 
     if recipe.vector:
         return F.sha2(F.coalesce(F.to_json(F.col("v")), F.lit("")), 256)
-    hashes = [F.coalesce(F.sha2(F.col(f"t{n}"), 256), F.lit("")) for n in range(len(recipe.fields))]
-    return hashes[0] if len(hashes) == 1 else F.sha2(F.concat_ws(",", *hashes), 256)
+    return boiled_down(shown, [f"t{n}" for n in range(len(recipe.fields))])
 
 
-def payload_hash(rows: DataFrame, columns: list[str]) -> Column:
-    """128 bits of the payload values in order, whatever the columns are called.
+def boiled_down(rows: DataFrame, columns: list[str]) -> Column:
+    """128 bits of the values in order, whatever the columns are called.
 
-    A hash that costs little: it tells a changed payload, and never has to be made outside Spark.
+    A hash that costs little: it tells a change, and never has to be made outside Spark.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -142,7 +141,7 @@ def payload_hash(rows: DataFrame, columns: list[str]) -> Column:
         return F.lit("")
     types = {f.name: f.dataType.typeName() for f in rows.schema.fields}
     values = [v for c in columns for v in _hashed(F.col(quoted(c)), types[c])]
-    halves = (F.xxhash64(*values), F.xxhash64(F.lit("payload"), *values))
+    halves = (F.xxhash64(*values), F.xxhash64(F.lit("the other half"), *values))
     return F.concat_ws("-", *(F.hex(half) for half in halves))
 
 

@@ -62,9 +62,9 @@ class StoreReader(Protocol):
         """Up to `n` chunks, picked at random, only these columns."""
 
     def search(self, query: Query) -> pa.Table:
-        """The nearest chunks: every column but `_vector` and `_checkpoint`, plus `_similarity`.
+        """The nearest chunks: what a hit shows of them, plus `_similarity`.
 
-        Best first; `_similarity` is the cosine in [-1, 1]. At least `query.limit` distinct rows
+        Not `_vector`, `_checkpoint`, `_source_hash`, `_payload_hash` and `_instant`. Best first; `_similarity` is the cosine in [-1, 1]. At least `query.limit` distinct rows
         where the filter leaves that many.
 
         Raises:

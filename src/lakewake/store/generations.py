@@ -77,7 +77,15 @@ class Generations:
 
     def active(self) -> int:
         """The number of the active generation, 0 when there is none (any more)."""
-        return self._else_newest(self.named())
+        return self.standing()[0]
+
+    def standing(self) -> tuple[int, list[float]]:
+        """The active generation and when its versions were written."""
+        named = self.named()
+        if named and (written := self.version_times(named)):
+            return named, written
+        newest = self.newest()
+        return newest, self.version_times(newest) if newest else []
 
     def newest(self) -> int:
         """The highest whole generation, whatever the pointer says; 0 when there is none."""

@@ -82,12 +82,11 @@ class LanceStore:
         Raises:
             StoreError: something else lies there, or it cannot be read.
         """
-        number = self._active()
+        number, written = self._standing()
         self._opened = number
         if not number:
             return None
         # Each version adds a file: as long as none came, the opened one is the newest.
-        written = sorted(self._places.version_times(number))
         kept, reader = self._kept or ([], None)
         if reader is None or reader.generation != number or kept != written:
             # What Lance has read of the indexes stays in memory, unless this is not the dataset
@@ -188,14 +187,18 @@ class LanceStore:
         return dataset
 
     def _active(self) -> int:
+        return self._standing()[0]
+
+    def _standing(self) -> tuple[int, list[float]]:
+        """The active generation and when its versions were written, in order."""
         self._places.check()
-        number = self._places.active()
+        number, written = self._places.standing()
         if not number and (lost := self._places.named()):
             raise StoreError(
                 f"index '{self.name}' is gone: {self._places.address(lost)} is not there",
                 hint=rebuild(self.name),
             )
-        return number
+        return number, sorted(written)
 
     def _committable(self) -> int:
         """The active generation, where it is still the one that the caller has seen."""

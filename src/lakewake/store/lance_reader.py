@@ -24,7 +24,7 @@ from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
 from lakewake.s3 import HINT
 from lakewake.store.filters import to_sql
-from lakewake.store.nearest import as_matrix, check_query, count_rows, first_rows, rank
+from lakewake.store.nearest import HIDDEN, as_matrix, check_query, count_rows, first_rows, rank
 from lakewake.store.place import S3
 
 #: What Lance raises. Its errors have no types of their own beyond these.
@@ -178,8 +178,11 @@ class LanceReader:
             return vector_index(self._dataset) is not None
 
     def _nearest(self, vector: np.ndarray, k: int, where: str | None, exact: bool) -> pa.Table:
-        columns = [c for c in self._dataset.schema.names if c != "_checkpoint"]
-        nearest = {"column": "_vector", "q": vector, "k": k, "metric": self._recipe.metric}
+        shown = [c for c in self._dataset.schema.names if c not in HIDDEN]
+        columns = [*shown, "_vector"]
+        # Arrow takes a list as it is; for an array of NumPy's it would load more of NumPy.
+        asked = pa.array(vector.tolist(), pa.float32())
+        nearest = {"column": "_vector", "q": asked, "k": k, "metric": self._recipe.metric}
         with reading(self._dataset, self._name):
             found = self._dataset.to_table(
                 columns=[*columns, "_distance"],

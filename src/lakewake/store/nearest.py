@@ -8,8 +8,8 @@ import pyarrow as pa
 from lakewake.errors import ConfigError
 from lakewake.model.query import Query
 
-#: Columns of an index that a search does not return.
-HIDDEN = ("_vector", "_checkpoint")
+#: Columns of an index that a search does not return. Each one read costs every search.
+HIDDEN = ("_vector", "_checkpoint", "_source_hash", "_payload_hash", "_instant")
 
 
 def check_query(query: Query, dimension: int) -> np.ndarray:
@@ -61,11 +61,12 @@ def rank(found: pa.Table, metric: str, query: np.ndarray) -> pa.Table:
     """
     vectors = as_matrix(found["_vector"], len(query))
     near = closeness(metric, vectors, query)
-    similarity = np.nan_to_num(cosine(vectors, query))
+    similarity = np.nan_to_num(near if metric == "cosine" else cosine(vectors, query))
     order = np.lexsort((found["_id"].to_numpy(), -near))
     order = order[~np.isnan(near[order])]
     shown = found.drop_columns([c for c in HIDDEN if c in found.column_names])
-    return shown.append_column("_similarity", pa.array(similarity)).take(pa.array(order))
+    told = pa.array(similarity.tolist(), pa.float64())
+    return shown.append_column("_similarity", told).take(pa.array(order.tolist(), pa.int64()))
 
 
 def first_rows(ranked: pa.Table, limit: int) -> tuple[pa.Table, int]:
