@@ -148,10 +148,8 @@ def suspects(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> list[int] | 
 
 def only(frame: DataFrame, few: Sequence[int]) -> DataFrame:
     """Those of the rows, or chunks, that have one of the numbers of `suspects`."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    numbers = frame.sparkSession.createDataFrame([(n,) for n in few], "number long")
-    return frame.join(F.broadcast(numbers), F.xxhash64("p", "k") == F.col("number"), "left_semi")
+    numbers = ", ".join(f"{n}L" for n in few)
+    return frame.where(f"xxhash64(p, k) IN ({numbers})")
 
 
 def by_row(stored: DataFrame) -> DataFrame:

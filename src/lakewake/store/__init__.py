@@ -64,8 +64,9 @@ class StoreReader(Protocol):
     def search(self, query: Query) -> pa.Table:
         """The nearest chunks: what a hit shows of them, plus `_similarity`.
 
-        Not `_vector`, `_checkpoint`, `_source_hash`, `_payload_hash` and `_instant`. Best first; `_similarity` is the cosine in [-1, 1]. At least `query.limit` distinct rows
-        where the filter leaves that many.
+        Not `_vector`, `_checkpoint`, `_source_hash`, `_payload_hash` and `_instant`. Best first;
+        `_similarity` is the cosine in [-1, 1]. At least `query.limit` distinct rows where the
+        filter leaves that many.
 
         Raises:
             FilterError: the filter names a column that the index does not hold.
