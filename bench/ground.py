@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 import lakewake
 from bench.sizes import Sizes
-from bench.tables import COPY_ON_WRITE, Table
+from bench.tables import COPY_ON_WRITE, QUICK_COMMITS, Table
 from lakewake import sample
 from lakewake.embed import Embedder
 from lakewake.embed.registry import load_embedder
@@ -30,6 +30,13 @@ if TYPE_CHECKING:
 
     from lakewake.api import Index
 
+#: For tables of a few rows: compiling a query costs more than interpreting it.
+HASTE = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+}
 HASHING = 'model = {provider = "hashing", dimension = 384}'
 FULL_TEXT = 'text = "{title}. {description}"\npayload = ["title", "country", "points", "price"]'
 CONFIG = """\
@@ -89,7 +96,7 @@ class Ground:
     @cached_property
     def spark(self) -> SparkSession:
         """The session that tables are written in, and that Lakewake is given."""
-        return start_session({"spark.driver.memory": "4g"})
+        return start_session({"spark.driver.memory": "4g", **(HASTE if self.sizes.hasty else {})})
 
     @cached_property
     def embedder(self) -> Embedder:
@@ -112,7 +119,8 @@ class Ground:
         # A bar that failed may have left a part of it.
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        table = Table(self.spark, str(folder / "lake"), key, partition, type, options or {})
+        options = {**(QUICK_COMMITS if self.sizes.hasty else {}), **(options or {})}
+        table = Table(self.spark, str(folder / "lake"), key, partition, type, options)
         table.load(frame)
         config = folder / "lakewake.toml"
         config.write_text(CONFIG.format(name=name, recipe=recipe))

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 OURS, THEIRS, LIMIT = "#1f77b4", "#b0b0b0", "#d62728"
+WHERE = {"small": "its partition alone", "large": "the whole table"}
 
 
 def draw(folder: Path, bars: list[dict[str, Any]]) -> None:
@@ -86,9 +87,7 @@ def _table_size(axes: Axes, bar: Mapping[str, Any]) -> None:
     for offset, (side, color) in enumerate((("small", THEIRS), ("large", OURS))):
         heights = [statistics.median(bar["seen"][kind][side]) for kind in kinds]
         places = [n + offset * 0.4 for n in range(len(kinds))]
-        axes.bar_label(
-            axes.bar(places, heights, 0.38, color=color, label=f"{side} table"), fmt="%.2f"
-        )
+        axes.bar_label(axes.bar(places, heights, 0.38, color=color, label=WHERE[side]), fmt="%.2f")
     axes.set_xticks([n + 0.2 for n in range(len(kinds))], kinds)
     axes.set_ylabel("seconds to follow the same change")
     axes.legend(frameon=False)

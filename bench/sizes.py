@@ -24,6 +24,7 @@ class Sizes:
         one_row_commits: bar 10.
         memory_rows: bar 12: rows of the smaller and the larger table.
         compare_rows: bars 13, 14.
+        hasty: Spark and Hudi set up to be quick on tables of a few rows; nothing is compared then.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Sizes:
     one_row_commits: int
     memory_rows: tuple[int, int]
     compare_rows: int
+    hasty: bool = False
 
 
 FULL = Sizes(
@@ -79,5 +81,6 @@ SMOKE = Sizes(
     one_row_commits=4,
     memory_rows=(500, 2_000),
     compare_rows=500,
+    hasty=True,
 )
 SIZES = {s.name: s for s in (FULL, SMOKE)}

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.matrix, pytest.mark.timeout(1800)]
+# One worker for all of them: they share one run.
+pytestmark = [pytest.mark.matrix, pytest.mark.xdist_group("bench"), pytest.mark.timeout(900)]
 
 #: These need the peers' own environment, with torch.
 BESIDE_A_PEER = {5, 8, 15}
