@@ -15,3 +15,4 @@ SEEDS = range(1, 25)
 def test_an_index_equals_its_table_after_any_history(seed, spark, small_tables, tmp_path):
     history = real_history(spark, tmp_path, (COW, MOR)[seed % 2], seed, small_tables)
     history.play(steps=6)
+    assert history.syncs > 0, "no sync was compared with a build"

@@ -71,7 +71,8 @@ def from_table(text: str) -> Results:
 @pytest.mark.parametrize(("name", "type_"), CASES)
 def test_the_index_equals_a_build_on_hudis_default_settings(name, type_, spark, tmp_path, results):
     results[name, type_] = "FAILED"
-    results[name, type_] = play(HISTORIES[name], type_, spark, tmp_path)
+    results[name, type_] = did = play(HISTORIES[name], type_, spark, tmp_path)
+    assert did, "no sync followed the first"
 
 
 @pytest.fixture(scope="module")

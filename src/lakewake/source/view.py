@@ -151,8 +151,9 @@ def _hashed(value: Column, type_: str) -> list[Column]:
 
     if type_ in ("array", "struct", "map"):
         return [F.to_json(F.struct(value.alias("c")), JSON_OPTIONS)]
-    sign = [(value == 0) & value.cast("string").startswith("-")]
-    return [value.isNull(), value, *(sign if type_ in ("float", "double") else ())]
+    if type_ in ("float", "double"):
+        return [value.isNull(), value, (value == 0) & value.cast("string").startswith("-")]
+    return [value.isNull(), value]
 
 
 def row_batches(

@@ -81,11 +81,7 @@ class Generations:
 
     def standing(self) -> tuple[int, list[float]]:
         """The active generation and when its versions were written."""
-        named = self.named()
-        if named and (written := self.version_times(named)):
-            return named, written
-        newest = self.newest()
-        return newest, self.version_times(newest) if newest else []
+        return self._else_newest(self.named())
 
     def newest(self) -> int:
         """The highest whole generation, whatever the pointer says; 0 when there is none."""
@@ -94,7 +90,7 @@ class Generations:
     def replaceable(self) -> int:
         """The generation that a build comes after: also where the pointer is damaged."""
         try:
-            return self._else_newest(self._read_pointer())
+            return self._else_newest(self._read_pointer())[0]
         except ValueError:
             return self.newest()
 
@@ -147,8 +143,11 @@ class Generations:
             text = self.place.read(self._pointer)
         return 0 if text is None else parse_pointer(text, self.name)
 
-    def _else_newest(self, named: int) -> int:
-        return named if named and self.whole(named) else self.newest()
+    def _else_newest(self, named: int) -> tuple[int, list[float]]:
+        if named and (written := self.version_times(named)):
+            return named, written
+        newest = self.newest()
+        return newest, self.version_times(newest) if newest else []
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:

@@ -156,7 +156,7 @@ class LanceStore:
 
     def maintain(self) -> dict[str, int]:
         """Compact, refresh the index, drop old versions and generations; says what it did."""
-        number = self._active()
+        number, written = self._standing()
         if not number:
             return {}
         dataset = self._own(number)
@@ -172,9 +172,7 @@ class LanceStore:
                 number, dataset, partial(upkeep.index_chunks, least=self._ann_min_chunks)
             ),
             "versions_removed": self._tend(
-                number,
-                dataset,
-                partial(upkeep.drop_versions, written=self._places.version_times(number)),
+                number, dataset, partial(upkeep.drop_versions, written=written)
             ),
             "generations_removed": self._places.retire(before=number),
         }
@@ -185,9 +183,6 @@ class LanceStore:
         dataset = self._dataset(number)
         LanceReader(dataset, number, self.name)
         return dataset
-
-    def _active(self) -> int:
-        return self._standing()[0]
 
     def _standing(self) -> tuple[int, list[float]]:
         """The active generation and when its versions were written, in order."""
@@ -202,7 +197,7 @@ class LanceStore:
 
     def _committable(self) -> int:
         """The active generation, where it is still the one that the caller has seen."""
-        number = self._active()
+        number, _ = self._standing()
         if not number:
             raise IndexMissing(
                 f"there is no index '{self.name}'", hint=f"`lakewake sync {self.name}` builds it"

@@ -179,13 +179,12 @@ class LanceReader:
 
     def _nearest(self, vector: np.ndarray, k: int, where: str | None, exact: bool) -> pa.Table:
         shown = [c for c in self._dataset.schema.names if c not in HIDDEN]
-        columns = [*shown, "_vector"]
         # Arrow takes a list as it is; for an array of NumPy's it would load more of NumPy.
         asked = pa.array(vector.tolist(), pa.float32())
         nearest = {"column": "_vector", "q": asked, "k": k, "metric": self._recipe.metric}
         with reading(self._dataset, self._name):
             found = self._dataset.to_table(
-                columns=[*columns, "_distance"],
+                columns=[*shown, "_vector", "_distance"],
                 nearest=nearest | (EXACT if exact else approximate(k)),
                 filter=where,
                 prefilter=True,

@@ -77,9 +77,9 @@ def _make_vector_index(dataset: LanceDataset, chunks: int) -> int:
 
 
 def drop_versions(dataset: LanceDataset, *, written: Sequence[float]) -> int:
-    """Remove versions that nobody reads any more; `written` says when each was made."""
+    """Remove versions that nobody reads any more; `written` says when each was made, in order."""
     before = time.time() - KEEP_FOR.total_seconds()
-    if sum(t < before for t in sorted(written)[:-KEEP_VERSIONS]) < MAX_OLD_VERSIONS:
+    if sum(t < before for t in written[:-KEEP_VERSIONS]) < MAX_OLD_VERSIONS:
         return 0
     unpin_forgotten(dataset)
     stats = dataset.cleanup_old_versions(
