@@ -15,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 from real_history import COW, MOR, real_history
 
-pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(7200)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(6 * 3600)]
 
 HISTORIES = int(os.environ.get("LAKEWAKE_HISTORIES") or 200)
 

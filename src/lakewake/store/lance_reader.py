@@ -37,8 +37,9 @@ FORMAT = b"1"
 #: Values in one IN list.
 LIST_LENGTH = 10_000
 SCAN_ROWS = 8192
-#: Recall of 0.98 and more at 130,000 chunks. More partitions are probed where these have too few.
-PROBES = 50
+#: The share of an approximate index's partitions that is searched, and how many at least: recall
+#: is 0.99 and more at 130,000 chunks. More are searched where these have too few chunks.
+PROBED, PROBES = 1 / 20, 20
 #: How many times the wanted chunks are taken from the index to be ranked by their true distance.
 REFINE = 5
 EXACT = {"use_index": False}
@@ -185,7 +186,7 @@ class LanceReader:
         with reading(self._dataset, self._name):
             found = self._dataset.to_table(
                 columns=[*shown, "_vector", "_distance"],
-                nearest=nearest | (EXACT if exact else approximate(k)),
+                nearest=nearest | (EXACT if exact else approximate(k, self._dataset.count_rows())),
                 filter=where,
                 prefilter=True,
             )
@@ -239,9 +240,15 @@ class Piece:
             yield from scanner.to_batches()
 
 
-def approximate(k: int) -> dict[str, int]:
-    """How Lance searches an approximate index for `k` chunks."""
-    return {"minimum_nprobes": PROBES, "refine_factor": REFINE, "ef": max(128, REFINE * k)}
+def partitions(chunks: int) -> int:
+    """How many partitions an approximate index of so many chunks has."""
+    return min(max(chunks // 512, 1), 1024)
+
+
+def approximate(k: int, chunks: int) -> dict[str, int]:
+    """How Lance searches an approximate index of so many chunks for `k` of them."""
+    probes = max(PROBES, int(partitions(chunks) * PROBED))
+    return {"minimum_nprobes": probes, "refine_factor": REFINE, "ef": max(128, REFINE * k)}
 
 
 def in_list(column: str, values: Sequence[str]) -> str:

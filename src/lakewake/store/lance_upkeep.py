@@ -10,7 +10,7 @@ from datetime import timedelta
 from lance import LanceDataset
 
 from lakewake.model.recipe import Recipe
-from lakewake.store.lance_reader import unpin_forgotten, vector_index
+from lakewake.store.lance_reader import partitions, unpin_forgotten, vector_index
 
 #: Fewer chunks than this are searched exactly in a fraction of a second.
 ANN_MIN_CHUNKS = 100_000
@@ -71,7 +71,7 @@ def _make_vector_index(dataset: LanceDataset, chunks: int) -> int:
         # RQ builds faster and finds as well, but only in dimensions that are a multiple of 8.
         "IVF_HNSW_SQ" if vectors.list_size % 8 else "IVF_RQ",
         metric=recipe.metric,
-        num_partitions=min(max(chunks // 512, 1), 1024),
+        num_partitions=partitions(chunks),
     )
     return chunks
 
