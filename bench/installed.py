@@ -45,8 +45,9 @@ def _fresh_environment(ground: Ground) -> Path:
     python = str(folder / "bin" / "python")
     ground.run(
         # Copies, or files shared with uv's cache would count for nothing.
-        [uv, "pip", "install", "--quiet", "--link-mode", "copy", "--python", python,
-         "--constraint", constraints, str(PROJECT)]
+        # Compiled, as the peer's environment is.
+        [uv, "pip", "install", "--quiet", "--compile-bytecode", "--link-mode", "copy",
+         "--python", python, "--constraint", constraints, str(PROJECT)]
     )  # fmt: skip
     return folder
 
