@@ -131,7 +131,7 @@ def _recall(found: Searched) -> float:
         near = found.vectors @ query
         threshold = float(np.partition(near, -K)[-K]) - EQUAL
         hits = _search(found, query).hits
-        shares.append(sum(hit.similarity >= threshold for hit in hits) / K)
+        shares.append(sum((hit.similarity or 0) >= threshold for hit in hits) / K)
     return statistics.mean(shares)
 
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakewake.config import load_config
 from lakewake.embed.registry import load_embedder
 from lakewake.errors import ConfigError, IndexMissing
 from lakewake.model.plan import Action
-from lakewake.model.query import Question, SearchResult
+from lakewake.model.query import Mode, Question, SearchResult
 from lakewake.model.recipe import Recipe
 from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
 from lakewake.model.settings import IndexSettings, Settings
@@ -28,6 +28,9 @@ from lakewake.sync import Parts
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakewake.model.rows import RowId
+    from lakewake.rerank import Reranker
+    from lakewake.search.run import Ranking
     from lakewake.verify.vectors import Vectors
 
 
@@ -235,14 +238,26 @@ class Index:
         text: str | None = None,
         *,
         vector: Sequence[float] | None = None,
+        like: RowId | None = None,
         k: int = 5,
-        where: str | None = None,
+        offset: int = 0,
+        where: str | Mapping[str, Any] | None = None,
+        mode: str = "vector",
+        min_score: float | None = None,
+        rerank: bool | None = None,
         exact: bool = False,
     ) -> SearchResult:
-        """The `k` rows nearest to a text or a vector. No JVM is started.
+        """The `k` rows nearest to a text, a vector or another row. No JVM is started.
 
         Args:
-            where: a filter on payload columns, such as `country = 'Italy' AND price < 40`.
+            like: a row whose neighbours are wanted; it is not among them.
+            offset: how many of the best rows to pass over: `k` of them are a page.
+            where: a filter on payload columns, such as `country = 'Italy' AND price < 40`, or the
+                same as JSON: `{"country": "Italy", "price": {"<": 40}}`.
+            mode: `vector` goes by meaning, `keyword` by words, `hybrid` by both.
+            min_score: leave out rows with a lower score.
+            rerank: rank the best rows anew by the model that the configuration names; by default
+                it is done where one is named.
             exact: compare with every vector, even where an approximate index is at hand.
 
         Raises:
@@ -251,14 +266,36 @@ class Index:
         """
         from lakewake.search.run import check_question, search
 
-        question = Question(self.name, text, vector, k, where, exact)
+        question = Question(
+            self.name, text, vector, k, where, exact, like, _mode(mode), offset, min_score
+        )
         check_question(question)
         reader = self.parts.store.open()
         if reader is None:
             raise IndexMissing(
                 f"there is no index '{self.name}' yet", hint=f"`lakewake sync {self.name}`"
             )
-        return search(reader, self.parts.embedder, question)
+        return search(reader, self.parts.embedder, question, self._ranking(rerank))
+
+    def _ranking(self, rerank: bool | None) -> Ranking:
+        from lakewake.search.run import Ranking
+
+        weights, chosen = self.settings.weights, self.settings.rerank
+        if chosen is None and rerank:
+            raise ConfigError(
+                f"no model is named that would rank the hits of '{self.name}' anew",
+                hint='add rerank = {url = "http://localhost:8080"} to the index',
+            )
+        if chosen is None or rerank is False:
+            return Ranking(weights)
+        return Ranking(weights, self._reranker.score, chosen.rows)
+
+    @cached_property
+    def _reranker(self) -> Reranker:
+        from lakewake.rerank import load_reranker
+
+        assert self.settings.rerank is not None
+        return load_reranker(self.settings.rerank)
 
     def status(self) -> StatusReport:
         """Where the index stands. No JVM is started."""
@@ -293,6 +330,14 @@ class Index:
         """Let go of files that are held open."""
         if "parts" in self.__dict__:
             self.parts.embeddings.close()
+
+
+def _mode(name: str) -> Mode:
+    try:
+        return Mode(name)
+    except ValueError:
+        valid = ", ".join(m.value for m in Mode)
+        raise ConfigError(f"mode cannot be {name!r}", hint=f"valid: {valid}") from None
 
 
 def _vectors(how: str) -> Vectors:

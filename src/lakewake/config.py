@@ -21,11 +21,13 @@ from lakewake.model.settings import (
     EmbeddingStoreSettings,
     IndexSettings,
     ModelSettings,
+    RerankSettings,
     Settings,
 )
 from lakewake.section import KIND_NAMES, Section, kind_of
 
 DEFAULT_FILE = "lakewake.toml"
+MAX_WEIGHT = 1000
 DEFAULT_STORE = "lance://index"
 FILE_VARIABLE = "LAKEWAKE_CONFIG"
 MASTER_VARIABLE = "LAKEWAKE_SPARK_MASTER"
@@ -33,11 +35,17 @@ MASTER_VARIABLE = "LAKEWAKE_SPARK_MASTER"
 PROVIDERS = ("onnx", "sentence-transformers", "http", "hashing")
 PRECISIONS = ("fp32", "int8")
 METRICS = ("cosine",)
+RERANKERS = ("http", "cross-encoder")
 
 _TOP_KEYS = ("index", "model", "spark", "embedding_store")
 _EMBEDDING_STORE_KEYS = tuple(f.name for f in fields(EmbeddingStoreSettings))
 _IN_FILE = {"fields": "text", "chunking": "chunk"}
-_INDEX_KEYS = (*(_IN_FILE.get(f.name, f.name) for f in fields(IndexSettings)), "dimension")
+#: `weights` stand beside the text fields that they are for.
+_INDEX_KEYS = (
+    *(_IN_FILE.get(f.name, f.name) for f in fields(IndexSettings) if f.name != "weights"),
+    "dimension",
+)
+_RERANK_KINDS = {f.name: type(f.default) for f in fields(RerankSettings)}
 _MODEL_KINDS = {f.name: type(f.default) for f in fields(ModelSettings)}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -151,6 +159,8 @@ def _index(
         else _text_model(section, default, folder),
         metric=section.choice("metric", METRICS, "cosine"),
         embedding_store=kept if keeps else None,
+        weights={} if vector else _weights(section),
+        rerank=_rerank(section, folder),
     )
 
 
@@ -190,12 +200,47 @@ def _text_fields(section: Section) -> tuple[TextField, ...]:
 
 def _text_field(section: Section) -> TextField:
     if "column" in section.values:
-        section.refuse_unknown(("column",))
+        section.refuse_unknown(("column", "weight"))
         column = section.need("column", '"description"')
         return TextField(column, f"{{{column}}}")
-    section.refuse_unknown(("name", "template"))
+    section.refuse_unknown(("name", "template", "weight"))
     name = section.need("name", '"story"')
     return TextField(name, section.need("template", '"{title}. {description}"'))
+
+
+def _weights(section: Section) -> dict[str, float]:
+    """What each text field's scores are multiplied with; fields without a weight are left out."""
+    value, out = section.values["text"], {}
+    for table in value if isinstance(value, list) else []:
+        inner = Section(f"{section.where}: text", table)
+        if "weight" in table:
+            weight: float = inner.get("weight", float)
+            if not 0 < weight <= MAX_WEIGHT:
+                raise inner.fail(f"`weight` is {weight}, expected more than 0, up to {MAX_WEIGHT}")
+            out[_text_field(inner).name] = weight
+    return out
+
+
+def _rerank(section: Section, folder: Path) -> RerankSettings | None:
+    value = section.values.get("rerank")
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise section.fail(f"`rerank` is {kind_of(value)}, expected a table")
+    inner = Section(f"{section.where}: rerank", value)
+    _refuse_secrets(inner)
+    inner.refuse_unknown(_RERANK_KINDS)
+    inner.choice("provider", RERANKERS, "http")
+    inner.count("rows", 1, least=1)
+    found = RerankSettings(**{k: inner.get(k, _RERANK_KINDS[k]) for k in value})
+    if found.timeout <= 0:
+        raise inner.fail(f"`timeout` is {found.timeout}, expected more than 0 seconds")
+    needed = "url" if found.provider == "http" else "name"
+    if not value.get(needed):
+        raise inner.fail(f'provider "{found.provider}" needs `{needed}`')
+    if found.provider == "http" and not found.url.startswith(("http://", "https://")):
+        raise inner.fail("`url` is not an address", 'url = "http://localhost:8080"')
+    return replace(found, name=_model_name(folder, found.name))
 
 
 def _check_template(section: Section, field: TextField) -> None:

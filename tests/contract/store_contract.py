@@ -23,7 +23,7 @@ from lakewake.errors import (
 )
 from lakewake.model.chunks import Batch, chunk_id, index_schema, text_hash
 from lakewake.model.frontier import Frontier
-from lakewake.model.query import Query
+from lakewake.model.query import Query, Words
 from lakewake.model.recipe import ModelIdentity, Recipe, TextField
 from lakewake.model.rows import RowId
 from lakewake.model.timeline import TableIdentity
@@ -593,6 +593,67 @@ class StoreContract:
         reader = store.open()
         assert reader is not None
         assert keys(reader.search(query("red", 10))) == ["a"]
+
+    def test_words_find_the_chunks_that_have_any_of_them_best_first(self, store: Store) -> None:
+        texts = {
+            "both": "smoky leather",
+            "one": "Smoky citrus honey plum cherry",
+            "other": "LEATHER",
+            "none": "fresh lime",
+        }
+        store.create(
+            recipe(), batch(*(chunk(k, t) for k, t in texts.items())), frontier(1), after=0
+        )
+        reader = store.open()
+        assert reader is not None
+        found = reader.keyword(Words("leather, SMOKY!", 10))
+        assert keys(found)[0] == "both"
+        assert sorted(keys(found)) == ["both", "one", "other"]
+        scores = found["_relevance"].to_pylist()
+        assert scores == sorted(scores, reverse=True)
+        assert min(scores) > 0
+        shown = reader.search(query("red")).column_names
+        assert found.column_names == [*shown[:-1], "_relevance"]
+
+    @pytest.mark.parametrize("text", ["", "!?", "zeppelin", "'; --", 'a" OR "b', "x" * 5000])
+    def test_words_that_no_chunk_has_find_nothing(self, built: Store, text: str) -> None:
+        reader = built.open()
+        assert reader is not None
+        assert reader.keyword(Words(text, 3)).num_rows == 0
+
+    def test_words_are_filtered_before_they_are_ranked(self, store: Store) -> None:
+        rows = [chunk(str(n), f"smoky {n}", points=n) for n in range(40)]
+        store.create(recipe(), batch(*rows), frontier(1), after=0)
+        reader = store.open()
+        assert reader is not None
+        wanted = Compare("points", ">=", 37)
+        assert sorted(keys(reader.keyword(Words("smoky", 2, wanted)))) <= ["37", "38", "39"]
+        assert len(keys(reader.keyword(Words("smoky", 9, wanted)))) == 3
+        with pytest.raises(FilterError):
+            reader.keyword(Words("smoky", 2, Compare("colour", "=", "red")))
+
+    def test_words_find_enough_rows_when_rows_have_many_chunks(self, store: Store) -> None:
+        crowd = [chunk("crowd", "smoky", n) for n in range(50)]
+        others = [chunk(str(n), f"smoky and many other words {n}") for n in range(5)]
+        store.create(recipe(), batch(*crowd, *others), frontier(1), after=0)
+        reader = store.open()
+        assert reader is not None
+        found = keys(reader.keyword(Words("smoky", 4)))
+        assert found[0] == "crowd"
+        assert len(set(found)) == 4
+
+    def test_words_of_what_is_replaced_or_deleted_are_not_found(self, built: Store) -> None:
+        built.maintain()
+        rows = (chunk("a", "PLUM"), chunk("n", "fig"))
+        built.commit(batch(*rows), frontier(1), frontier(2))
+        gone = chunk("n")["_id"]
+        built.commit(batch(chunk("b", "cherry"), deletes=(gone,)), frontier(2), frontier(3))
+        reader = built.open()
+        assert reader is not None
+        assert keys(reader.keyword(Words("plum", 3))) == ["a"]
+        assert keys(reader.keyword(Words("cherry", 3))) == ["b"]
+        for former in ("fig", "white"):
+            assert keys(reader.keyword(Words(former, 3))) == []
 
     def test_upkeep_changes_nothing_that_the_index_says(self, built: Store) -> None:
         for n in range(1, 4):

@@ -82,11 +82,16 @@ class Tended(LanceStore):
 class TestLanceWithLookups(StoreContract):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:
-        return Tended(str(tmp_path), "wines", lookup_min_chunks=1)
+        return Tended(str(tmp_path), "wines", lookup_min_chunks=1, words_min_chunks=1)
 
     def test_chunks_are_looked_up_by_indexes(self, built: LanceStore, tmp_path: Path) -> None:
         described = lance.dataset(str(tmp_path / "wines.g1.lance")).describe_indices()
-        assert {tuple(i.field_names) for i in described} == {("_id",), ("_key",), ("_hash",)}
+        assert {tuple(i.field_names) for i in described} == {
+            ("_id",),
+            ("_key",),
+            ("_hash",),
+            ("_text",),
+        }
 
 
 @pytest.fixture
@@ -359,7 +364,7 @@ class TestApproximateIndex:
             for n in range(2_000)
         ]
         store.create(made, batch(*rows, schema=schema), frontier(1), after=0)
-        assert store.maintain() == {"chunks_indexed": 2_000}
+        assert store.maintain() == {"texts_indexed": 2_000, "chunks_indexed": 2_000}
         return store
 
     def test_what_was_staged_is_found_beside_it(self, indexed: LanceStore, dimension: int) -> None:

@@ -145,12 +145,33 @@ def test_with_json_a_usage_error_is_one_object_on_stdout(
     assert error["error"] == "ConfigError"
 
 
-@pytest.mark.parametrize("args", [["search", "wines"], ["search", "wines", "x", "--vector", "[1]"]])
-def test_search_takes_either_a_text_or_a_vector(
+@pytest.mark.parametrize("args", [[], ["x", "--vector", "[1]"], ["x", "--like", "k"]])
+def test_search_takes_one_of_a_text_a_vector_and_a_row(
     args: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(args) == 2
-    assert "a text or --vector" in capsys.readouterr().err
+    assert run(["search", "wines", *args]) == 2
+    assert "a text, --vector or --like, one of them" in capsys.readouterr().err
+
+
+def test_a_partition_without_a_row_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["search", "wines", "red", "--partition", "p"]) == 2
+    assert "--partition belongs to --like" in capsys.readouterr().err
+
+
+def test_a_filter_that_is_no_json_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("lakewake.toml").write_text('[[index]]\nname="wines"\ntable="t"\ntext="{a}"\n')
+    assert run(["search", "wines", "red", "--where", '{"country": }']) == 2
+    assert "is no JSON" in capsys.readouterr().err
+
+
+def test_a_page_says_how_to_see_the_next(capsys: pytest.CaptureFixture[str]) -> None:
+    show_result(SearchResult("wines", "", (HIT,), offset=5, more=True))
+    out = capsys.readouterr().out
+    assert "  6  " in out
+    assert "more: --offset 6" in out
 
 
 def test_watching_and_rebuilding_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:

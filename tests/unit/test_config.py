@@ -20,6 +20,7 @@ from lakewake.model.settings import (
     EmbeddingStoreSettings,
     IndexSettings,
     ModelSettings,
+    RerankSettings,
     Settings,
 )
 
@@ -141,6 +142,47 @@ def test_a_list_of_texts_makes_one_field_each():
         TextField("title", "{title}"),
         TextField("story", "{title}: {body}"),
     )
+
+
+def test_a_text_field_may_have_a_weight():
+    fields = 'text = [{column = "title", weight = 2}, {name = "b", template = "{b}", weight = 0.5}]'
+    index = only(WINES + fields)
+    assert index.weights == {"title": 2.0, "b": 0.5}
+    assert index.fields == (TextField("title", "{title}"), TextField("b", "{b}"))
+    assert only(TEXT).weights == {}
+
+
+def test_hits_are_ranked_anew_by_what_the_index_names():
+    index = only(TEXT + 'rerank = {url = "http://localhost:8080", name = "r", rows = 50}')
+    assert index.rerank == RerankSettings(url="http://localhost:8080", name="r", rows=50)
+    folder = only(TEXT + 'rerank = {provider = "cross-encoder", name = "./tiny"}').rerank
+    assert folder is not None
+    assert folder.name.endswith("/tiny")
+    assert folder.name.startswith("/")
+    assert only(TEXT).rerank is None
+
+
+@pytest.mark.parametrize(
+    ("line", "fact"),
+    [
+        ("rerank = 'x'", "`rerank` is a string, expected a table"),
+        ("rerank = {}", 'provider "http" needs `url`'),
+        ("rerank = {url = 'localhost'}", "`url` is not an address"),
+        ("rerank = {provider = 'cross-encoder'}", 'provider "cross-encoder" needs `name`'),
+        ("rerank = {provider = 'magic'}", "`provider` is 'magic'"),
+        ("rerank = {url = 'http://x', rows = 0}", "`rows` is 0, expected 1 or more"),
+        ("rerank = {url = 'http://x', timeout = 0}", "expected more than 0 seconds"),
+        ("rerank = {url = 'http://x', key = 's'}", "secrets do not belong into this file"),
+        ("rerank = {url = 'http://x', row = 3}", "unknown key `row`"),
+    ],
+)
+def test_a_wrong_rerank_is_refused(line: str, fact: str):
+    assert fact in refused(TEXT + line).fact
+
+
+@pytest.mark.parametrize("weight", ["0", "-1", "'x'", "true", "1e9", "nan"])
+def test_a_wrong_weight_is_refused(weight: str):
+    assert "`weight` is" in refused(WINES + f"text = [{{column = 'a', weight = {weight}}}]").fact
 
 
 def test_a_vector_column_takes_its_dimension_from_the_index():
@@ -376,7 +418,7 @@ def test_a_folder_or_a_file_that_is_no_text_is_refused(tmp_path: Path):
 def test_every_example_of_the_documentation_is_accepted():
     guide = Path(__file__).parents[2] / "docs" / "config.md"
     blocks = re.findall(r"```toml\n(.*?)```", guide.read_text(), re.DOTALL)
-    assert len(blocks) == 8
+    assert len(blocks) == 10
     for block in blocks:
         if block.startswith("[[index]]"):
             whole = block

@@ -11,7 +11,7 @@ import click
 from lakewake.cli.flags import Flags, config_option, with_flags
 from lakewake.cli.indexes import opened
 from lakewake.cli.screen import count, cut, moment, one_line, print_json, width
-from lakewake.errors import ConfigError
+from lakewake.errors import ConfigError, FilterError
 
 if TYPE_CHECKING:
     from lakewake.model.query import Hit, SearchResult
@@ -22,8 +22,19 @@ EXAMPLE = "lakewake search wines 'smoky red with leather' -k 5 --where \"price <
 @click.argument("name", help="The index.")
 @click.argument("text", required=False, help="What to look for.")
 @click.option("-k", type=click.IntRange(min=1), default=5, metavar="N", help="How many rows.")
-@click.option("--where", metavar="FILTER", help="Only rows with these payload values.")
+@click.option("--offset", type=click.IntRange(min=0), default=0, metavar="N", help="Rows to skip.")
+@click.option("--where", metavar="FILTER", help="Only rows with these payload values; or as JSON.")
+@click.option(
+    "--mode",
+    type=click.Choice(("vector", "keyword", "hybrid")),
+    default="vector",
+    help="By meaning, by words, or by both.",
+)
+@click.option("--min-score", type=float, metavar="X", help="Leave out rows with a lower score.")
+@click.option("--no-rerank", is_flag=True, help="Do not rank anew by the configured model.")
 @click.option("--exact", is_flag=True, help="Compare with every vector, not with the likely ones.")
+@click.option("--like", metavar="KEY", help="Instead of a text: rows like the one with this key.")
+@click.option("--partition", default="", metavar="P", help="The partition of that row.")
 @click.option(
     "--vector", metavar="JSON|FILE", help="Instead of a text: a JSON list, or a file of one."
 )
@@ -32,23 +43,46 @@ EXAMPLE = "lakewake search wines 'smoky red with leather' -k 5 --where \"price <
 def search(
     name: str,
     text: str | None,
-    k: int,
-    where: str | None,
-    exact: bool,
     vector: str | None,
+    like: str | None,
+    partition: str,
+    where: str | None,
+    no_rerank: bool,
     flags: Flags,
+    **how: Any,
 ) -> int:
     """Find the rows nearest to a text. Starts no JVM."""
-    if (text is None) == (vector is None):
-        raise ConfigError("search takes a text or --vector, one of them", hint=EXAMPLE)
-    numbers = parse_vector(vector) if vector is not None else None
+    if [text, vector, like].count(None) != 2:
+        raise ConfigError("search takes a text, --vector or --like, one of them", hint=EXAMPLE)
+    if partition and like is None:
+        raise ConfigError("--partition belongs to --like", hint="--where filters by partition")
+    from lakewake.model.rows import RowId
+
     with opened(flags) as lake:
-        result = lake[name].search(text, vector=numbers, k=k, where=where, exact=exact)
+        result = lake[name].search(
+            text,
+            vector=None if vector is None else parse_vector(vector),
+            like=None if like is None else RowId(partition, like),
+            where=None if where is None else parse_filter(where),
+            rerank=False if no_rerank else None,
+            **how,
+        )
     if flags.json:
         print_json(result.as_dict())
     else:
         show_result(result)
     return 0
+
+
+def parse_filter(given: str) -> str | dict[str, Any]:
+    """The filter as it is, or what its JSON says."""
+    if not given.lstrip().startswith("{"):
+        return given
+    try:
+        value: dict[str, Any] = json.loads(given)
+    except ValueError as error:
+        raise FilterError(f"--where {cut(given, 40)!r} is no JSON: {error}") from error
+    return value
 
 
 def parse_vector(given: str) -> list[float]:
@@ -70,9 +104,11 @@ def show_result(result: SearchResult) -> None:
     """The hits for a person, each on at most three lines of the screen's width."""
     found = count(len(result.hits), "row")
     click.secho(f"{result.index}: {found}, table at {moment(result.instant)}", bold=True)
-    for rank, hit in enumerate(result.hits, start=1):
+    for rank, hit in enumerate(result.hits, start=result.offset + 1):
         for line, dim in zip(hit_lines(rank, hit, width()), (None, None, True), strict=False):
             click.secho(line, dim=dim)
+    if result.more:
+        click.secho(f"     more: --offset {result.offset + len(result.hits)}", dim=True)
 
 
 def hit_lines(rank: int, hit: Hit, width: int) -> list[str]:

@@ -5,28 +5,44 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
+from lakewake.model.rows import RowId
 from lakewake.model.where import Where
+
+
+class Mode(StrEnum):
+    """What a search goes by: meaning, words, or both."""
+
+    VECTOR = "vector"
+    KEYWORD = "keyword"
+    HYBRID = "hybrid"
 
 
 @dataclass(frozen=True)
 class Question:
-    """What a person asks of an index: the rows nearest to a text, or to a vector.
+    """What a person asks of an index: the rows nearest to a text, to a vector or to another row.
 
     Attributes:
-        where: a filter in the grammar of `search.where`.
+        where: a filter in the grammar of `search.where`, or the same as JSON.
         exact: do not use an approximate index.
+        offset: how many of the best rows are passed over, for the next page.
+        min_score: rows with a lower score are left out.
     """
 
     index: str
     text: str | None = None
     vector: Sequence[float] | None = None
     k: int = 5
-    where: str | None = None
+    where: str | Mapping[str, Any] | None = None
     exact: bool = False
+    like: RowId | None = None
+    mode: Mode = Mode.VECTOR
+    offset: int = 0
+    min_score: float | None = None
 
 
 @dataclass(frozen=True)
@@ -46,17 +62,42 @@ class Query:
 
 
 @dataclass(frozen=True)
+class Words:
+    """What a store is asked: the chunks that have any of a text's words.
+
+    Attributes:
+        limit: how many rows are wanted, as in `Query`.
+    """
+
+    text: str
+    limit: int
+    where: Where | None = None
+
+
+@dataclass(frozen=True)
 class Hit:
-    """One row that was found, with its best chunk."""
+    """One row that was found, with its best chunk.
+
+    Attributes:
+        score: what ranked it.
+        similarity: the cosine of its vector with the question's; None where only words were asked.
+        highlight: where in `text` its best sentence begins and ends.
+    """
 
     key: str
     partition: str
     score: float
-    similarity: float
+    similarity: float | None
     text: str
     field: str
     chunk: int
     payload: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    highlight: tuple[int, int] | None = None
+
+    @property
+    def row(self) -> RowId:
+        """Which row it is."""
+        return RowId(self.partition, self.key)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -68,22 +109,34 @@ class Hit:
             "text": self.text,
             "field": self.field,
             "chunk": self.chunk,
+            "highlight": None if self.highlight is None else list(self.highlight),
             "payload": dict(self.payload),
         }
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The hits, and the table instant they speak for."""
+    """The hits, and the table instant they speak for.
+
+    Attributes:
+        offset: how many better rows were passed over.
+        more: whether a next page has any.
+    """
 
     index: str
     instant: str
     hits: tuple[Hit, ...]
+    mode: Mode = Mode.VECTOR
+    offset: int = 0
+    more: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `search --json` prints."""
         return {
             "index": self.index,
             "instant": self.instant,
+            "mode": self.mode.value,
+            "offset": self.offset,
             "hits": [h.as_dict() for h in self.hits],
+            "more": self.more,
         }

@@ -49,10 +49,32 @@ class EmbeddingStoreSettings:
 
 
 @dataclass(frozen=True)
+class RerankSettings:
+    """Which model ranks the best rows anew, and how to reach it.
+
+    Attributes:
+        provider: `http` or `cross-encoder`.
+        name: the model's name, or a folder with its files.
+        url: base address of a service that answers `POST …/rerank`.
+        key_env: the environment variable that holds its key; none where it is not set.
+        rows: how many of the best rows are ranked anew.
+    """
+
+    provider: str = "http"
+    name: str = ""
+    url: str = ""
+    key_env: str = "RERANK_API_KEY"
+    rows: int = 30
+    timeout: float = 10.0
+
+
+@dataclass(frozen=True)
 class IndexSettings:
     """One `[[index]]` of the configuration, paths made absolute.
 
     Attributes:
+        weights: text field → what its scores are multiplied with in a search.
+        rerank: None where hits are not ranked anew.
         embedding_store: None where it is off, or there is nothing to embed.
     """
 
@@ -66,6 +88,8 @@ class IndexSettings:
     model: ModelSettings = ModelSettings()
     metric: str = "cosine"
     embedding_store: EmbeddingStoreSettings | None = None
+    weights: Mapping[str, float] = field(default_factory=dict)
+    rerank: RerankSettings | None = None
 
 
 @dataclass(frozen=True)

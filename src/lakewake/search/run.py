@@ -1,16 +1,22 @@
-"""One search: check the question, embed it, ask the store, keep the best chunk of each row."""
+"""One search: check the question, retrieve by vector and words, weigh, fuse, re-rank, cut."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lakewake.errors import ConfigError, RecipeMismatch, StoreError
 from lakewake.model.chunks import RESERVED, chunk_id, text_hash
-from lakewake.model.query import Hit, Query, Question, SearchResult
+from lakewake.model.query import Hit, Mode, Query, Question, SearchResult, Words
 from lakewake.model.rows import RowId
-from lakewake.search.where import check_columns, parse_where
+from lakewake.model.where import And, Compare
+from lakewake.search.fuse import best_of_rows, fuse
+from lakewake.search.highlight import highlight
+from lakewake.search.where import check_columns, read_where
 
 if TYPE_CHECKING:
     from lakewake.embed import Embedder
@@ -21,33 +27,161 @@ if TYPE_CHECKING:
 
 #: More than anybody reads; a store would sort its whole index for it.
 MAX_K = 10_000
+#: How many rows each side of a hybrid search brings at least: what both have may stand deep in one.
+HYBRID_ROWS = 50
 
 
-def search(reader: StoreReader, embedder: Embedder, question: Question) -> SearchResult:
-    """The `k` rows nearest to the question, each with its best chunk, best first.
+@dataclass(frozen=True)
+class Ranking:
+    """How an index's hits are ranked beyond what its store says.
+
+    Attributes:
+        weights: text field → what its scores are multiplied with; 1 where it is not named.
+        rerank: question and texts → a score for each, to rank the best rows anew; None: not done.
+        rerank_rows: how many of the best rows that is done for.
+    """
+
+    weights: Mapping[str, float] = field(default_factory=dict)
+    rerank: Callable[[str, Sequence[str]], Sequence[float]] | None = None
+    rerank_rows: int = 30
+
+
+PLAIN = Ranking()
+
+
+def search(
+    reader: StoreReader, embedder: Embedder, question: Question, ranking: Ranking = PLAIN
+) -> SearchResult:
+    """The `k` best rows for the question, each with its best chunk, best first.
 
     Raises:
-        ConfigError: k, the text or the vector cannot be used; FilterError for the filter.
+        ConfigError: the question cannot be answered as asked; FilterError for the filter.
         RecipeMismatch: the index was built by another model than the one that would embed the text.
         StoreError: the index is damaged.
+        EmbedError: the model or the re-ranking service failed.
     """
     where = check_question(question)
     if where is not None:
         check_columns(where, reader.schema())
-    vector = _vector(reader, embedder, question)
-    found = reader.search(Query(vector, question.k, where, question.exact))
-    chunks = found.to_pylist()
-    check_sound(chunks, question.index)
-    hits = best_hits(chunks, question.k)
-    return SearchResult(question.index, reader.frontier().newest, hits)
+    end = question.offset + question.k
+    rows = max(end + 1, ranking.rerank_rows if ranking.rerank else 0)
+    hits = _Retrieval(reader, embedder, question, where, ranking.weights).hits(rows)
+    hits = [hit for hit in hits if hit.row != question.like]
+    if ranking.rerank and question.text is not None:
+        hits = reranked(hits, question.text, ranking)
+    if question.min_score is not None:
+        hits = [hit for hit in hits if hit.score >= question.min_score]
+    page = tuple(_highlighted(hit, question.text) for hit in hits[question.offset : end])
+    instant = reader.frontier().newest
+    return SearchResult(
+        question.index, instant, page, question.mode, question.offset, len(hits) > end
+    )
 
 
-def best_hits(chunks: list[dict[str, Any]], k: int) -> tuple[Hit, ...]:
-    """The first `k` rows of chunks that come best first, each with its best chunk."""
-    best: dict[RowId, dict[str, Any]] = {}
-    for chunk in chunks:
-        best.setdefault(RowId(chunk["_partition"], chunk["_key"]), chunk)
-    return tuple(_hit(row, chunk) for row, chunk in list(best.items())[:k])
+def reranked(hits: Sequence[Hit], question: str, ranking: Ranking) -> list[Hit]:
+    """The best rows in the order that re-ranking gives them; the others keep theirs behind them."""
+    assert ranking.rerank is not None
+    first, rest = hits[: ranking.rerank_rows], hits[ranking.rerank_rows :]
+    if not first:
+        return list(rest)
+    scores = ranking.rerank(question, [hit.text for hit in first])
+    anew = [replace(hit, score=float(s)) for hit, s in zip(first, scores, strict=True)]
+    lowest = min(hit.score for hit in anew)
+    # They were not looked at, so that no score of theirs may stand above one that was.
+    behind = [replace(hit, score=min(hit.score, lowest)) for hit in rest]
+    return [*best_of_rows(anew), *behind]
+
+
+def _highlighted(hit: Hit, question: str | None) -> Hit:
+    if question is None or hit.text is None:
+        return hit
+    return replace(hit, highlight=highlight(hit.text, question))
+
+
+@dataclass(frozen=True)
+class _Retrieval:
+    """One question on its way through one version of an index."""
+
+    reader: StoreReader
+    embedder: Embedder
+    question: Question
+    where: Where | None
+    weights: Mapping[str, float]
+
+    def hits(self, rows: int) -> list[Hit]:
+        """Rows best first, at least so many where the index has them."""
+        # The row that others shall be like is found, too, and left out later.
+        rows += self.question.like is not None
+        if self.question.mode is Mode.VECTOR:
+            return self._by_vector(rows)
+        if not self.reader.recipe().fields:
+            raise ConfigError(
+                f"index '{self.question.index}' holds vectors of the table's, and no text to look "
+                "for words in",
+                hint="search it with mode vector",
+            )
+        if self.question.mode is Mode.KEYWORD:
+            return self._by_words(rows)
+        each = max(rows, HYBRID_ROWS)
+        return fuse(self._by_vector(each), self._by_words(each))
+
+    def _by_vector(self, rows: int) -> list[Hit]:
+        vector, exact = self._vector(), self.question.exact
+        found = (
+            (weight, self.reader.search(Query(vector, rows, where, exact)).to_pylist())
+            for weight, where in self._fields()
+        )
+        return self._ranked(found, "_similarity")
+
+    def _by_words(self, rows: int) -> list[Hit]:
+        text = self.question.text or ""
+        found = (
+            (weight, self.reader.keyword(Words(text, rows, where)).to_pylist())
+            for weight, where in self._fields()
+        )
+        return self._ranked(found, "_relevance")
+
+    def _fields(self) -> list[tuple[float, Where | None]]:
+        """Weights, each with the filter that leaves the chunks it is for."""
+        names = [f.name for f in self.reader.recipe().fields]
+        weights = {name: self.weights.get(name, 1.0) for name in names}
+        if len(set(weights.values())) <= 1:
+            # All are weighed alike, so that one search ranks them.
+            return [(next(iter(weights.values()), 1.0), self.where)]
+        of_field = {name: Compare("_field", "=", name) for name in names}
+        return [
+            (weight, of_field[name] if self.where is None else And((self.where, of_field[name])))
+            for name, weight in weights.items()
+        ]
+
+    def _ranked(self, found: Iterable[tuple[float, list[dict[str, Any]]]], by: str) -> list[Hit]:
+        hits = []
+        for weight, chunks in found:
+            check_sound(chunks, self.question.index)
+            hits += [_hit(chunk, by, weight) for chunk in chunks]
+        return best_of_rows(hits)
+
+    def _vector(self) -> np.ndarray:
+        built_by, asked = self.reader.recipe().model, self.question
+        if asked.like is not None:
+            return self._vector_of(asked.like)
+        if asked.text is None:
+            return _checked(asked.vector, built_by.dimension)
+        _check_model(asked.index, built_by, self.embedder.identity)
+        return _checked(self.embedder.embed([asked.text])[0], built_by.dimension)
+
+    def _vector_of(self, row: RowId) -> np.ndarray:
+        """What a row is about: the mean of its chunks."""
+        chunks = self.reader.existing([row]).get(row, ())
+        vectors = list(self.reader.vectors({c.hash for c in chunks}).values())
+        if not vectors:
+            raise ConfigError(
+                f"index '{self.question.index}' holds nothing of row {row.key!r}"
+                + (f" in partition {row.partition!r}" if row.partition else ""),
+                hint="take key and partition from a hit: they are case-sensitive",
+            )
+        mean: np.ndarray = np.asarray(np.mean(vectors, axis=0), np.float32)
+        return mean if np.linalg.norm(mean) > 0 else vectors[0]
 
 
 def check_sound(chunks: list[dict[str, Any]], index: str) -> None:
@@ -66,13 +200,13 @@ def check_sound(chunks: list[dict[str, Any]], index: str) -> None:
             )
 
 
-def _hit(row: RowId, chunk: dict[str, Any]) -> Hit:
-    similarity = float(chunk["_similarity"])
+def _hit(chunk: dict[str, Any], by: str, weight: float) -> Hit:
+    similarity = chunk.get("_similarity")
     return Hit(
-        key=row.key,
-        partition=row.partition,
-        score=similarity,
-        similarity=similarity,
+        key=chunk["_key"],
+        partition=chunk["_partition"],
+        score=float(chunk[by]) * weight,
+        similarity=None if similarity is None else float(similarity),
         text=chunk["_text"],
         field=chunk["_field"],
         chunk=chunk["_chunk"],
@@ -84,23 +218,20 @@ def check_question(question: Question) -> Where | None:
     """Refuse a question that no index could answer; its filter, parsed.
 
     Raises:
-        ConfigError: k, the text or the vector cannot be used; FilterError for the filter.
+        ConfigError: a part of it cannot be used; FilterError for the filter.
     """
-    if not 1 <= question.k <= MAX_K:
-        raise ConfigError(f"k is {question.k}", hint=f"ask for 1 to {MAX_K:,} rows: -k 5")
-    if (question.text is None) == (question.vector is None):
-        raise ConfigError("a search takes a text or a vector, one of them")
+    if question.k < 1 or question.offset < 0 or question.k + question.offset > MAX_K:
+        after = f" after {question.offset}" if question.offset else ""
+        raise ConfigError(f"k is {question.k}{after}", hint=f"ask for 1 to {MAX_K:,} rows: -k 5")
+    if [question.text, question.vector, question.like].count(None) != 2:
+        raise ConfigError("a search takes a text, a vector or a row to be like, one of them")
     if question.text is not None and not question.text.strip():
         raise ConfigError("the text to search for is blank", hint="say what to look for")
-    return None if question.where is None else parse_where(question.where)
-
-
-def _vector(reader: StoreReader, embedder: Embedder, question: Question) -> np.ndarray:
-    built_by = reader.recipe().model
-    if question.text is None:
-        return _checked(question.vector, built_by.dimension)
-    _check_model(question.index, built_by, embedder.identity)
-    return _checked(embedder.embed([question.text])[0], built_by.dimension)
+    if question.text is None and question.mode is not Mode.VECTOR:
+        raise ConfigError(f"mode {question.mode.value} needs a text, it looks for its words")
+    if question.min_score is not None and not math.isfinite(question.min_score):
+        raise ConfigError(f"the lowest score cannot be {question.min_score}")
+    return None if question.where is None else read_where(question.where)
 
 
 def _check_model(index: str, built_by: ModelIdentity, asked: ModelIdentity) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lakewake.model.chunks import Batch, Pieces, StoredChunk
 from lakewake.model.frontier import Frontier
-from lakewake.model.query import Query
+from lakewake.model.query import Query, Words
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
 
@@ -67,6 +67,16 @@ class StoreReader(Protocol):
         Not `_vector`, `_checkpoint`, `_source_hash`, `_payload_hash` and `_instant`. Best first;
         `_similarity` is the cosine in [-1, 1]. At least `query.limit` distinct rows where the
         filter leaves that many.
+
+        Raises:
+            FilterError: the filter names a column that the index does not hold.
+        """
+
+    def keyword(self, words: Words) -> pa.Table:
+        """The chunks with any of the words, in any case, as `search` shows them; best first.
+
+        `_relevance` in place of `_similarity`: above 0, larger for rarer words and shorter texts.
+        Whether words are cut down to their stems is the store's own matter.
 
         Raises:
             FilterError: the filter names a column that the index does not hold.

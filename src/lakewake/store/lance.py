@@ -53,6 +53,7 @@ class LanceStore:
         folder: a path, or `s3://bucket/folder`.
         ann_min_chunks: from how many chunks on `maintain` makes an approximate index.
         lookup_min_chunks: from how many on it makes indexes of what chunks are looked up by.
+        words_min_chunks: from how many on it makes an index of the words of their texts.
     """
 
     def __init__(
@@ -62,12 +63,14 @@ class LanceStore:
         *,
         ann_min_chunks: int = upkeep.ANN_MIN_CHUNKS,
         lookup_min_chunks: int = upkeep.LOOKUP_MIN_CHUNKS,
+        words_min_chunks: int = upkeep.WORDS_MIN_CHUNKS,
     ) -> None:
         self.name = name
         self._places = Generations(place_at(folder), name)
         self._options = self._places.place.options
         self._ann_min_chunks = ann_min_chunks
         self._lookup_min_chunks = lookup_min_chunks
+        self._words_min_chunks = words_min_chunks
         self._opened: int | None = None
         self._kept: tuple[list[float], LanceReader] | None = None
         self._session: Session | None = None
@@ -167,6 +170,9 @@ class LanceStore:
             "fragments_compacted": self._tend(number, dataset, upkeep.compact),
             "lookups_made": self._tend(
                 number, dataset, partial(upkeep.make_lookups, least=self._lookup_min_chunks)
+            ),
+            "texts_indexed": self._tend(
+                number, dataset, partial(upkeep.index_words, least=self._words_min_chunks)
             ),
             "chunks_indexed": self._tend(
                 number, dataset, partial(upkeep.index_chunks, least=self._ann_min_chunks)

@@ -15,17 +15,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset
+from lance.query import MatchQuery
 
 from lakewake.errors import StoreError
 from lakewake.model.chunks import Pieces, StoredChunk
 from lakewake.model.frontier import Frontier
-from lakewake.model.query import Query
+from lakewake.model.query import Query, Words
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
 from lakewake.s3 import HINT
 from lakewake.store.filters import to_sql
 from lakewake.store.nearest import HIDDEN, as_matrix, check_query, count_rows, first_rows, rank
 from lakewake.store.place import S3
+from lakewake.store.words import best_first, by_words
 
 #: What Lance raises. Its errors have no types of their own beyond these.
 FOREIGN = (OSError, ValueError, RuntimeError, NotImplementedError, pa.ArrowException)
@@ -173,19 +175,57 @@ class LanceReader:
             exact = exact or exhausted
             wanted = wanted if exhausted else wanted * 4
 
+    def keyword(self, words: Words) -> pa.Table:
+        """The chunks with any of the words, best first."""
+        where = None if words.where is None else to_sql(words.where, self.schema())
+        if not self._has_words:
+            return first_rows(by_words(self._shown_where(where), words.text), words.limit)[0]
+        wanted = words.limit
+        while True:
+            found = self._having_words(words.text, wanted, where)
+            scores = np.array(found["_score"].to_pylist(), np.float64)
+            best, rows = first_rows(best_first(found.drop_columns(["_score"]), scores), words.limit)
+            if rows == words.limit or found.num_rows < wanted:
+                return best
+            wanted *= 4
+
+    def _having_words(self, text: str, k: int, where: str | None) -> pa.Table:
+        """By the index of words; Lance reads those chunks through that are not in it yet."""
+        with reading(self._dataset, self._name):
+            return self._dataset.to_table(
+                columns=[*self._shown, "_score"],
+                full_text_query=MatchQuery(text, "_text"),
+                limit=k,
+                filter=where,
+                prefilter=True,
+            )
+
+    def _shown_where(self, where: str | None) -> pa.Table:
+        chosen = IS_CHUNK if where is None else f"({where}) AND {IS_CHUNK}"
+        with reading(self._dataset, self._name):
+            return self._dataset.to_table(columns=self._shown, filter=chosen)
+
+    @cached_property
+    def _has_words(self) -> bool:
+        with reading(self._dataset, self._name):
+            return has_words(self._dataset)
+
+    @cached_property
+    def _shown(self) -> list[str]:
+        return [c for c in self._dataset.schema.names if c not in HIDDEN]
+
     @cached_property
     def _has_ann(self) -> bool:
         with reading(self._dataset, self._name):
             return vector_index(self._dataset) is not None
 
     def _nearest(self, vector: np.ndarray, k: int, where: str | None, exact: bool) -> pa.Table:
-        shown = [c for c in self._dataset.schema.names if c not in HIDDEN]
         # Arrow takes a list as it is; for an array of NumPy's it would load more of NumPy.
         asked = pa.array(vector.tolist(), pa.float32())
         nearest = {"column": "_vector", "q": asked, "k": k, "metric": self._recipe.metric}
         with reading(self._dataset, self._name):
             found = self._dataset.to_table(
-                columns=[*shown, "_vector", "_distance"],
+                columns=[*self._shown, "_vector", "_distance"],
                 nearest=nearest | (EXACT if exact else approximate(k, self._dataset.count_rows())),
                 filter=where,
                 prefilter=True,
@@ -261,6 +301,11 @@ def vector_index(dataset: LanceDataset) -> str | None:
     """The name of the approximate index on the vectors, None when there is none."""
     names = (i.name for i in dataset.describe_indices() if i.field_names == ["_vector"])
     return next(names, None)
+
+
+def has_words(dataset: LanceDataset) -> bool:
+    """Whether there is an index of the words of the texts."""
+    return any(i.field_names == ["_text"] for i in dataset.describe_indices())
 
 
 def unpin_forgotten(dataset: LanceDataset) -> None:

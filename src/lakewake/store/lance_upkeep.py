@@ -10,12 +10,14 @@ from datetime import timedelta
 from lance import LanceDataset
 
 from lakewake.model.recipe import Recipe
-from lakewake.store.lance_reader import partitions, unpin_forgotten, vector_index
+from lakewake.store.lance_reader import has_words, partitions, unpin_forgotten, vector_index
 
 #: Fewer chunks than this are searched exactly in a fraction of a second.
 ANN_MIN_CHUNKS = 100_000
 #: Fewer chunks than this are read through to find some of them.
 LOOKUP_MIN_CHUNKS = 30_000
+#: Fewer texts than this are read through for a word in a few hundredths of a second.
+WORDS_MIN_CHUNKS = 2_000
 #: What chunks are looked up by, so that a commit costs what it changes.
 LOOKUPS = ("_id", "_key", "_hash")
 #: Each commit adds a small fragment, and each fragment costs every search.
@@ -50,6 +52,27 @@ def make_lookups(dataset: LanceDataset, *, least: int) -> int:
     return len(wanted)
 
 
+def index_words(dataset: LanceDataset, *, least: int) -> int:
+    """Index the words of the texts, from so many chunks on; there may be none, only vectors."""
+    if dataset.count_rows() <= least or has_words(dataset) or not built_by(dataset).fields:
+        return 0
+    # Words as they stand, as `store.words` reads them through: no stems, no words left out.
+    dataset.create_scalar_index(
+        "_text",
+        "INVERTED",
+        with_position=False,
+        stem=False,
+        remove_stop_words=False,
+        max_token_length=None,
+    )
+    return int(dataset.count_rows()) - 1
+
+
+def built_by(dataset: LanceDataset) -> Recipe:
+    """What the index was built by."""
+    return Recipe.from_dict(json.loads(dataset.schema.metadata[b"lakewake.recipe"]))
+
+
 def index_chunks(dataset: LanceDataset, *, least: int) -> int:
     """Make the approximate index, from so many chunks on, and take new chunks into all indexes."""
     chunks = dataset.count_rows() - 1
@@ -65,12 +88,11 @@ def index_chunks(dataset: LanceDataset, *, least: int) -> int:
 
 def _make_vector_index(dataset: LanceDataset, chunks: int) -> int:
     vectors = dataset.schema.field("_vector").type
-    recipe = Recipe.from_dict(json.loads(dataset.schema.metadata[b"lakewake.recipe"]))
     dataset.create_index(
         "_vector",
         # RQ builds faster and finds as well, but only in dimensions that are a multiple of 8.
         "IVF_HNSW_SQ" if vectors.list_size % 8 else "IVF_RQ",
-        metric=recipe.metric,
+        metric=built_by(dataset).metric,
         num_partitions=partitions(chunks),
     )
     return chunks

@@ -15,12 +15,14 @@ import pyarrow.compute as pc
 from lakewake.errors import IndexMissing, StaleFrontier, StoreError
 from lakewake.model.chunks import Batch, Pieces, StoredChunk
 from lakewake.model.frontier import Frontier
-from lakewake.model.query import Query
+from lakewake.model.query import Query, Words
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
+from lakewake.model.where import Where
 from lakewake.store import Removed
 from lakewake.store.filters import fitted, matches
 from lakewake.store.nearest import as_matrix, check_query, count_rows, first_rows, rank
+from lakewake.store.words import by_words
 
 SCAN_ROWS = 8192
 
@@ -94,13 +96,17 @@ class MemoryReader:
     def search(self, query: Query) -> pa.Table:
         """The nearest chunks, best first."""
         vector = check_query(query, self.built_by.model.dimension)
-        ranked = rank(self._filtered(query), self.built_by.metric, vector)
+        ranked = rank(self._filtered(query.where), self.built_by.metric, vector)
         return first_rows(ranked, query.limit)[0]
 
-    def _filtered(self, query: Query) -> pa.Table:
-        if query.where is None:
+    def keyword(self, words: Words) -> pa.Table:
+        """The chunks with any of the words, best first."""
+        return first_rows(by_words(self._filtered(words.where), words.text), words.limit)[0]
+
+    def _filtered(self, where: Where | None) -> pa.Table:
+        if where is None:
             return self.chunks
-        where = fitted(query.where, self.chunks.schema)
+        where = fitted(where, self.chunks.schema)
         values = self.chunks.drop_columns(["_vector"]).to_pylist()
         keep = [matches(where, v) for v in values]
         return self.chunks.filter(pa.array(keep, pa.bool_()))

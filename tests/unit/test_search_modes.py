@@ -1,0 +1,311 @@
+"""Words, both, pages, weights, rows alike and re-ranking: what comes after the nearest vector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lakewake.embed.hashing import HashingEmbedder
+from lakewake.errors import ConfigError, EmbedError
+from lakewake.model.chunks import Batch, chunk_id, index_schema, text_hash
+from lakewake.model.frontier import Frontier
+from lakewake.model.query import Hit, Mode, Question
+from lakewake.model.recipe import Recipe, TextField
+from lakewake.model.rows import RowId
+from lakewake.model.settings import ModelSettings
+from lakewake.model.timeline import TableIdentity
+from lakewake.search.fuse import RANKS, best_of_rows, fuse
+from lakewake.search.highlight import highlight, sentences
+from lakewake.search.run import Ranking, search
+from lakewake.store import StoreReader
+from lakewake.store.memory import MemoryStore
+from lakewake.store.words import relevance, words_of
+
+PAYLOAD = pa.schema({"stock": pa.int64()})
+SHOP = {
+    "jacket": ("Alpine jacket", "A warm waterproof jacket for winter hiking."),
+    "boots": ("Trail boots", "Light boots. They go with any jacket on a long walk."),
+    "tent": ("Dome tent", "A tent for two, waterproof and quick to build."),
+    "stove": ("Gas stove", "Boils water in three minutes."),
+}
+
+
+@pytest.fixture
+def embedder() -> HashingEmbedder:
+    return HashingEmbedder(ModelSettings(provider="hashing", dimension=64))
+
+
+def chunk(embedder: HashingEmbedder, key: str, field: str, text: str, stock: int) -> dict[str, Any]:
+    return {
+        "_id": chunk_id(RowId("p", key), field, 0),
+        "_key": key,
+        "_partition": "p",
+        "_field": field,
+        "_chunk": 0,
+        "_hash": text_hash(text),
+        "_instant": "20250101000000",
+        "_text": text,
+        "_vector": embedder.embed([text])[0].tolist(),
+        "stock": stock,
+    }
+
+
+@pytest.fixture
+def reader(embedder: HashingEmbedder) -> StoreReader:
+    fields = (TextField("name", "{name}"), TextField("story", "{story}"))
+    recipe = Recipe(embedder.identity, fields, payload=("stock",))
+    schema = index_schema(recipe, PAYLOAD)
+    rows = [
+        chunk(embedder, key, field, text, stock)
+        for stock, (key, texts) in enumerate(SHOP.items())
+        for field, text in zip(("name", "story"), texts, strict=True)
+    ]
+    table = pa.Table.from_pylist(rows, schema)
+    frontier = Frontier(TableIdentity("shop", "id", "", "COPY_ON_WRITE"), {"2025010100": "2"})
+    store = MemoryStore()
+    store.create(recipe, Batch(schema, table.to_reader), frontier, after=0)
+    embedder.received.clear()
+    opened = store.open()
+    assert opened is not None
+    return opened
+
+
+def ask(text: str | None = "waterproof jacket", **given: Any) -> Question:
+    return Question("shop", text, **{"k": 4, **given})
+
+
+def keys(hits: Sequence[Hit]) -> list[str]:
+    return [hit.key for hit in hits]
+
+
+def test_a_keyword_search_finds_rows_with_any_of_the_words_and_embeds_nothing(
+    reader: StoreReader, embedder: HashingEmbedder
+) -> None:
+    result = search(reader, embedder, ask("WATERPROOF Jacket", mode=Mode.KEYWORD))
+    assert keys(result.hits)[0] == "jacket"
+    assert set(keys(result.hits)) == {"jacket", "boots", "tent"}
+    assert all(hit.similarity is None and hit.score > 0 for hit in result.hits)
+    assert result.as_dict()["mode"] == "keyword"
+    assert embedder.received == []
+
+
+def test_a_keyword_search_for_words_that_no_row_has_finds_nothing(
+    reader: StoreReader, embedder: HashingEmbedder
+) -> None:
+    result = search(reader, embedder, ask("zeppelin", mode=Mode.KEYWORD))
+    assert (result.hits, result.more) == ((), False)
+
+
+def test_filters_hold_for_words_too(reader: StoreReader, embedder: HashingEmbedder) -> None:
+    asked = ask("waterproof", mode=Mode.KEYWORD, where="stock > 1")
+    assert keys(search(reader, embedder, asked).hits) == ["tent"]
+
+
+def test_a_hybrid_search_has_the_rows_of_both_and_puts_first_what_both_have(
+    reader: StoreReader, embedder: HashingEmbedder
+) -> None:
+    result = search(reader, embedder, ask("Alpine jacket", mode=Mode.HYBRID))
+    assert set(keys(result.hits)) == set(SHOP)
+    first = result.hits[0]
+    assert first.key == "jacket"
+    assert first.similarity == pytest.approx(1.0)
+    assert first.score == pytest.approx(2 / (RANKS + 1))
+
+
+def test_fusing_prefers_what_stands_in_both_rankings() -> None:
+    def hit(key: str, similarity: float | None = None) -> Hit:
+        return Hit(key, "", 1.0, similarity, "text", "text", 0)
+
+    fused = fuse([hit("a", 0.9), hit("b", 0.8)], [hit("c"), hit("b")])
+    assert keys(fused) == ["b", "a", "c"]
+    assert fused[0].score == pytest.approx(1 / (RANKS + 2) + 1 / (RANKS + 2))
+    assert [h.similarity for h in fused] == [0.8, 0.9, None]
+
+
+def test_of_a_row_with_several_chunks_the_best_one_is_kept() -> None:
+    hits = [Hit("a", "", s, s, f"text {s}", "text", n) for n, s in enumerate((0.1, 0.9, 0.5))]
+    assert [h.text for h in best_of_rows(hits)] == ["text 0.9"]
+
+
+def test_pages_follow_one_another_without_gap_or_overlap(
+    reader: StoreReader, embedder: HashingEmbedder
+) -> None:
+    whole = keys(search(reader, embedder, ask()).hits)
+    pages = [search(reader, embedder, ask(k=2, offset=n)) for n in (0, 2)]
+    assert [key for page in pages for key in keys(page.hits)] == whole
+    assert [page.more for page in pages] == [True, False]
+    assert search(reader, embedder, ask(k=2, offset=4)).hits == ()
+
+
+def test_rows_below_the_lowest_score_are_left_out(
+    reader: StoreReader, embedder: HashingEmbedder
+) -> None:
+    every = search(reader, embedder, ask()).hits
+    limit = every[1].score
+    result = search(reader, embedder, ask(k=1, min_score=limit))
+    assert (keys(result.hits), result.more) == (keys(every[:1]), True)
+    assert len(search(reader, embedder, ask(min_score=limit)).hits) == 2
+    assert search(reader, embedder, ask(min_score=2.0)).hits == ()
+
+
+def test_rows_like_another_leave_out_that_row_and_embed_nothing(
+    reader: StoreReader, embedder: HashingEmbedder
+) -> None:
+    result = search(reader, embedder, ask(None, like=RowId("p", "jacket"), k=3))
+    assert set(keys(result.hits)) == set(SHOP) - {"jacket"}
+    assert not result.more
+    assert embedder.received == []
+
+
+def test_a_row_that_the_index_does_not_hold_has_no_likes(
+    reader: StoreReader, embedder: HashingEmbedder
+) -> None:
+    with pytest.raises(ConfigError, match="holds nothing of row 'canoe' in partition 'p'"):
+        search(reader, embedder, ask(None, like=RowId("p", "canoe")))
+
+
+def test_a_weighty_field_ranks_its_rows_first(
+    reader: StoreReader, embedder: HashingEmbedder
+) -> None:
+    def first(weights: dict[str, float], mode: Mode) -> tuple[str, str]:
+        hit = search(reader, embedder, ask("jacket", mode=mode), Ranking(weights)).hits[0]
+        return hit.key, hit.field
+
+    for mode in (Mode.VECTOR, Mode.KEYWORD):
+        assert first({"name": 5.0}, mode) == ("jacket", "name")
+        assert first({"story": 50.0}, mode)[1] == "story"
+
+
+def test_a_weight_multiplies_the_score_and_leaves_the_similarity(
+    reader: StoreReader, embedder: HashingEmbedder
+) -> None:
+    hit = search(reader, embedder, ask("Gas stove", k=1), Ranking({"name": 2.0})).hits[0]
+    assert (hit.key, hit.similarity, hit.score) == ("stove", pytest.approx(1), pytest.approx(2))
+
+
+def test_weights_keep_the_filter(reader: StoreReader, embedder: HashingEmbedder) -> None:
+    asked = ask(where="stock = 0 OR stock = 3")
+    hits = search(reader, embedder, asked, Ranking({"name": 2.0})).hits
+    assert set(keys(hits)) == {"jacket", "stove"}
+
+
+def test_reranking_orders_the_best_rows_and_those_behind_keep_their_place(
+    reader: StoreReader, embedder: HashingEmbedder
+) -> None:
+    plain = search(reader, embedder, ask()).hits
+    seen: list[tuple[str, list[str]]] = []
+
+    def backwards(question: str, texts: Sequence[str]) -> list[float]:
+        seen.append((question, list(texts)))
+        return [float(n) for n in range(len(texts))]
+
+    anew = search(reader, embedder, ask(), Ranking({}, backwards, rerank_rows=3)).hits
+    assert seen == [("waterproof jacket", [hit.text for hit in plain[:3]])]
+    assert keys(anew) == [*keys(plain[:3])[::-1], plain[3].key]
+    assert [hit.score for hit in anew] == sorted((hit.score for hit in anew), reverse=True)
+    assert [hit.similarity for hit in anew[:3]] == [hit.similarity for hit in plain[:3]][::-1]
+
+
+def test_reranking_brings_up_rows_from_behind_the_first_page(
+    reader: StoreReader, embedder: HashingEmbedder
+) -> None:
+    last = search(reader, embedder, ask()).hits[-1]
+
+    def only_the_last(_question: str, texts: Sequence[str]) -> list[float]:
+        return [float(text == last.text) for text in texts]
+
+    hits = search(reader, embedder, ask(k=1), Ranking({}, only_the_last)).hits
+    assert keys(hits) == [last.key]
+
+
+def test_a_failed_reranking_is_said_and_not_passed_over(
+    reader: StoreReader, embedder: HashingEmbedder
+) -> None:
+    def fails(_question: str, _texts: Sequence[str]) -> list[float]:
+        raise EmbedError("the service is down")
+
+    with pytest.raises(EmbedError):
+        search(reader, embedder, ask(), Ranking({}, fails))
+
+
+@pytest.mark.parametrize(
+    ("question", "fact"),
+    [
+        (ask(offset=-1), "k is 4 after -1"),
+        (ask(k=9_999, offset=2), "k is 9999 after 2"),
+        (ask(None, vector=[1.0] * 64, mode=Mode.HYBRID), "mode hybrid needs a text"),
+        (ask(None, like=RowId("p", "tent"), mode=Mode.KEYWORD), "mode keyword needs a text"),
+        (ask("tent", like=RowId("p", "tent")), "one of them"),
+        (ask(min_score=float("nan")), "lowest score"),
+    ],
+)
+def test_a_question_that_cannot_be_asked_is_refused(
+    reader: StoreReader, embedder: HashingEmbedder, question: Question, fact: str
+) -> None:
+    with pytest.raises(ConfigError, match=fact):
+        search(reader, embedder, question)
+
+
+def test_an_index_without_text_says_that_it_has_no_words(embedder: HashingEmbedder) -> None:
+    recipe = Recipe(embedder.identity, (), vector="embedding")
+    schema = index_schema(recipe, pa.schema([]))
+    frontier = Frontier(TableIdentity("shop", "id", "", "COPY_ON_WRITE"), {"2025010100": "2"})
+    store = MemoryStore()
+    store.create(recipe, Batch(schema, schema.empty_table().to_reader), frontier, after=0)
+    opened = store.open()
+    assert opened is not None
+    with pytest.raises(ConfigError, match="no text to look for words in"):
+        search(opened, embedder, ask(mode=Mode.HYBRID))
+
+
+def test_the_sentence_with_most_of_the_words_is_highlighted() -> None:
+    text = "Light boots. They go with any jacket on a long walk.\nMade in Italy"
+    start, end = highlight(text, "a jacket for walking") or (0, 0)
+    assert text[start:end] == "They go with any jacket on a long walk."
+    start, end = highlight(text, "ITALY") or (0, 0)
+    assert text[start:end] == "Made in Italy"
+
+
+@pytest.mark.parametrize("question", ["the of a", "zeppelin", "!?"])
+def test_nothing_is_highlighted_where_no_word_is_in_the_text(question: str) -> None:
+    assert highlight("The best of a lot.", question) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("One. Two! Three?", ["One.", "Two!", "Three?"]),
+        ("3.5 stars… “Really?” Yes", ["3.5 stars…", "“Really?”", "Yes"]),
+        ("no end", ["no end"]),
+        (" \n\n ", []),
+        ("", []),
+        ("…", ["…"]),
+    ],
+)
+def test_a_text_is_cut_into_sentences(text: str, expected: list[str]) -> None:
+    assert [text[a:b] for a, b in sentences(text)] == expected
+
+
+def test_hits_carry_the_place_of_their_sentence(
+    reader: StoreReader, embedder: HashingEmbedder
+) -> None:
+    hit = search(reader, embedder, ask("long walk", mode=Mode.KEYWORD, k=1)).hits[0]
+    assert hit.key == "boots"
+    start, end = hit.highlight or (0, 0)
+    assert hit.text[start:end] == "They go with any jacket on a long walk."
+    assert hit.as_dict()["highlight"] == [start, end]
+
+
+def test_words_are_compared_without_case_and_accents() -> None:
+    assert words_of("Café-Crème, STRASSE/straße") == ["cafe", "creme", "strasse", "strasse"]
+
+
+def test_rarer_words_and_shorter_texts_count_for_more() -> None:
+    scores = relevance(["red wine", "red", "red smoky", "", None, "blue"], "red smoky")
+    assert np.argmax(scores) == 2
+    assert scores[1] > scores[0] > 0
+    assert scores[3:].tolist() == [0, 0, 0]
