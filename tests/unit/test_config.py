@@ -11,6 +11,7 @@ from lakewake.config import (
     _EMBEDDING_STORE_KEYS,
     _INDEX_KEYS,
     _MODEL_KINDS,
+    _RERANK_KINDS,
     load_config,
     parse_config,
 )
@@ -422,7 +423,7 @@ def test_every_example_of_the_documentation_is_accepted():
     for block in blocks:
         if block.startswith("[[index]]"):
             whole = block
-        elif block.startswith("["):
+        elif block.startswith(("[", "rerank")):
             whole = TEXT + block
         else:
             whole = WINES + block
@@ -432,4 +433,4 @@ def test_every_example_of_the_documentation_is_accepted():
 def test_the_documentation_names_every_key():
     guide = (Path(__file__).parents[2] / "docs" / "config.md").read_text()
     named = set(re.findall(r"^\| `(\w+)` \|", guide, re.MULTILINE))
-    assert named == {*_INDEX_KEYS, *_MODEL_KINDS, *_EMBEDDING_STORE_KEYS}
+    assert named == {*_INDEX_KEYS, *_MODEL_KINDS, *_RERANK_KINDS, *_EMBEDDING_STORE_KEYS}
