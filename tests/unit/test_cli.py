@@ -98,6 +98,24 @@ def test_a_result_is_shown_without_rich() -> None:
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 5), done.stderr
 
 
+def test_a_command_that_is_terminated_still_removes_its_temporary_files(tmp_path: Path) -> None:
+    script = (
+        "import signal, sys, tempfile; from lakewake import cli\n"
+        "def wait(args):\n"
+        "    with tempfile.TemporaryDirectory(dir=args[0]) as made:\n"
+        "        print(made, flush=True); signal.pause()\n"
+        "cli._invoke = wait; cli.main()"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        made = Path(process.stdout.readline().strip())
+        assert made.is_dir()
+        process.terminate()
+    assert process.returncode == 128 + 15
+    assert not made.exists()
+
+
 class Screen(io.StringIO):
     """A terminal that keeps what it was sent."""
 
@@ -179,7 +197,7 @@ def test_watching_and_rebuilding_exclude_each_other(capsys: pytest.CaptureFixtur
     assert "--watch and --rebuild" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "soon"])
+@pytest.mark.parametrize("seconds", ["inf", "1e9", "0", "-1", "nan", "soon"])
 def test_an_interval_that_is_no_time_to_wait_is_a_usage_error(
     seconds: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import click
 
@@ -66,7 +68,13 @@ def main() -> None:
         # A terminal that cannot show a character must not turn a result into an error.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    # Ended from outside, a command still removes its temporary files.
+    signal.signal(signal.SIGTERM, _terminated)
     sys.exit(run(sys.argv[1:]))
+
+
+def _terminated(number: int, _frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
 
 
 def run(args: Sequence[str]) -> int:

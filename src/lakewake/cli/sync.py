@@ -32,7 +32,7 @@ def refuse_nan(_context: click.Context, _option: click.Parameter, seconds: float
 @click.option("--watch", is_flag=True, help="Stay, and follow every commit until Ctrl-C.")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1),
+    type=click.FloatRange(min=0.1, max=86_400),
     default=5.0,
     callback=refuse_nan,
     metavar="SECONDS",
