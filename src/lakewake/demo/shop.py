@@ -68,7 +68,7 @@ def run_shop_demo(request: DemoRequest, reporter: Reporter, console: Console) ->
     from lakewake.spark import start_session
 
     began = time.monotonic()
-    config = make_folder(request.folder, _config(request.folder))
+    config = make_folder(request.folder, kept_config(request.folder))
     show = Show(console)
     with reporter.stage("start Spark"):
         spark = start_session({}, verbose=request.verbose)
@@ -84,7 +84,7 @@ def run_shop_demo(request: DemoRequest, reporter: Reporter, console: Console) ->
     return report
 
 
-def _config(folder: Path) -> str:
+def kept_config(folder: Path) -> str:
     """The configuration: as it was where a person added to that of a former demo."""
     file = folder / "lakewake.toml"
     if (folder / MARK).exists() and file.is_file():
