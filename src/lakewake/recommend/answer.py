@@ -99,7 +99,7 @@ def _parse(body: bytes) -> dict[str, Any]:
     if value.get("error"):
         error = value["error"]
         said = error.get("message") if isinstance(error, dict) else error
-        raise UnusableAnswer(f"told of an error: {str(said)[:200]}")
+        raise UnusableAnswer(f"told of an error: {_writable(str(said))}")
     return value
 
 
@@ -118,8 +118,12 @@ def _text(message: object) -> str:
         return ""
     if not isinstance(content, str):
         raise UnusableAnswer("answered a message that is no text")
-    # JSON can spell halves of characters, which no file and no terminal takes.
-    return content.encode("utf-8", "replace").decode()
+    return _writable(content)
+
+
+def _writable(text: str) -> str:
+    """JSON can spell halves of characters, which no file and no terminal takes."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _finish(choice: dict[str, Any]) -> str | None:

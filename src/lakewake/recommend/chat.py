@@ -19,8 +19,8 @@ from lakewake.service import Outcome, read_key, shown, wait_to_retry
 TRIES = 3
 #: An answer longer than this was not asked for; what is around it may be some times as long.
 LONGEST_ANSWER, LARGEST_BODY = 16_000, 4_000_000
-#: Bytes of a refusal that are looked at.
-REFUSAL = 2_000
+#: Bytes of a refusal that are looked at, and characters of it that are told.
+REFUSAL, SAID = 2_000, 200
 _HINTS = {
     401: "see that {key_env} holds a valid key",
     403: "see that the key in {key_env} may use this model",
@@ -119,31 +119,32 @@ class Chat:
                     raise self._refused(response)
                 yield from _checked(_read(response))
         except UnusableAnswer as error:
-            raise ChatError(f"{self._shown} {self._hidden(str(error))}") from error
+            raise ChatError(f"{self._shown} {self._said(str(error))}") from error
         except httpx.TransportError as error:
-            said = self._hidden(str(error)) or type(error).__name__
+            said = self._said(str(error)) or type(error).__name__
             raise ChatError(
                 f"{self._shown} did not answer: {said}",
                 hint="see that it runs and that `url` in [recommend] is right",
                 outcome=error,
             ) from error
         except (httpx.HTTPError, OSError, ValueError) as error:  # such as a host that is no name
-            said = self._hidden(str(error)) or type(error).__name__
+            said = self._said(str(error)) or type(error).__name__
             raise ChatError(f"{self._shown} cannot be asked: {said}") from error
 
     def _refused(self, response: httpx.Response) -> ChatError:
         fact = f"{self._shown} answered {response.status_code} {response.reason_phrase}".rstrip()
-        said = " ".join(_beginning(response).decode(errors="replace").split())
+        said = self._said(_beginning(response).decode(errors="replace"))
         if said:
-            fact += f": {self._hidden(said)[:200]}"
+            fact += f": {said}"
         if "Retry-After" in response.headers:
             fact += f" (Retry-After: {response.headers['Retry-After'][:40]})"
         hint = _HINTS.get(response.status_code, "").format(key_env=self._settings.key_env)
         return ChatError(fact, hint=hint, outcome=response)
 
-    def _hidden(self, said: str) -> str:
-        """Without the key, which some services repeat."""
-        return said.replace(self._key, "***") if self._key else said
+    def _said(self, text: str) -> str:
+        """The service's words, short, without the key that some repeat."""
+        line = " ".join(text.split())
+        return (line.replace(self._key, "***") if self._key else line)[:SAID]
 
     @cached_property
     def _key(self) -> str:
