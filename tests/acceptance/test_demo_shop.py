@@ -51,7 +51,8 @@ def test_the_answer_changes_with_the_table_and_every_expectation_holds(
         "2 rows changed, 1 text embedded: only the new one",
         f"{NEW}: new, 25 in stock",
         "is gone: stock 0",
-        f"{NEW} is there",
+        f"{NEW} is found",
+        "since commit 2",
         "the answer changed",
     ):
         assert words in demo.stdout

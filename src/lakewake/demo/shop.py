@@ -135,9 +135,11 @@ def _ask_again(index: Index, show: Show, before: Recommendation) -> None:
         _show_answer(notes, found)
         gone, keys = before.hits[0], [hit.key for hit in found.hits]
         notes.compare(_places(before.hits, found.hits))
+        sold, new = gone.payload["name"], NEW["name"]
+        notes.say("why", f"since commit {found.instant} {sold} is sold out, and {new} is there")
         notes.expect(found.instant > before.instant, "it speaks for the new commit")
-        notes.expect(gone.key not in keys, f"{gone.payload['name']} is gone: stock 0")
-        notes.expect(NEW["id"] in keys, f"{NEW['name']} is there")
+        notes.expect(gone.key not in keys, f"{sold} is gone: stock 0")
+        notes.expect(NEW["id"] in keys, f"{new} is found")
         notes.expect(found.message != before.message, "the answer changed")
 
 
@@ -145,7 +147,7 @@ def _show_answer(notes: Notes, found: Recommendation) -> None:
     notes.figures["recommendation"] = found.as_dict()
     notes.say(_BY[found.answered_by.value], found.message)
     if found.reason:
-        notes.say("why", found.reason)
+        notes.say("note", found.reason)
     used = {row.key for row in found.used}
     for n, hit in enumerate(found.hits, start=1):
         mark = "used" if hit.key in used else ""
