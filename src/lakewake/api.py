@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 import difflib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +19,7 @@ from lakewake.model.plan import Action
 from lakewake.model.query import Mode, Question, SearchResult
 from lakewake.model.recipe import Recipe
 from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
-from lakewake.model.settings import IndexSettings, Settings
+from lakewake.model.settings import IndexSettings, RecommendSettings, Settings
 from lakewake.model.timeline import Look
 from lakewake.progress import Reporter, Silent
 from lakewake.source.hudi import HudiTable
@@ -28,6 +29,7 @@ from lakewake.sync import Parts
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakewake.model.recommendation import Recommendation
     from lakewake.model.rows import RowId
     from lakewake.rerank import Reranker
     from lakewake.search.run import Ranking
@@ -102,7 +104,9 @@ class Lakewake(Mapping[str, "Index"]):
     def __init__(self, settings: Settings, sessions: Sessions, reporter: Reporter) -> None:
         self.settings = settings
         self._sessions = sessions
-        self._indexes = {s.name: Index(s, sessions, reporter) for s in settings.indexes}
+        self._indexes = {
+            s.name: Index(s, sessions, reporter, settings.recommend) for s in settings.indexes
+        }
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -149,10 +153,17 @@ class Lakewake(Mapping[str, "Index"]):
 class Index:
     """One vector index that follows one table."""
 
-    def __init__(self, settings: IndexSettings, sessions: Sessions, reporter: Reporter) -> None:
+    def __init__(
+        self,
+        settings: IndexSettings,
+        sessions: Sessions,
+        reporter: Reporter,
+        chat: RecommendSettings | None = None,
+    ) -> None:
         self.settings = settings
         self._sessions = sessions
         self._reporter = reporter
+        self._chat = chat or RecommendSettings()
 
     @property
     def name(self) -> str:
@@ -296,6 +307,57 @@ class Index:
 
         assert self.settings.rerank is not None
         return load_reranker(self.settings.rerank)
+
+    def recommend(
+        self,
+        query: str,
+        *,
+        k: int = 5,
+        where: str | Mapping[str, Any] | None = None,
+        mode: str = "vector",
+        model: bool = True,
+    ) -> Recommendation:
+        """An answer in words to the query, from the `k` rows found for it. No JVM is started.
+
+        Where the chat model of `[recommend]` fails, or there is none, sentences of the rows are
+        quoted instead; the rows come in any case.
+
+        Args:
+            query: what is asked; `k`, `where` and `mode` are those of `search`.
+            model: False: do not ask the model, quote the rows.
+
+        Raises:
+            IndexMissing: there is no index yet.
+            FilterError: the filter does not parse, or does more than filter.
+        """
+        from lakewake.recommend import recommend
+
+        return recommend(query, self._finder(k, where, mode), self._chat_if(model))
+
+    def recommend_stream(
+        self,
+        query: str,
+        *,
+        k: int = 5,
+        where: str | Mapping[str, Any] | None = None,
+        mode: str = "vector",
+        model: bool = True,
+    ) -> Iterator[str | Recommendation]:
+        """As `recommend`: pieces of the message as the model makes them, last the whole.
+
+        Where the model breaks off, the message of the whole replaces the pieces.
+        """
+        from lakewake.recommend import recommend_stream
+
+        return recommend_stream(query, self._finder(k, where, mode), self._chat_if(model))
+
+    def _finder(
+        self, k: int, where: str | Mapping[str, Any] | None, mode: str
+    ) -> Callable[[str], SearchResult]:
+        return lambda query: self.search(query, k=k, where=where, mode=mode)
+
+    def _chat_if(self, model: bool) -> RecommendSettings:
+        return self._chat if model else replace(self._chat, url="", name="")
 
     def status(self) -> StatusReport:
         """Where the index stands. No JVM is started."""

@@ -13,6 +13,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from lakewake.config_recommend import read_recommend
 from lakewake.errors import ConfigError
 from lakewake.model.chunks import RESERVED
 from lakewake.model.recipe import Chunking, TextField
@@ -21,6 +22,7 @@ from lakewake.model.settings import (
     EmbeddingStoreSettings,
     IndexSettings,
     ModelSettings,
+    RecommendSettings,
     RerankSettings,
     Settings,
 )
@@ -31,13 +33,15 @@ MAX_WEIGHT = 1000
 DEFAULT_STORE = "lance://index"
 FILE_VARIABLE = "LAKEWAKE_CONFIG"
 MASTER_VARIABLE = "LAKEWAKE_SPARK_MASTER"
+#: Win over `url` and `name` of [recommend].
+RECOMMEND_VARIABLES = {"LAKEWAKE_RECOMMEND_URL": "url", "LAKEWAKE_RECOMMEND_NAME": "name"}
 
 PROVIDERS = ("onnx", "sentence-transformers", "http", "hashing")
 PRECISIONS = ("fp32", "int8")
 METRICS = ("cosine",)
 RERANKERS = ("http", "cross-encoder")
 
-_TOP_KEYS = ("index", "model", "spark", "embedding_store")
+_TOP_KEYS = ("index", "model", "spark", "embedding_store", "recommend")
 _EMBEDDING_STORE_KEYS = tuple(f.name for f in fields(EmbeddingStoreSettings))
 _IN_FILE = {"fields": "text", "chunking": "chunk"}
 #: `weights` stand beside the text fields that they are for.
@@ -71,7 +75,7 @@ def load_config(
     """
     env = os.environ if env is None else env
     file = Path(path or env.get(FILE_VARIABLE) or DEFAULT_FILE)
-    settings = parse_config(_read(file), file)
+    settings = parse_config(_read(file), file, _chat_from(env))
     master = spark_master or env.get(MASTER_VARIABLE)
     spark = {**settings.spark, "spark.master": master} if master else settings.spark
     return replace(settings, spark=spark)
@@ -91,11 +95,12 @@ def _read(file: Path) -> str:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
 
 
-def parse_config(text: str, path: Path) -> Settings:
+def parse_config(text: str, path: Path, chat: Mapping[str, str] | None = None) -> Settings:
     """The settings that a configuration's text holds.
 
     Args:
         path: where the text comes from; relative paths in it start from its folder.
+        chat: `url` and `name` that win over those of `[recommend]`.
 
     Raises:
         ConfigError: it does not parse, or something in it cannot be used.
@@ -112,7 +117,8 @@ def parse_config(text: str, path: Path) -> Settings:
     kept = _embedding_store(top, sections, path.parent)
     indexes = tuple(_index(s, default, kept, path.parent) for s in sections)
     _refuse_twins(f"{path}: two indexes are", "called", [i.name for i in indexes])
-    return Settings(path=path, indexes=indexes, spark=_spark(top))
+    asked = _recommend(top, chat or {})
+    return Settings(path=path, indexes=indexes, spark=_spark(top), recommend=asked)
 
 
 def _index_sections(top: Section) -> list[Section]:
@@ -345,7 +351,7 @@ def _refuse_secrets(section: Section) -> None:
                 'put it into the environment and name the variable: key_env = "OPENAI_API_KEY"',
             )
     variable = section.get("key_env", str, "X")
-    if not _VARIABLE.fullmatch(variable):
+    if variable and not _VARIABLE.fullmatch(variable):
         # Not shown: it may well be the key itself.
         raise section.fail("`key_env` is not the name of a variable", 'key_env = "OPENAI_API_KEY"')
 
@@ -394,6 +400,19 @@ def _embedding_store(
     if beside is None and any(scheme == "lance+s3" for scheme, _, _ in stores):
         beside = _locate(folder, DEFAULT_STORE.removeprefix("lance://"))
     return EmbeddingStoreSettings(beside, max_mb) if beside else None
+
+
+def _chat_from(env: Mapping[str, str]) -> dict[str, str]:
+    return {key: env[name] for name, key in RECOMMEND_VARIABLES.items() if env.get(name)}
+
+
+def _recommend(top: Section, chat: Mapping[str, str]) -> RecommendSettings:
+    value = top.values.get("recommend", {})
+    if not isinstance(value, dict):
+        raise top.fail(f"`recommend` is {kind_of(value)}, expected a table")
+    section = Section(f"{top.where}: recommend", {**value, **chat})
+    _refuse_secrets(section)
+    return read_recommend(section)
 
 
 def _spark(top: Section) -> dict[str, str]:

@@ -10,6 +10,8 @@ from typing import Any
 from lakewake.errors import ConfigError
 
 KIND_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+#: Keys that say something when they are blank: a service without keys.
+MAY_BE_BLANK = ("key_env",)
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Section:
         # `type is`, since True is an int to isinstance.
         if type(value) is not kind:
             raise self.fail(f"`{key}` is {kind_of(value)}, expected {KIND_NAMES[kind]}")
-        if isinstance(value, str) and not value.strip():
+        if isinstance(value, str) and not value.strip() and key not in MAY_BE_BLANK:
             raise self.fail(f"`{key}` is blank")
         return value
 

@@ -15,6 +15,7 @@ from lakewake.config import (
     load_config,
     parse_config,
 )
+from lakewake.config_recommend import KINDS
 from lakewake.errors import ConfigError
 from lakewake.model.recipe import Chunking, TextField
 from lakewake.model.settings import (
@@ -419,7 +420,7 @@ def test_a_folder_or_a_file_that_is_no_text_is_refused(tmp_path: Path):
 def test_every_example_of_the_documentation_is_accepted():
     guide = Path(__file__).parents[2] / "docs" / "config.md"
     blocks = re.findall(r"```toml\n(.*?)```", guide.read_text(), re.DOTALL)
-    assert len(blocks) == 10
+    assert len(blocks) == 11
     for block in blocks:
         if block.startswith("[[index]]"):
             whole = block
@@ -433,4 +434,5 @@ def test_every_example_of_the_documentation_is_accepted():
 def test_the_documentation_names_every_key():
     guide = (Path(__file__).parents[2] / "docs" / "config.md").read_text()
     named = set(re.findall(r"^\| `(\w+)` \|", guide, re.MULTILINE))
-    assert named == {*_INDEX_KEYS, *_MODEL_KINDS, *_RERANK_KINDS, *_EMBEDDING_STORE_KEYS}
+    kinds = (_INDEX_KEYS, _MODEL_KINDS, _RERANK_KINDS, _EMBEDDING_STORE_KEYS, KINDS)
+    assert named == set().union(*kinds)

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import click
 
-from lakewake.cli import demo, ingest, init, plan, search, setup, status, sync, verify
+from lakewake.cli import demo, ingest, init, plan, recommend, search, setup, status, sync, verify
 from lakewake.cli.failure import explain, print_error
 from lakewake.cli.screen import print_json
 
@@ -56,6 +56,7 @@ COMMANDS: tuple[tuple[Callable[..., int], str], ...] = (
     (sync.sync, sync.EXAMPLE),
     (status.status, status.EXAMPLE),
     (search.search, search.EXAMPLE),
+    (recommend.recommend, recommend.EXAMPLE),
     (verify.verify, verify.EXAMPLE),
 )
 for _command, _example in COMMANDS:

@@ -9,28 +9,31 @@ import click
 
 from lakewake.cli.flags import Flags, with_flags
 from lakewake.cli.screen import print_json
+from lakewake.errors import ConfigError
 from lakewake.progress import choose_reporter
 
 EXAMPLE = "lakewake demo --csv winemag-data-130k-v2.csv --rows 5000"
 
 
 @click.option(
+    "--shop", is_flag=True, help="A shop instead: ask, products change, the answer follows."
+)
+@click.option(
     "--folder",
     type=Path,
-    default=Path("lakewake-demo"),
     metavar="DIR",
-    help="Where table and index go; a former demo is replaced.",
+    help="Where table and index go; a former demo is replaced.  [default: lakewake-demo, or "
+    "lakewake-shop]",
 )
 @click.option("--csv", type=Path, metavar="FILE", help="The real wine-review CSV, not sample rows.")
 @click.option(
     "--rows",
     type=click.IntRange(min=10),
-    default=2000,
     metavar="N",
-    help="How many wine reviews.",
+    help="How many wine reviews, or products.  [default: 2000, or 400]",
 )
 @with_flags
-def demo(folder: Path, csv: Path | None, rows: int, flags: Flags) -> int:
+def demo(shop: bool, folder: Path | None, csv: Path | None, rows: int | None, flags: Flags) -> int:
     """Watch an index follow its table.
 
     Makes a sample table and an index, changes some rows, and checks every step.
@@ -38,11 +41,16 @@ def demo(folder: Path, csv: Path | None, rows: int, flags: Flags) -> int:
     from rich.console import Console
 
     from lakewake.demo import DemoRequest, run_demo
+    from lakewake.demo.shop import ROWS, run_shop_demo
 
+    if shop and csv is not None:
+        raise ConfigError("--shop makes its own products", hint="leave out --csv")
     reporter = choose_reporter(sys.stderr, quiet=flags.quiet)
     stream = sys.stderr if flags.json else sys.stdout
     console = Console(file=stream, quiet=flags.quiet, highlight=False, markup=False, emoji=False)
-    report = run_demo(DemoRequest(folder, csv, rows, flags.verbose), reporter, console)
+    place = folder or Path("lakewake-shop" if shop else "lakewake-demo")
+    request = DemoRequest(place, csv, rows or (ROWS if shop else 2000), flags.verbose)
+    report = (run_shop_demo if shop else run_demo)(request, reporter, console)
     if flags.json:
         print_json(report.as_dict())
     return 0

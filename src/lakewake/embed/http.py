@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import datetime
-import ipaddress
-import math
-import os
-import random
 import time
 from collections.abc import Callable, Sequence
-from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -20,18 +15,13 @@ from lakewake.embed.texts import refuse_undecodable
 from lakewake.errors import ConfigError, EmbedError, TextRefused
 from lakewake.model.recipe import ModelIdentity
 from lakewake.model.settings import ModelSettings
+from lakewake.service import Outcome, read_key, shown, wait_to_retry
 
 BATCH = 64
-#: Seconds. A service that asks for more than the last is not waited for.
-FIRST_WAIT, LONGEST_BACK_OFF, LONGEST_WAIT = 0.5, 30.0, 300.0
-#: Answers below 500 that another try may change.
-RETRIED = {408, 429}
 #: Answers that speak of the texts that were sent: unreadable, too long, too many at once.
 REFUSED = {400, 413, 422}
 #: So many refusals and no vector: the request is at fault, not the texts.
 ENOUGH_REFUSED = 10
-
-Outcome = httpx.Response | httpx.TransportError
 
 
 class HttpEmbedder:
@@ -184,50 +174,12 @@ class HttpEmbedder:
 
     @cached_property
     def _key(self) -> str:
-        name = self._settings.key_env
-        key = os.environ.get(name, "").strip() if name else ""
-        if not key and name and not _is_local(self._url.host):
-            raise ConfigError(
-                f"{self._shown} needs a key, and the environment variable {name} is not set",
-                hint=f'export {name}=…, or say `key_env = ""` for a service without keys',
-            )
-        if not (key.isascii() and key.isprintable()):
-            raise ConfigError(f"the environment variable {name} holds something that is not a key")
-        return key
+        return read_key(self._settings.key_env, self._url)
 
     @property
     def _shown(self) -> str:
         """The address without a user's name and password."""
-        return str(self._url.copy_with(userinfo=b""))
-
-
-def wait_to_retry(outcome: Outcome, attempt: int, now: datetime.datetime) -> float | None:
-    """Seconds until the next try is worth it, or None where it never is."""
-    back_off = min(FIRST_WAIT * 2.0 ** min(attempt, 10), LONGEST_BACK_OFF)
-    back_off *= random.uniform(0.5, 1)
-    if isinstance(outcome, httpx.TransportError):
-        # These two are said of the request before it is sent.
-        unsent = isinstance(outcome, httpx.UnsupportedProtocol | httpx.LocalProtocolError)
-        return None if unsent else back_off
-    if outcome.status_code not in RETRIED and not outcome.is_server_error:
-        return None
-    asked = read_retry_after(outcome.headers.get("Retry-After", ""), now)
-    if asked is None:
-        return back_off
-    return asked if asked <= LONGEST_WAIT else None
-
-
-def read_retry_after(value: str, now: datetime.datetime) -> float | None:
-    """The seconds that a Retry-After header asks for, as a number or a date; None for neither."""
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            date = parsedate_to_datetime(value)
-        except ValueError:
-            return None
-        seconds = (date.replace(tzinfo=date.tzinfo or datetime.UTC) - now).total_seconds()
-    return max(seconds, 0.0) if math.isfinite(seconds) else None
+        return shown(self._url)
 
 
 def read_vectors(body: object, count: int, dimension: int) -> np.ndarray:
@@ -273,10 +225,3 @@ def _endpoint(url: str) -> httpx.URL:
     if endpoint.scheme not in ("http", "https") or not endpoint.host:
         raise ConfigError("the http provider needs the address of its service", hint=hint)
     return endpoint
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -93,9 +93,39 @@ class IndexSettings:
 
 
 @dataclass(frozen=True)
+class RecommendSettings:
+    """Which chat model phrases answers, and within which bounds. Without `url`: none.
+
+    Attributes:
+        url: base address of an OpenAI-compatible service, up to and including `/v1`.
+        name: what that service calls the model.
+        key_env: the environment variable that holds its key; the key itself is never stored.
+        instructions: what the model is told first; '' for ours. Rules of safety follow either way.
+        template: the message with `{question}` and `{rows}` in it; '' for ours.
+        max_rows: how many of the rows found the model is shown.
+        timeout: seconds for the whole answer, tries among them.
+        max_tokens: how long an answer may be; 0: not sent, the service decides.
+        temperature: None: not sent, the service decides.
+        max_prompt_chars: how long all messages may be together; rows are cut alike to fit.
+    """
+
+    url: str = ""
+    name: str = ""
+    key_env: str = "OPENAI_API_KEY"
+    instructions: str = ""
+    template: str = ""
+    max_rows: int = 8
+    timeout: float = 30.0
+    max_tokens: int = 500
+    temperature: float | None = None
+    max_prompt_chars: int = 12_000
+
+
+@dataclass(frozen=True)
 class Settings:
     """The whole configuration."""
 
     path: Path
     indexes: tuple[IndexSettings, ...]
     spark: Mapping[str, str] = field(default_factory=dict)
+    recommend: RecommendSettings = RecommendSettings()

@@ -1,0 +1,219 @@
+"""Asks any OpenAI-compatible chat service: `POST {url}/chat/completions`, streamed or in one."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import httpx
+
+from lakewake.errors import ConfigError, LakewakeError
+from lakewake.model.settings import RecommendSettings
+from lakewake.recommend.answer import Piece, UnusableAnswer, read_stream, read_whole
+from lakewake.recommend.deadline import TooLate, within
+from lakewake.service import Outcome, read_key, shown, wait_to_retry
+
+TRIES = 3
+#: An answer longer than this was not asked for; what is around it may be some times as long.
+LONGEST_ANSWER, LARGEST_BODY = 16_000, 4_000_000
+#: Bytes of a refusal that are looked at, and characters of it that are told.
+REFUSAL, SAID = 2_000, 200
+_HINTS = {
+    401: "see that {key_env} holds a valid key",
+    403: "see that the key in {key_env} may use this model",
+    404: "see that `url` ends in the service's /v1 and `name` is a model it has",
+    429: "wait, or ask a service that takes more",
+}
+
+
+class ChatError(LakewakeError):
+    """The chat service failed or answered something unusable.
+
+    Args:
+        outcome: what came of the try, where another may come out better.
+    """
+
+    def __init__(self, fact: str, *, hint: str = "", outcome: Outcome | None = None) -> None:
+        super().__init__(fact, hint=hint)
+        self.outcome = outcome
+
+
+class Chat:
+    """Asks, tries again while nothing of an answer has come, and trusts no answer unseen.
+
+    Args:
+        sleep: how to wait between two tries.
+    """
+
+    def __init__(
+        self, settings: RecommendSettings, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._settings = settings
+        self._url = _endpoint(settings.url)
+        self._sleep = sleep
+
+    def ask(self, messages: Sequence[Mapping[str, str]], *, stream: bool) -> Iterator[Piece]:
+        """The pieces of the answer as they come, the last with the reason for its end.
+
+        All of it takes `timeout` seconds at most, tries and waits among them.
+
+        Raises:
+            ChatError: no answer, none in time, or one that cannot be used.
+            ConfigError: the service needs a key, and there is none.
+        """
+        # Compressed, a few bytes could become more than there is memory.
+        headers = {"Accept-Encoding": "identity"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        client = httpx.Client(timeout=self._settings.timeout, headers=headers)
+        try:
+            yield from within(
+                self._settings.timeout,
+                self._pieces(client, self._body(messages, stream)),
+                client.close,
+            )
+        except TooLate:
+            raise ChatError(
+                f"{self._shown} gave no whole answer within {self._settings.timeout:g} s",
+                hint="`timeout` in [recommend] gives it longer",
+            ) from None
+
+    def _body(self, messages: Sequence[Mapping[str, str]], stream: bool) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self._settings.name,
+            "messages": list(messages),
+            "stream": stream,
+        }
+        # Some services refuse one or the other, so that they are sent only when set.
+        if self._settings.max_tokens:
+            body["max_tokens"] = self._settings.max_tokens
+        if self._settings.temperature is not None:
+            body["temperature"] = self._settings.temperature
+        return body
+
+    def _pieces(self, client: httpx.Client, body: Mapping[str, Any]) -> Iterator[Piece]:
+        ends = time.monotonic() + self._settings.timeout
+        attempt = 0
+        while True:
+            length = 0
+            try:
+                for piece in self._try(client, body):
+                    length += len(piece.text)
+                    yield piece
+                return
+            except ChatError as error:
+                wait = _wait(error, attempt, ends)
+                # What was streamed has been read: a second answer would not go on from there.
+                if length or wait is None:
+                    raise
+            self._sleep(wait)
+            attempt += 1
+
+    def _try(self, client: httpx.Client, body: Mapping[str, Any]) -> Iterator[Piece]:
+        try:
+            with client.stream("POST", self._url, json=body) as response:
+                if not response.is_success:
+                    raise self._refused(response)
+                yield from _checked(_read(response))
+        except UnusableAnswer as error:
+            raise ChatError(f"{self._shown} {self._said(str(error))}") from error
+        except httpx.TransportError as error:
+            said = self._said(str(error)) or type(error).__name__
+            raise ChatError(
+                f"{self._shown} did not answer: {said}",
+                hint="see that it runs and that `url` in [recommend] is right",
+                outcome=error,
+            ) from error
+        except (httpx.HTTPError, OSError, ValueError) as error:  # such as a host that is no name
+            said = self._said(str(error)) or type(error).__name__
+            raise ChatError(f"{self._shown} cannot be asked: {said}") from error
+
+    def _refused(self, response: httpx.Response) -> ChatError:
+        fact = f"{self._shown} answered {response.status_code} {response.reason_phrase}".rstrip()
+        said = self._said(_beginning(response).decode(errors="replace"))
+        if said:
+            fact += f": {said}"
+        if "Retry-After" in response.headers:
+            fact += f" (Retry-After: {response.headers['Retry-After'][:40]})"
+        hint = _HINTS.get(response.status_code, "").format(key_env=self._settings.key_env)
+        return ChatError(fact, hint=hint, outcome=response)
+
+    def _said(self, text: str) -> str:
+        """The service's words, short, without the key that some repeat."""
+        line = " ".join(text.split())
+        return (line.replace(self._key, "***") if self._key else line)[:SAID]
+
+    @cached_property
+    def _key(self) -> str:
+        return read_key(self._settings.key_env, self._url)
+
+    @property
+    def _shown(self) -> str:
+        return shown(self._url)
+
+
+def _wait(error: ChatError, attempt: int, ends: float) -> float | None:
+    """Seconds until another try, or None where it is useless or would come too late."""
+    if error.outcome is None or attempt + 1 >= TRIES:
+        return None
+    wait = wait_to_retry(error.outcome, attempt, datetime.datetime.now(datetime.UTC))
+    return wait if wait is not None and time.monotonic() + wait < ends else None
+
+
+def _read(response: httpx.Response) -> Iterator[Piece]:
+    """The pieces of a good answer, by the kind that it says to be."""
+    if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise UnusableAnswer("answered in an encoding that was not asked for")
+    kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if kind == "text/event-stream":
+        yield from read_stream(_bounded(response))
+    elif kind == "application/json":  # also where a stream was asked for: not all can
+        yield read_whole(b"".join(_bounded(response)))
+    else:
+        raise UnusableAnswer(f"answered {kind[:60] or 'something'} where JSON is expected")
+
+
+def _bounded(response: httpx.Response) -> Iterator[bytes]:
+    size = 0
+    for chunk in response.iter_raw():
+        size += len(chunk)
+        if size > LARGEST_BODY:
+            raise UnusableAnswer(f"answered more than {LARGEST_BODY:,} bytes")
+        yield chunk
+
+
+def _beginning(response: httpx.Response) -> bytes:
+    found = b""
+    for chunk in response.iter_raw():
+        found += chunk
+        if len(found) >= REFUSAL:
+            break
+    return found[:REFUSAL]
+
+
+def _checked(pieces: Iterator[Piece]) -> Iterator[Piece]:
+    """The pieces of a message that says something, and ends."""
+    length, blank = 0, True
+    for piece in pieces:
+        length += len(piece.text)
+        blank = blank and not piece.text.strip()
+        if length > LONGEST_ANSWER:
+            raise UnusableAnswer(f"answered more than {LONGEST_ANSWER:,} characters")
+        if piece.finish == "content_filter":
+            raise UnusableAnswer("withheld its answer (content_filter)")
+        yield piece
+    if blank:
+        raise UnusableAnswer("answered an empty message")
+
+
+def _endpoint(url: str) -> httpx.URL:
+    try:
+        endpoint = httpx.URL(f"{url.rstrip('/')}/chat/completions")
+    except httpx.InvalidURL as error:
+        raise ConfigError("`url` in [recommend] is not an address") from error
+    if endpoint.scheme not in ("http", "https") or not endpoint.host:
+        raise ConfigError("`url` in [recommend] is not an http address")
+    return endpoint

@@ -1,0 +1,67 @@
+"""A time limit for the whole of something, not only for each wait inside it."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class TooLate(Exception):
+    """The time is over."""
+
+
+class _End:
+    """No more items; the error that ended them, if one did."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+
+def within(seconds: float, source: Iterator[T], stop: Callable[[], None]) -> Iterator[T]:
+    """The items of `source` as they come, for so many seconds in all.
+
+    They are made in a thread of their own: the limits of a socket start anew with every byte, so
+    that a peer which sends one now and then could hold us for ever.
+
+    Args:
+        stop: called when nobody wants items any more; lets the thread fail at its next step.
+
+    Raises:
+        TooLate: the time is over. What `source` raises is raised as well.
+    """
+    items: queue.SimpleQueue[T | _End] = queue.SimpleQueue()
+    ends = time.monotonic() + seconds
+    threading.Thread(target=_pass_on, args=(source, items), daemon=True).start()
+    try:
+        while True:
+            item = _next(items, ends)
+            if not isinstance(item, _End):
+                yield item
+            elif item.error is None:
+                return
+            else:
+                raise item.error
+    finally:
+        stop()
+
+
+def _next(items: queue.SimpleQueue[T | _End], ends: float) -> T | _End:
+    try:
+        return items.get(timeout=max(ends - time.monotonic(), 0))
+    except queue.Empty:
+        raise TooLate from None
+
+
+def _pass_on(source: Iterator[T], items: queue.SimpleQueue[T | _End]) -> None:
+    try:
+        for item in source:
+            items.put(item)
+    except Exception as error:
+        items.put(_End(error))
+    else:
+        items.put(_End())

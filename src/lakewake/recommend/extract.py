@@ -1,0 +1,104 @@
+"""An answer without a model: the sentences of the rows that say most about the question. Pure.
+
+It invents nothing: what it says stands in the rows, word for word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lakewake.model.query import Hit
+from lakewake.model.rows import RowId
+from lakewake.recommend.tame import cut, speaks_to_a_model, tame
+
+#: How many rows an answer quotes, how much of one, and how much of a long text is looked at.
+QUOTED, LONGEST, LOOKED_AT = 3, 300, 20_000
+#: Payload columns that say what a row is called.
+TITLES = ("name", "title", "label")
+#: What the best hit is worth beside a sentence with every word of the question.
+RANK = 0.5
+
+_SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
+_WORD = re.compile(r"\w+")
+_STOP = frozenset(
+    _WORD.findall(
+        "a an and any are as at be but by can do does for from has have how i if in is it its me "
+        "my of on or our so some such that the their them there these this to want was we what "
+        "when where which who will with would you your"
+    )
+)
+_ENDINGS = ("ing", "ies", "es", "ed", "s", "y", "e")
+
+
+@dataclass(frozen=True)
+class Extract:
+    """Sentences of the best rows, each followed by the number of its row among the hits."""
+
+    message: str
+    used: tuple[RowId, ...]
+
+
+@dataclass(frozen=True)
+class _Quote:
+    worth: float
+    n: int
+    text: str
+
+
+def extract(query: str, hits: Sequence[Hit]) -> Extract | None:
+    """The best sentence of each of the best rows; None where no row has anything to quote."""
+    asked = words(query)
+    ranks = _ranks(hits)
+    found = (
+        _quote(asked, hit, n, rank) for n, (hit, rank) in enumerate(zip(hits, ranks, strict=True))
+    )
+    quotes = sorted((q for q in found if q is not None), key=lambda q: (-q.worth, q.n))[:QUOTED]
+    if not quotes:
+        return None
+    quotes.sort(key=lambda q: q.n)
+    message = " ".join(f"{q.text} [{q.n + 1}]" for q in quotes)
+    return Extract(message, tuple(RowId(hits[q.n].partition, hits[q.n].key) for q in quotes))
+
+
+def words(text: str) -> frozenset[str]:
+    """The words that carry meaning, roughly without their endings."""
+    return frozenset(_stem(w) for w in _WORD.findall(text.casefold()) if w not in _STOP)
+
+
+def _stem(word: str) -> str:
+    for ending in _ENDINGS:
+        if len(word) - len(ending) >= 3 and word.endswith(ending):
+            return word.removesuffix(ending)
+    return word
+
+
+def _ranks(hits: Sequence[Hit]) -> list[float]:
+    """Each hit's score between 0 and 1: a re-ranker's scores know no fixed range."""
+    scores = [hit.score for hit in hits]
+    low, high = min(scores, default=0.0), max(scores, default=0.0)
+    return [(s - low) / (high - low) if high > low else 1.0 for s in scores]
+
+
+def _quote(asked: frozenset[str], hit: Hit, n: int, rank: float) -> _Quote | None:
+    title = _title(hit)
+    best, worth = "", -1.0
+    for sentence in _sentences(hit):
+        overlap = len(asked & words(f"{title} {sentence}")) / max(len(asked), 1)
+        if sentence.rstrip(".!?") != title and overlap > worth:
+            best, worth = sentence, overlap
+    text = title if not best else best if not title or title in best else f"{title}: {best}"
+    return _Quote(max(worth, 0.0) + RANK * rank, n, cut(text, LONGEST)) if text else None
+
+
+def _title(hit: Hit) -> str:
+    named = (hit.payload.get(column) for column in TITLES)
+    found = next((v for v in named if isinstance(v, str) and v.strip()), "")
+    return "" if speaks_to_a_model(found) else " ".join(tame(found).split()).rstrip(".!?")
+
+
+def _sentences(hit: Hit) -> list[str]:
+    """The text's sentences, save those that speak to a model."""
+    parts = _SENTENCE.split(tame((hit.text or "")[:LOOKED_AT]))
+    return [" ".join(p.split()) for p in parts if p.strip() and not speaks_to_a_model(p)]

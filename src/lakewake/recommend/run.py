@@ -1,0 +1,131 @@
+"""Retrieve, prompt, answer, check: the flow of a recommendation.
+
+Whatever the model does, the rows come back, with the reason where it did not answer.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+
+from lakewake.errors import LakewakeError
+from lakewake.model.query import Hit, SearchResult
+from lakewake.model.recommendation import AnsweredBy, Recommendation
+from lakewake.model.rows import RowId
+from lakewake.model.settings import RecommendSettings
+from lakewake.recommend.chat import Chat
+from lakewake.recommend.cite import check_citations
+from lakewake.recommend.extract import extract
+from lakewake.recommend.prompt import Prompt, build_prompt, row_text
+from lakewake.recommend.tame import speaks_to_a_model
+
+NO_MODEL = "no language model is configured ([recommend] url); this is quoted from the rows"
+NO_ROWS = "no row was found, and the model was not asked"
+NO_TEXT = "The rows found have no text to quote."
+
+#: Question → hits; re-ranking, if any, happens inside.
+Find = Callable[[str], SearchResult]
+
+
+def recommend(query: str, find: Find, settings: RecommendSettings) -> Recommendation:
+    """An answer to the question from the rows that `find` finds for it.
+
+    Raises:
+        LakewakeError: the search failed. A model that fails is a `reason`, not an error.
+    """
+    *_, last = _answer(query, find(query), settings, stream=False)
+    assert isinstance(last, Recommendation)
+    return last
+
+
+def recommend_stream(
+    query: str, find: Find, settings: RecommendSettings
+) -> Iterator[str | Recommendation]:
+    """The pieces of the message as the model makes them; last, the whole recommendation.
+
+    Where a model breaks off, the message of the recommendation replaces what came before. The
+    search is done when this returns, and its errors are raised here.
+
+    Raises:
+        LakewakeError: the search failed.
+    """
+    return _answer(query, find(query), settings, stream=True)
+
+
+def _answer(
+    query: str, found: SearchResult, settings: RecommendSettings, *, stream: bool
+) -> Iterator[str | Recommendation]:
+    if found.hits and settings.url:
+        yield from _ask(query, found, settings, stream)
+    else:
+        quoted = _quote(query, found, NO_MODEL if found.hits else NO_ROWS)
+        yield quoted.message
+        yield quoted
+
+
+def _ask(
+    query: str, found: SearchResult, settings: RecommendSettings, stream: bool
+) -> Iterator[str | Recommendation]:
+    prompt = build_prompt(query, found.hits, settings, _nonce(query, found.hits))
+    message, finish = "", ""
+    try:
+        for piece in Chat(settings).ask(prompt.messages, stream=stream):
+            message, finish = message + piece.text, piece.finish or finish
+            if piece.text:
+                yield piece.text
+    except LakewakeError as error:
+        quoted = _quote(query, found, f"{error.fact}; {error.hint}".rstrip("; "))
+        if not message:
+            yield quoted.message
+        yield quoted
+    else:
+        yield _check(query, found, prompt, message.strip(), finish)
+
+
+def _nonce(query: str, hits: Sequence[Hit]) -> str:
+    """A word that nobody could foresee, and that none of the rows holds even by chance."""
+    texts = [query, *(row_text(hit) for hit in hits)]
+    while True:
+        nonce = secrets.token_hex(8)
+        if not any(nonce in text for text in texts):
+            return nonce
+
+
+def _check(
+    query: str, found: SearchResult, prompt: Prompt, message: str, finish: str
+) -> Recommendation:
+    """The model's answer, with what is to be said about it."""
+    cited = check_citations(message, prompt.shown)
+    reasons = [*cited.reasons, *_warnings(prompt.shown)]
+    if finish == "length":
+        reasons.append("the model's answer was cut off at max_tokens")
+    return _made(query, found, AnsweredBy.MODEL, message, cited.used, "; ".join(reasons))
+
+
+def _warnings(shown: Sequence[Hit]) -> Iterator[str]:
+    for n, hit in enumerate(shown, start=1):
+        told = [v for v in hit.payload.values() if isinstance(v, str)]
+        if speaks_to_a_model("\n".join([*told, hit.text or ""])):
+            yield f"row [{n}] holds words that speak to a model; judge the answer with care"
+
+
+def _quote(query: str, found: SearchResult, reason: str) -> Recommendation:
+    """The answer without a model."""
+    if not found.hits:
+        message = "No row of the table was found for this question."
+        return _made(query, found, AnsweredBy.NONE, message, (), reason)
+    quoted = extract(query, found.hits)
+    if quoted is None:
+        return _made(query, found, AnsweredBy.NONE, NO_TEXT, (), reason)
+    return _made(query, found, AnsweredBy.EXTRACT, quoted.message, quoted.used, reason)
+
+
+def _made(
+    query: str,
+    found: SearchResult,
+    by: AnsweredBy,
+    message: str,
+    used: tuple[RowId, ...],
+    reason: str,
+) -> Recommendation:
+    return Recommendation(query, message, by, used, found.hits, found.instant, reason or None)

@@ -1,0 +1,43 @@
+"""Text of a row made fit to stand in a prompt or an answer. Pure.
+
+Rows are written by anybody. Their text must not end its own place in the prompt, nor pass for a
+citation; what speaks to a model rather than to a reader is left in its place, but noticed.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+#: Joiners that scripts and emoji need; all other invisible characters go.
+_KEPT = frozenset("\n\t\u200c\u200d")
+_INVISIBLE = frozenset({"Cc", "Cf", "Co", "Cs"})
+_BRACKETED = re.compile(r"\[(\s*(?:row|#)?\s*[0-9][0-9\s,;–-]*)\]", re.IGNORECASE)
+_TO_A_MODEL = re.compile(
+    r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,60}"
+    r"\b(?:instructions?|prompts?|rules|guidelines|previous|prior|above)\b"
+    r"|\b(?:system|developer)\s+(?:prompt|message|instructions?)\b"
+    r"|\byou\s+are\s+(?:now\b|an?\s+(?:ai|assistant|language\s+model|chat\s*bot)\b)"
+    r"|\b(?:new|updated|real)\s+instructions?\s*:"
+    r"|^\s*(?:system|assistant|developer)\s*:"
+    r"|<\|[a-z_]+\|>|\[/?INST\]|<<\s*/?\s*(?:row|end|sys)\b",
+    re.IGNORECASE | re.MULTILINE | re.DOTALL,
+)
+
+
+def tame(text: str) -> str:
+    """The text without invisible characters, markers of ours and numbers in square brackets."""
+    seen = "".join(c for c in text if c in _KEPT or unicodedata.category(c) not in _INVISIBLE)
+    split = re.sub(r"<(?=<)|>(?=>)", lambda mark: f"{mark[0]} ", seen)
+    return _BRACKETED.sub(r"(\1)", split)
+
+
+def speaks_to_a_model(text: str) -> bool:
+    """Whether it reads like an instruction to a language model. A guess, good for a warning."""
+    visible = "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in _INVISIBLE)
+    return _TO_A_MODEL.search(visible) is not None
+
+
+def cut(text: str, length: int) -> str:
+    """At most `length` characters, with a mark where something was cut."""
+    return text if len(text) <= length else text[: max(length - 1, 0)].rstrip() + "…"[:length]

@@ -1,0 +1,115 @@
+"""The shop demo, as a new user runs it: the real executable, Spark, Hudi, the model and Lance."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chat_service import Handler, says, serving
+from lakewake.demo.shop import ADVICE, CONFIG, QUESTION, kept_config
+from lakewake.demo.table import MARK, make_folder
+
+LAKEWAKE = Path(sys.executable).with_name("lakewake")
+# One worker for all of them: they share what was made once.
+pytestmark = pytest.mark.xdist_group("demo")
+
+ROWS = 80
+NEW = "Fellgate Stormchild Hiking Jacket"
+
+
+def lakewake(folder: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    own = {k: v for k, v in os.environ.items() if not k.startswith("LAKEWAKE_RECOMMEND")}
+    return subprocess.run(
+        [LAKEWAKE, *args], cwd=folder, capture_output=True, text=True, env={**own, **env}
+    )
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("a shop with spaces")
+
+
+@pytest.fixture(scope="module")
+def demo(home: Path) -> subprocess.CompletedProcess[str]:
+    return lakewake(home, "demo", "--shop", "--rows", str(ROWS))
+
+
+@pytest.mark.spark
+def test_the_answer_changes_with_the_table_and_every_expectation_holds(
+    demo: subprocess.CompletedProcess[str],
+) -> None:
+    assert demo.returncode == 0, demo.stderr
+    assert "All 9 expectations held" in demo.stdout
+    for words in (
+        f"A Hudi table of {ROWS} products",
+        f"build: {ROWS} changed, 0 deleted, {ROWS} embedded",
+        QUESTION,
+        "all are in stock, as the filter asks: stock > 0",
+        "2 rows changed, 1 text embedded: only the new one",
+        f"{NEW}: new, 25 in stock",
+        "is gone: stock 0",
+        f"{NEW} is found",
+        "since commit 2",
+        "the answer changed",
+    ):
+        assert words in demo.stdout
+    assert "\x1b" not in demo.stdout + demo.stderr
+    commands = [line for line in demo.stdout.splitlines() if "lakewake " in line]
+    assert max(len(x) for x in demo.stdout.splitlines() if x not in commands) <= 80
+
+
+@pytest.mark.spark
+def test_the_command_at_the_end_can_be_run_as_it_stands(
+    home: Path, demo: subprocess.CompletedProcess[str]
+) -> None:
+    commands = [x.strip() for x in demo.stdout.splitlines() if x.startswith("  lakewake ")]
+    assert [c.split()[1] for c in commands] == ["recommend", "serve"]
+    line = commands[0].replace("lakewake", str(LAKEWAKE), 1)
+    done = subprocess.run(line, shell=True, cwd=home, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert NEW in done.stdout
+
+
+@pytest.mark.spark
+def test_with_a_model_the_demo_shows_its_answer(
+    home: Path, demo: subprocess.CompletedProcess[str]
+) -> None:
+    def praises_the_first(handler: Handler) -> None:
+        name = handler.rows[0].splitlines()[0].removeprefix("name: ")
+        says(f"I would take the {name} [1].")(handler)
+
+    with serving() as service:
+        service.script = [praises_the_first]
+        url = f"http://127.0.0.1:{service.port}/v1"
+        done = lakewake(
+            home,
+            *("demo", "--shop", "--rows", "40", "--json", "--quiet"),
+            LAKEWAKE_RECOMMEND_URL=url,
+            LAKEWAKE_RECOMMEND_NAME="tiny",
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    told = [s["recommendation"] for s in json.loads(done.stdout)["steps"] if "recommendation" in s]
+    assert [t["answered_by"] for t in told] == ["model", "model"]
+    assert told[0]["used"] == [{"key": told[0]["hits"][0]["key"], "partition": ""}]
+    assert told[0]["message"] != told[1]["message"]
+    assert all(hit["payload"]["stock"] > 0 for t in told for hit in t["hits"])
+    assert NEW in {hit["payload"]["name"] for hit in told[1]["hits"]}
+
+
+def test_what_a_person_added_to_the_configuration_stays(tmp_path: Path) -> None:
+    assert kept_config(tmp_path) == CONFIG + ADVICE
+    make_folder(tmp_path, CONFIG + '[recommend]\nurl = "http://localhost:1/v1"\nname = "m"\n')
+    assert kept_config(tmp_path).endswith('name = "m"\n')
+    (tmp_path / MARK).unlink()
+    assert kept_config(tmp_path) == CONFIG + ADVICE
+
+
+def test_a_csv_of_wines_is_no_shop(tmp_path: Path) -> None:
+    done = lakewake(tmp_path, "demo", "--shop", "--csv", "wines.csv")
+    assert done.returncode == 2
+    assert "leave out --csv" in done.stderr
+    assert list(tmp_path.iterdir()) == []
