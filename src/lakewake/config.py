@@ -151,6 +151,7 @@ def _index(
         else _text_model(section, default, folder),
         metric=section.choice("metric", METRICS, "cosine"),
         embedding_store=kept if keeps else None,
+        freshness=section.seconds("freshness"),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from lakewake.cli import demo, ingest, init, plan, search, setup, status, sync, verify
+from lakewake.cli import demo, history, ingest, init, plan, search, setup, status, sync, verify
 from lakewake.cli.failure import explain, print_error
 from lakewake.cli.screen import print_json
 
@@ -53,6 +53,7 @@ COMMANDS: tuple[tuple[Callable[..., int], str], ...] = (
     (plan.plan, plan.EXAMPLE),
     (sync.sync, sync.EXAMPLE),
     (status.status, status.EXAMPLE),
+    (history.history, history.EXAMPLE),
     (search.search, search.EXAMPLE),
     (verify.verify, verify.EXAMPLE),
 )

@@ -54,6 +54,7 @@ class IndexSettings:
 
     Attributes:
         embedding_store: None where it is off, or there is nothing to embed.
+        freshness: how many seconds the index may be behind its table; None: no limit.
     """
 
     name: str
@@ -66,6 +67,7 @@ class IndexSettings:
     model: ModelSettings = ModelSettings()
     metric: str = "cosine"
     embedding_store: EmbeddingStoreSettings | None = None
+    freshness: float | None = None
 
 
 @dataclass(frozen=True)
