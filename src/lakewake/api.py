@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import datetime
 import difflib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from lakewake.config import load_config
 from lakewake.embed.registry import load_embedder
-from lakewake.errors import ConfigError, IndexMissing
+from lakewake.errors import ConfigError, IndexMissing, StoreError
+from lakewake.model.facets import Facet
+from lakewake.model.frontier import Frontier
+from lakewake.model.history import CommitMark, SyncRecord, mark_commits
 from lakewake.model.plan import Action
 from lakewake.model.query import Mode, Question, SearchResult
 from lakewake.model.recipe import Recipe
@@ -22,8 +25,11 @@ from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyRe
 from lakewake.model.settings import IndexSettings, RecommendSettings, Settings
 from lakewake.model.timeline import Look
 from lakewake.progress import Reporter, Silent
+from lakewake.record import Recorder
 from lakewake.source.hudi import HudiTable
-from lakewake.store.registry import open_embeddings, open_store
+from lakewake.store import StoreReader
+from lakewake.store.history import SyncLog, newest
+from lakewake.store.registry import open_embeddings, open_history, open_store
 from lakewake.sync import Parts
 
 if TYPE_CHECKING:
@@ -104,9 +110,8 @@ class Lakewake(Mapping[str, "Index"]):
     def __init__(self, settings: Settings, sessions: Sessions, reporter: Reporter) -> None:
         self.settings = settings
         self._sessions = sessions
-        self._indexes = {
-            s.name: Index(s, sessions, reporter, settings.recommend) for s in settings.indexes
-        }
+        home, chat = settings.path.parent, settings.recommend
+        self._indexes = {s.name: Index(s, sessions, reporter, home, chat) for s in settings.indexes}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -158,12 +163,16 @@ class Index:
         settings: IndexSettings,
         sessions: Sessions,
         reporter: Reporter,
+        home: Path = Path("."),
         chat: RecommendSettings | None = None,
     ) -> None:
         self.settings = settings
         self._sessions = sessions
         self._reporter = reporter
         self._chat = chat or RecommendSettings()
+        self._home = home
+        self._recorder = Recorder(settings.name, lambda: self._log, reporter.say)
+        self._facets: tuple[tuple[int, Frontier], tuple[Facet, ...]] | None = None
 
     @property
     def name(self) -> str:
@@ -196,6 +205,11 @@ class Index:
             model=s.model,
         )
 
+    @cached_property
+    def _log(self) -> SyncLog:
+        """What its syncs did."""
+        return open_history(self.settings, self._home)
+
     def plan(self) -> PlanReport:
         """What `sync` would do, why, and how many texts it would embed. Writes nothing."""
         from lakewake.sync import price
@@ -224,7 +238,8 @@ class Index:
         """
         from lakewake.sync import Wish, sync
 
-        return sync(self.parts, Wish(rebuild, reconcile, retry_quarantined))
+        wish = Wish(rebuild, reconcile, retry_quarantined)
+        return self._recorder.run(lambda: sync(self.parts, wish))
 
     def verify(self, *, repair: bool = False, vectors: str = "sample") -> VerifyReport:
         """Compare the index with the table, at one instant.
@@ -281,12 +296,7 @@ class Index:
             self.name, text, vector, k, where, exact, like, _mode(mode), offset, min_score
         )
         check_question(question)
-        reader = self.parts.store.open()
-        if reader is None:
-            raise IndexMissing(
-                f"there is no index '{self.name}' yet", hint=f"`lakewake sync {self.name}`"
-            )
-        return search(reader, self.parts.embedder, question, self._ranking(rerank))
+        return search(self._reader(), self.parts.embedder, question, self._ranking(rerank))
 
     def _ranking(self, rerank: bool | None) -> Ranking:
         from lakewake.search.run import Ranking
@@ -361,7 +371,7 @@ class Index:
 
     def status(self) -> StatusReport:
         """Where the index stands. No JVM is started."""
-        from lakewake.plan import pending_instants
+        from lakewake.plan import behind_since, pending_instants
         from lakewake.sync import stand_to_sync
 
         standing = stand_to_sync(self.parts)
@@ -377,7 +387,7 @@ class Index:
             instant=frontier.newest if frontier else "",
             newest_instant=look.newest,
             lag_commits=(len(pending) if frontier else len(look.completed)) if lagging else 0,
-            lag_seconds=_age(min((i.completed or "" for i in pending), default=""), look),
+            lag_seconds=_age(behind_since(standing.plan, look, frontier), look),
             rows=rows,
             chunks=chunks,
             generation=index.generation if index else 0,
@@ -386,7 +396,59 @@ class Index:
             model=self.parts.recipe.model.as_dict(),
             would=standing.plan.action,
             why=standing.plan.why,
+            freshness_limit=self.settings.freshness,
+            last_sync=self._last_sync(),
         )
+
+    def history(self, limit: int = 20) -> tuple[SyncRecord, ...]:
+        """What its last syncs did, newest first: those that did something, or failed.
+
+        Raises:
+            StoreError: the history cannot be read.
+        """
+        return newest(self._log, _counted(limit))
+
+    def commits(self, limit: int = 50) -> tuple[CommitMark, ...]:
+        """The table's newest commits, newest first, and how each came into the index.
+
+        No JVM is started. Only what is on the table's active timeline can be told, and of the
+        syncs only those that the history still holds.
+
+        Raises:
+            TableError: there is no table to look at.
+        """
+        index = self.parts.store.open()
+        frontier = index.frontier() if index else None
+        look = self.parts.table.look(frontier)
+        return mark_commits(look, frontier, self._log.records(), _counted(limit))
+
+    def facets(self) -> tuple[Facet, ...]:
+        """What the payload columns hold, for filters to choose from. Computed once per version.
+
+        Raises:
+            IndexMissing: there is no index yet.
+        """
+        from lakewake.search.facets import compute_facets
+
+        reader = self._reader()
+        version = reader.generation, reader.frontier()
+        if self._facets is None or self._facets[0] != version:
+            self._facets = version, compute_facets(reader)
+        return self._facets[1]
+
+    def _reader(self) -> StoreReader:
+        reader = self.parts.store.open()
+        if reader is None:
+            raise IndexMissing(
+                f"there is no index '{self.name}' yet", hint=f"`lakewake sync {self.name}`"
+            )
+        return reader
+
+    def _last_sync(self) -> SyncRecord | None:
+        """The last one that left a record; a history out of reach is no reason to tell nothing."""
+        with suppress(StoreError):
+            return next(iter(newest(self._log, 1)), None)
+        return None
 
     def close(self) -> None:
         """Let go of files that are held open."""
@@ -412,11 +474,13 @@ def _vectors(how: str) -> Vectors:
         raise ConfigError(f"vectors cannot be {how!r}", hint=f"valid: {valid}") from None
 
 
+def _counted(limit: int) -> int:
+    if limit < 1:
+        raise ConfigError(f"limit is {limit}", hint="ask for 1 or more")
+    return limit
+
+
 def _age(instant: str, look: Look) -> float:
     """Seconds since an instant's time; 0 without one."""
-    if len(instant) < 17:
-        return 0.0
-    when = datetime.datetime.strptime(instant[:17] + "000", "%Y%m%d%H%M%S%f")
-    if look.properties.get("hoodie.table.timeline.timezone", "LOCAL").upper() == "UTC":
-        when = when.replace(tzinfo=datetime.UTC)
-    return max(0.0, time.time() - when.timestamp())
+    when = look.time_of(instant) if instant else None
+    return max(0.0, time.time() - when.timestamp()) if when else 0.0

@@ -167,6 +167,7 @@ def _index(
         embedding_store=kept if keeps else None,
         weights={} if vector else _weights(section),
         rerank=_rerank(section, folder),
+        freshness=section.seconds("freshness"),
     )
 
 

@@ -367,7 +367,15 @@ def _report(parts: Parts, standing: Standing, work: Preparation, clock: Clock) -
         from_instant=standing.frontier.newest if standing.frontier else "",
         to_instant=standing.plan.after.newest,
         seconds=clock.seconds(),
+        instants=_absorbed(standing),
     )
+
+
+def _absorbed(standing: Standing) -> dict[str, str]:
+    """The commits that came by this sync: a rebuild brings none that the index had before."""
+    held = standing.index.frontier().instants if standing.index else {}
+    after = standing.plan.after.instants
+    return {requested: c for requested, c in after.items() if held.get(requested) != c}
 
 
 class Clock:

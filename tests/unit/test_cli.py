@@ -11,6 +11,7 @@ import pytest
 
 from lakewake.cli import COMMANDS, run
 from lakewake.cli.failure import explain
+from lakewake.cli.history import History, show_history
 from lakewake.cli.plan import show_plan
 from lakewake.cli.screen import cut, duration, json_value, moment, one_line
 from lakewake.cli.search import hit_lines, parse_vector, show_result
@@ -18,6 +19,7 @@ from lakewake.cli.status import show_status
 from lakewake.cli.sync import show_sync
 from lakewake.cli.verify import show_verify
 from lakewake.errors import ConfigError, StoreError
+from lakewake.model.history import SyncRecord
 from lakewake.model.plan import Action
 from lakewake.model.query import Hit, SearchResult
 from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
@@ -43,7 +45,7 @@ def eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_command_of_the_design_is_there() -> None:
     wanted = {"setup", "init", "demo", "ingest", "plan", "sync", "status", "search", "verify"}
-    assert set(NAMES) == wanted | {"recommend"}
+    assert set(NAMES) >= {*wanted, "history", "recommend"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -387,3 +389,144 @@ def test_a_verify_that_differs_names_the_first_rows(capsys: pytest.CaptureFixtur
 def test_a_verify_that_agrees_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     show_verify(VerifyReport("wines", "20250301120001123", 10, 10))
     assert capsys.readouterr().out.startswith("wines: index and table agree")
+
+
+FOLLOWED = SyncRecord(
+    datetime.datetime(2025, 3, 1, 12, 0, 2, 900_000, datetime.UTC),
+    "wines",
+    "follow",
+    "1 new commit (upsert)",
+    "20250301115900000",
+    "20250301120001123",
+    rows_changed=3,
+    rows_deleted=1,
+    embedded=1234,
+    reused=2,
+    seconds={"read": 0.25, "total": 0.8},
+)
+FAILED = SyncRecord(
+    datetime.datetime(2025, 3, 1, 12, 5, tzinfo=datetime.UTC),
+    "wines",
+    "failed",
+    seconds={"total": 2.5},
+    error="the model\n is \x1b[31mdown",
+)
+
+
+def test_a_status_tells_the_last_sync_and_how_fresh_the_index_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show_status(status_report(lag_seconds=2.0, freshness_limit=30.0, last_sync=FOLLOWED))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "freshness fresh: 2.0 s behind, limit 30 s" in shown
+    assert (
+        "last sync 2025-03-01 12:00:02 UTC: follow: 3 rows changed, 1 deleted, "
+        "1,234 texts embedded, 2 reused, 800 ms"
+    ) in shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"lag_seconds": 600.0}, "STALE: 10 min behind, limit 30 s"),
+        ({"built": False}, "STALE: not built yet, limit 30 s"),
+    ],
+)
+def test_a_status_says_loudly_that_an_index_is_stale(
+    changes: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_status(status_report(freshness_limit=30.0, **changes))
+    assert said in capsys.readouterr().out
+
+
+def test_a_status_without_a_limit_says_nothing_of_freshness(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show_status(status_report(last_sync=FAILED))
+    shown = capsys.readouterr().out
+    assert "fresh" not in shown
+    assert "2025-03-01 12:05:00 UTC: failed: the model is [31mdown" in shown
+
+
+def test_a_history_is_a_table_that_fits_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    show_history(History("wines", (FAILED, FOLLOWED)))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        "wines: 2 syncs",
+        "  when (UTC)           action     changed  deleted  embedded   reused     took",
+        "  2025-03-01 12:05:00  failed                                            2.5 s",
+        "    the model is [31mdown",
+        "  2025-03-01 12:00:02  follow           3        1     1,234        2   800 ms",
+        "    20250301115900000 → 20250301120001123: 1 new commit (upsert)",
+    ]
+    assert max(map(len, lines)) <= 80
+
+
+def test_an_index_without_a_history_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    show_history(History("wines", ()))
+    assert capsys.readouterr().out == "wines: no sync is kept\n"
+
+
+CONFIG = """
+[[index]]
+name = "wines"
+table = "table"
+text = "{description}"
+model = {provider = "hashing", dimension = 16}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A configuration, and a table without a commit: it is indexed without Spark."""
+    timeline = tmp_path / "table" / ".hoodie" / "timeline"
+    timeline.mkdir(parents=True)
+    (timeline.parent / "hoodie.properties").write_text(PROPERTIES)
+    (tmp_path / "lakewake.toml").write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LAKEWAKE_CONFIG", raising=False)
+    return tmp_path
+
+
+def commit_to(folder: Path) -> None:
+    """A commit of long ago."""
+    name = "20250301120000000_20250301120001000.commit"
+    timeline = folder / "table" / ".hoodie" / "timeline"
+    (timeline / name).write_text('{"operationType": "UPSERT"}')
+
+
+def test_the_history_of_each_index_is_one_object(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["sync", "-q"]) == 0
+    capsys.readouterr()
+    assert run(["history", "--json", "-n", "3"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)["indexes"]
+    assert told["index"] == "wines"
+    (record,) = told["history"]
+    assert (record["action"], record["error"], record["rows_changed"]) == ("build", None, 0)
+    assert len(list((folder / "index" / "wines.history").iterdir())) == 1
+    assert run(["history", "wines"]) == 0
+    assert "build" in capsys.readouterr().out
+    assert run(["history", "-n", "0"]) == 2
+
+
+def test_a_check_fails_where_the_index_is_not_built(folder: Path) -> None:
+    assert run(["status", "--check"]) == 3
+    assert run(["sync", "-q"]) == 0
+    assert run(["status", "--check"]) == 0
+
+
+def test_a_check_fails_where_the_index_is_behind_for_longer_than_its_limit(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["sync", "-q"]) == 0
+    commit_to(folder)
+    assert run(["status", "--check"]) == 0
+    assert run(["status"]) == 3
+    (folder / "lakewake.toml").write_text(CONFIG + 'freshness = "30s"')
+    capsys.readouterr()
+    assert run(["status", "--check"]) == 3
+    assert "STALE: " in capsys.readouterr().out
+    (folder / "lakewake.toml").write_text(CONFIG + 'freshness = "36500d"')
+    assert run(["status", "--check"]) == 0

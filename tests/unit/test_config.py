@@ -72,6 +72,7 @@ def test_every_key_is_read():
         model = {provider = "http", name = "m", url = "http://h/v1", dimension = 8, timeout = 5}
         metric = "cosine"
         embedding_store = false
+        freshness = "30s"
         """
     )
     assert index == IndexSettings(
@@ -83,7 +84,33 @@ def test_every_key_is_read():
         chunking=Chunking(200, 40),
         model=ModelSettings("http", "m", dimension=8, url="http://h/v1", timeout=5.0),
         embedding_store=None,
+        freshness=30.0,
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        ('"30s"', 30.0),
+        ('"1.5 m"', 90.0),
+        ('"2h"', 7200.0),
+        ('"1d"', 86_400.0),
+        ("45", 45.0),
+        ("0.5", 0.5),
+    ],
+)
+def test_a_freshness_has_a_unit_or_is_in_seconds(written: str, seconds: float):
+    assert only(TEXT + f"freshness = {written}\n").freshness == seconds
+
+
+@pytest.mark.parametrize(
+    "written",
+    ['"30"', '"soon"', '"5 weeks"', '"-1s"', '"0s"', '""', "0", "-3", "nan", "inf", "true", "[1]"],
+)
+def test_a_freshness_that_is_no_time_is_refused_with_an_example(written: str):
+    error = refused(TEXT + f"freshness = {written}\n")
+    assert "`freshness` is " in error.fact
+    assert 'freshness = "30s"' in error.hint
 
 
 def stores(text: str) -> list[EmbeddingStoreSettings | None]:

@@ -18,7 +18,19 @@ from typing import Any, NoReturn
 
 import click
 
-from lakewake.cli import demo, ingest, init, plan, recommend, search, setup, status, sync, verify
+from lakewake.cli import (
+    demo,
+    history,
+    ingest,
+    init,
+    plan,
+    recommend,
+    search,
+    setup,
+    status,
+    sync,
+    verify,
+)
 from lakewake.cli.failure import explain, print_error
 from lakewake.cli.screen import print_json
 
@@ -55,6 +67,7 @@ COMMANDS: tuple[tuple[Callable[..., int], str], ...] = (
     (plan.plan, plan.EXAMPLE),
     (sync.sync, sync.EXAMPLE),
     (status.status, status.EXAMPLE),
+    (history.history, history.EXAMPLE),
     (search.search, search.EXAMPLE),
     (recommend.recommend, recommend.EXAMPLE),
     (verify.verify, verify.EXAMPLE),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import click
+
 from lakewake.cli.flags import Flags, config_option, name_argument, with_flags
 from lakewake.cli.indexes import run_each
-from lakewake.cli.screen import count, duration, moment, print_block
+from lakewake.cli.screen import count, duration, moment, one_line, print_block
 
 if TYPE_CHECKING:
+    from lakewake.model.history import SyncRecord
     from lakewake.model.report import StatusReport
 
 EXAMPLE = "lakewake status --json"
@@ -16,17 +19,16 @@ OUT_OF_SYNC = 3
 
 
 @name_argument
+@click.option("--check", is_flag=True, help="Exit 3 only where it is not built, or not fresh.")
 @config_option
 @with_flags
-def status(name: str | None, flags: Flags) -> int:
+def status(name: str | None, check: bool, flags: Flags) -> int:
     """Tell how far the index is behind its table, and what it holds. Exit 3: out of sync."""
-    return run_each(
-        flags,
-        name,
-        lambda i: i.status(),
-        show_status,
-        lambda r: 0 if r.in_step else OUT_OF_SYNC,
-    )
+
+    def code(report: StatusReport) -> int:
+        return 0 if (report.fresh if check else report.in_step) else OUT_OF_SYNC
+
+    return run_each(flags, name, lambda i: i.status(), show_status, code)
 
 
 def show_status(report: StatusReport) -> None:
@@ -62,10 +64,31 @@ def status_facts(report: StatusReport) -> list[tuple[str, str]]:
             ("holds", f"{held}, generation {report.generation}"),
             ("model", f"{model}, {report.model.get('dimension')} dimensions"),
         ]
+    if report.freshness_limit is not None:
+        facts.append(("freshness", freshness(report, report.freshness_limit)))
     if report.quarantined:
         again = "`lakewake sync --retry-quarantined` tries them again"
         facts.append(("quarantined", f"{count(report.quarantined, 'row')}; {again}"))
     if report.duplicates:
         facts.append(("duplicates", f"{count(report.duplicates, 'row id')} twice in the table"))
+    if report.last_sync:
+        facts.append(("last sync", last_sync(report.last_sync)))
     facts.append(("next sync", f"{report.would.value}: {report.why}"))
     return facts
+
+
+def freshness(report: StatusReport, limit: float) -> str:
+    """How far behind the index is, and may be."""
+    behind = f"{duration(report.lag_seconds)} behind" if report.built else "not built yet"
+    allowed = f"{limit:g} s" if limit < 120 else duration(limit)
+    return f"{'fresh' if report.fresh else 'STALE'}: {behind}, limit {allowed}"
+
+
+def last_sync(record: SyncRecord) -> str:
+    """The last sync that did something, or failed, in one line."""
+    when = f"{record.time:%Y-%m-%d %H:%M:%S} UTC"
+    if record.error is not None:
+        return f"{when}: failed: {one_line(record.error)}"
+    rows = f"{count(record.rows_changed, 'row')} changed, {record.rows_deleted:,} deleted"
+    texts = f"{count(record.embedded, 'text')} embedded, {record.reused:,} reused"
+    return f"{when}: {record.action}: {rows}, {texts}, {duration(record.took)}"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lakewake.model.plan import Action
 from lakewake.model.rows import RowId
+
+if TYPE_CHECKING:
+    from lakewake.model.history import SyncRecord
 
 #: How many row ids a report lists; the full count stands beside the list.
 LISTED = 100
@@ -53,6 +56,7 @@ class SyncReport:
         embedded: texts the embedder received.
         reused: chunks written with a vector that was already known.
         seconds: per stage, and `total`.
+        instants: requested → completion time of the commits that came into the index by it.
     """
 
     index: str
@@ -68,6 +72,7 @@ class SyncReport:
     from_instant: str = ""
     to_instant: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
+    instants: Mapping[str, str] = field(default_factory=dict)
 
     def plus(self, later: SyncReport) -> SyncReport:
         """This sync and one right after it, as one."""
@@ -78,6 +83,8 @@ class SyncReport:
         return replace(
             self,
             why=f"{self.why}; {later.why}",
+            to_instant=later.to_instant,
+            instants={**self.instants, **later.instants},
             seconds={
                 k: self.seconds.get(k, 0) + later.seconds.get(k, 0)
                 for k in {**self.seconds, **later.seconds}
@@ -162,8 +169,10 @@ class StatusReport:
     Attributes:
         built: whether there is an index at all.
         lag_commits: completed, data-changing instants the index has not absorbed.
-        lag_seconds: age of the oldest of them, 0 when there is none.
+        lag_seconds: age of the oldest of them, or of what undid commits; 0 when there is none.
         would: the action the next sync would take, and why.
+        freshness_limit: how many seconds the index may be behind; None: no limit was set.
+        last_sync: the last one that did something, or failed.
     """
 
     index: str
@@ -182,6 +191,14 @@ class StatusReport:
     model: Mapping[str, Any]
     would: Action
     why: str
+    freshness_limit: float | None = None
+    last_sync: SyncRecord | None = None
+
+    @property
+    def fresh(self) -> bool:
+        """Built, and behind no longer than it may be."""
+        limit = self.freshness_limit
+        return self.built and (limit is None or self.lag_seconds <= limit)
 
     @property
     def in_step(self) -> bool:
@@ -208,4 +225,7 @@ class StatusReport:
             "model": dict(self.model),
             "would": self.would.value,
             "why": self.why,
+            "fresh": self.fresh,
+            "freshness_limit": self.freshness_limit,
+            "last_sync": self.last_sync.as_dict() if self.last_sync else None,
         }

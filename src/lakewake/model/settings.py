@@ -76,6 +76,7 @@ class IndexSettings:
         weights: text field → what its scores are multiplied with in a search.
         rerank: None where hits are not ranked anew.
         embedding_store: None where it is off, or there is nothing to embed.
+        freshness: how many seconds the index may be behind its table; None: no limit.
     """
 
     name: str
@@ -90,6 +91,7 @@ class IndexSettings:
     embedding_store: EmbeddingStoreSettings | None = None
     weights: Mapping[str, float] = field(default_factory=dict)
     rerank: RerankSettings | None = None
+    freshness: float | None = None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -10,6 +11,8 @@ from dataclasses import dataclass, field
 DATA_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 #: Actions that, while in flight, may still become one of the above.
 OPEN_ACTIONS = DATA_ACTIONS | {"compaction", "logcompaction", "clustering"}
+#: Completed actions that take commits back.
+UNDOING = frozenset({"restore", "rollback"})
 #: Operations that move rows between files without changing any.
 MAINTENANCE = frozenset({"COMPACT", "CLUSTER", "LOG_COMPACT"})
 #: Operations that can store a second version of a row id beside the first.
@@ -151,6 +154,20 @@ class Look:
         """The requested time of the data-changing instant that completed last."""
         done = self.completed
         return max(done, key=lambda r: (done[r], r), default="")
+
+    def time_of(self, instant: str) -> datetime.datetime | None:
+        """When an instant was requested or completed, by that time's name; None: it tells no time.
+
+        A table that does not say UTC names times as its writer's clocks show them: as ours do.
+        """
+        digits = instant[:17].ljust(17, "0")
+        try:
+            when = datetime.datetime.strptime(f"{digits}000", "%Y%m%d%H%M%S%f")
+        except ValueError:
+            return None
+        if self.properties.get("hoodie.table.timeline.timezone", "LOCAL").upper() == "UTC":
+            return when.replace(tzinfo=datetime.UTC)
+        return when.astimezone(datetime.UTC)
 
     def same_timeline(self, other: Look) -> bool:
         """Whether no data-changing instant completed, began or vanished between the two looks."""

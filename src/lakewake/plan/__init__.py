@@ -9,7 +9,7 @@ from lakewake.errors import ConfigError
 from lakewake.model.frontier import Frontier
 from lakewake.model.plan import Action, Plan
 from lakewake.model.recipe import Recipe
-from lakewake.model.timeline import Instant, Look
+from lakewake.model.timeline import UNDOING, Instant, Look
 
 
 def check_columns(look: Look, recipe: Recipe) -> None:
@@ -61,6 +61,22 @@ def pending_instants(look: Look, frontier: Frontier) -> tuple[Instant, ...]:
     """Completed, data-changing instants that the frontier does not hold, in completion order."""
     pending = (i for i in look.instants if i.changes_data and i.requested not in frontier.instants)
     return tuple(sorted(pending, key=lambda i: (i.completed or "", i.requested)))
+
+
+def behind_since(plan: Plan, look: Look, frontier: Frontier | None) -> str:
+    """When the first thing completed that the index lacks; '' when it lacks none, or is not there.
+
+    Where no commit came, one went: by a restore since the index's newest commit, or with the whole
+    table, of which the newest thing known must do.
+    """
+    if frontier is None or plan.action is Action.NOTHING:
+        return ""
+    if pending := pending_instants(look, frontier):
+        return pending[0].completed or ""
+    absorbed = frontier.instants.get(frontier.newest, "")
+    undone = [i.completed for i in look.instants if i.completed and i.action in UNDOING]
+    newest = look.completed.get(look.newest, absorbed)
+    return min((c for c in undone if c > absorbed), default=newest)
 
 
 def why_lost(look: Look, frontier: Frontier, recipe: Recipe) -> str:

@@ -1,16 +1,18 @@
 """Where an index lies: a folder of this machine, or one in an object store.
 
-The few things that the names of generations need of either. Both replace a small file in one step.
+The few things that the names of generations and the history need of either. Both replace a small
+file in one step.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -18,6 +20,9 @@ from pyarrow import fs
 
 from lakewake import s3
 from lakewake.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lance.file import LanceFileSession
 
 S3 = "s3://"
 #: Objects deleted at the same time: each takes a way to S3 and back.
@@ -44,8 +49,8 @@ class Place(Protocol):
     def prepare(self) -> None:
         """Make it ready to be written to."""
 
-    def names(self) -> list[str]:
-        """What lies directly in it; nothing where it is not there yet."""
+    def names(self, folder: str = "") -> list[str]:
+        """What lies directly in it, or in a folder of it; nothing where that is not there yet."""
 
     def read(self, name: str) -> bytes | None:
         """A file's content; None when it is not there."""
@@ -58,6 +63,9 @@ class Place(Protocol):
 
     def remove(self, folder: str) -> None:
         """Delete a folder in it and all below, where it is there."""
+
+    def discard(self, folder: str, names: Iterable[str]) -> None:
+        """Delete files of a folder, those that are there."""
 
 
 def place_at(address: str) -> Place:
@@ -98,9 +106,12 @@ class Folder:
         """Make the folder."""
         self._path.mkdir(parents=True, exist_ok=True)
 
-    def names(self) -> list[str]:
+    def names(self, folder: str = "") -> list[str]:
         """What lies directly in it."""
-        return [p.name for p in self._path.iterdir()] if self._path.is_dir() else []
+        try:
+            return os.listdir(self._path / folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
     def read(self, name: str) -> bytes | None:
         """A file's content; None when it is not there."""
@@ -139,6 +150,11 @@ class Folder:
         """Delete as much as can be deleted; the next upkeep tries again."""
         shutil.rmtree(self._path / folder, ignore_errors=True)
 
+    def discard(self, folder: str, names: Iterable[str]) -> None:
+        """Delete files of a folder."""
+        for name in names:
+            (self._path / folder / name).unlink(missing_ok=True)
+
 
 class Bucket:
     """A folder in S3: what is called so there, a common beginning of names."""
@@ -164,9 +180,9 @@ class Bucket:
         """Folders need not be made there, but a bucket is not ours to make."""
         self.check()
 
-    def names(self) -> list[str]:
+    def names(self, folder: str = "") -> list[str]:
         """What lies directly in it."""
-        return [found.base_name for found in self._list("")]
+        return [found.base_name for found in self._list(folder)]
 
     def read(self, name: str) -> bytes | None:
         """A file's content; None when it is not there."""
@@ -191,11 +207,21 @@ class Bucket:
 
         By Lance, since Arrow would put objects of its own that stand for the empty folders.
         """
+        session = self._session(folder)
+        self._delete(session, session.list())
+
+    def discard(self, folder: str, names: Iterable[str]) -> None:
+        """Delete objects one by one."""
+        self._delete(self._session(folder), names)
+
+    def _session(self, folder: str) -> LanceFileSession:
         from lance.file import LanceFileSession
 
-        session = LanceFileSession(self.address(folder), self.options)
+        return LanceFileSession(self.address(folder), self.options)
+
+    def _delete(self, session: LanceFileSession, names: Iterable[str]) -> None:
         with ThreadPoolExecutor(DELETIONS) as pool:
-            list(pool.map(session.delete_file, session.list()))
+            list(pool.map(session.delete_file, names))
 
     def _below(self, name: str) -> str:
         return f"{self._path}/{name}" if name else self._path

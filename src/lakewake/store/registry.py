@@ -10,9 +10,12 @@ from lakewake.model.recipe import ModelIdentity
 from lakewake.model.settings import IndexSettings
 from lakewake.store import Store
 from lakewake.store.embeddings import FILE, MB, EmbeddingStore, SqliteEmbeddings
+from lakewake.store.history import MemoryLog, PlaceLog, SyncLog
 from lakewake.store.memory import MemoryStore
+from lakewake.store.place import S3, place_at
 
 _in_this_process: dict[tuple[str, str], MemoryStore] = {}
+_logs_in_this_process: dict[tuple[str, str], MemoryLog] = {}
 
 
 def _local_lance(folder: str, name: str) -> Store:
@@ -71,3 +74,20 @@ def open_embeddings(
     if kept is None:
         return SqliteEmbeddings(None, identity, say)
     return SqliteEmbeddings(Path(kept.folder) / FILE, identity, say, kept.max_mb * MB)
+
+
+def open_history(settings: IndexSettings, home: Path) -> SyncLog:
+    """The history of an index: beside it where it lies in a folder, here or in S3.
+
+    That of an index which lies elsewhere is kept with the embedding store; `home`, the folder of
+    the configuration, has it where there is none.
+    """
+    scheme, _, place = settings.store.partition("://")
+    if scheme == "memory":
+        return _logs_in_this_process.setdefault((place, settings.name), MemoryLog())
+    if scheme in ("lance", "lance+s3"):
+        address = S3 + place if scheme == "lance+s3" else place
+        return PlaceLog(place_at(address), f"{settings.name}.history")
+    kept = settings.embedding_store
+    folder = Path(kept.folder) if kept else home / "index"
+    return PlaceLog(place_at(str(folder / "history")), settings.name)

@@ -1,0 +1,38 @@
+"""What the values of a payload column are like, for filters to choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Facet:
+    """One payload column over all rows of an index. Nulls are left out.
+
+    Attributes:
+        type: `text`, `number`, `boolean` or `time`.
+        values: of a text or boolean: the most frequent values and how many rows have each, most
+            frequent first; None where there are too many different ones to choose from.
+        min, max: of a number or time (times as ISO 8601); None where there is no value.
+    """
+
+    column: str
+    type: str
+    values: Mapping[str | bool, int] | None = None
+    min: int | float | str | None = None
+    max: int | float | str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        listed = None
+        if self.values is not None:
+            listed = [{"value": value, "count": n} for value, n in self.values.items()]
+        return {
+            "column": self.column,
+            "type": self.type,
+            "values": listed,
+            "min": self.min,
+            "max": self.max,
+        }

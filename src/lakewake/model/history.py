@@ -1,0 +1,200 @@
+"""What each sync did, and how the table's commits came into the index by them."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakewake.errors import LakewakeError
+from lakewake.model.frontier import Frontier
+from lakewake.model.report import SyncReport
+from lakewake.model.timeline import Instant, Look
+
+FORMAT = 1
+#: The action of a sync that failed: what it was about to do may not have been known yet.
+FAILED = "failed"
+_COUNTS = (
+    "rows_changed",
+    "rows_deleted",
+    "chunks_upserted",
+    "chunks_deleted",
+    "embedded",
+    "reused",
+    "quarantined",
+)
+
+
+@dataclass(frozen=True)
+class SyncRecord:
+    """One sync that did something, or failed.
+
+    Attributes:
+        time: when it ended, in UTC.
+        action: `build`, `follow` or `reconcile`; `failed`; `nothing` of a sync that embedded for a
+            batch which another one wrote first.
+        error: the fact of the error it failed with.
+        instants: requested → completion time of the commits that came into the index by it.
+    """
+
+    time: datetime.datetime
+    index: str
+    action: str
+    why: str = ""
+    from_instant: str = ""
+    to_instant: str = ""
+    rows_changed: int = 0
+    rows_deleted: int = 0
+    chunks_upserted: int = 0
+    chunks_deleted: int = 0
+    embedded: int = 0
+    reused: int = 0
+    quarantined: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    error: str | None = None
+    instants: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def took(self) -> float:
+        """Seconds in all."""
+        return self.seconds.get("total", 0.0)
+
+    @classmethod
+    def of(cls, report: SyncReport, time: datetime.datetime) -> SyncRecord:
+        """What a sync reported when it ended."""
+        return cls(
+            time=time,
+            index=report.index,
+            action=report.action.value,
+            why=report.why,
+            from_instant=report.from_instant,
+            to_instant=report.to_instant,
+            seconds=report.seconds,
+            instants=report.instants,
+            **{name: getattr(report, name) for name in _COUNTS},
+        )
+
+    @classmethod
+    def of_failure(
+        cls, index: str, error: Exception, seconds: float, time: datetime.datetime
+    ) -> SyncRecord:
+        """A sync that ended with an error."""
+        if isinstance(error, LakewakeError):
+            fact = error.fact
+        else:
+            fact = f"{type(error).__name__}: {error}".splitlines()[0]
+        return cls(time, index, FAILED, seconds={"total": seconds}, error=fact)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object that `history --json` prints for each sync."""
+        return {
+            "time": iso(self.time),
+            "index": self.index,
+            "action": self.action,
+            "why": self.why,
+            "from_instant": self.from_instant,
+            "to_instant": self.to_instant,
+            **{name: getattr(self, name) for name in _COUNTS},
+            "seconds": {k: round(v, 3) for k, v in self.seconds.items()},
+            "error": self.error,
+        }
+
+    def to_stored(self) -> dict[str, Any]:
+        """The object that is kept."""
+        return {"format": FORMAT, **self.as_dict(), "instants": dict(self.instants)}
+
+    @classmethod
+    def from_stored(cls, value: Mapping[str, Any]) -> SyncRecord:
+        """The inverse of `to_stored`, up to the rounding of seconds.
+
+        Raises:
+            ValueError, KeyError, TypeError: not a record of a format this version reads.
+        """
+        if value["format"] != FORMAT:
+            raise ValueError(f"history format {value['format']!r}, this version reads {FORMAT}")
+        told = {k: v for k, v in value.items() if k != "format"}
+        return cls(**{**told, "time": datetime.datetime.fromisoformat(value["time"])})
+
+
+@dataclass(frozen=True)
+class CommitMark:
+    """One commit of the table, and whether and by which sync it came into the index.
+
+    Attributes:
+        completed: when it completed, in UTC; None while it is in flight.
+        record: the sync that absorbed it; None where none has, or its record is gone.
+    """
+
+    instant: str
+    action: str
+    completed: datetime.datetime | None
+    absorbed: bool
+    record: SyncRecord | None = None
+
+    @property
+    def synced(self) -> datetime.datetime | None:
+        """When the sync that absorbed it ended."""
+        return self.record.time if self.record else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "instant": self.instant,
+            "action": self.action,
+            "completed": iso(self.completed) if self.completed else None,
+            "absorbed": self.absorbed,
+            "synced": iso(self.synced) if self.synced else None,
+            "record": self.record.as_dict() if self.record else None,
+        }
+
+
+def iso(time: datetime.datetime) -> str:
+    """ISO 8601 in UTC: `2025-03-01T12:00:01.123456Z`."""
+    utc = time.astimezone(datetime.UTC)
+    return utc.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def mark_commits(
+    look: Look, frontier: Frontier | None, records: Iterable[SyncRecord], limit: int
+) -> tuple[CommitMark, ...]:
+    """The newest data-changing commits on the active timeline, newest first.
+
+    Args:
+        frontier: where the index stands; None: there is none.
+        records: its history, newest first; read only as far as needed.
+    """
+    instants = [i for i in look.instants if i.changes_data or i.may_change_data]
+    shown = sorted(instants, key=_time_and_place, reverse=True)[:limit]
+    held = frontier.instants if frontier else {}
+    absorbed = {i.requested: i.completed for i in shown if held.get(i.requested) == i.completed}
+    by = dict(_absorbers({r: c for r, c in absorbed.items() if c}, records))
+    return tuple(
+        CommitMark(
+            instant=i.requested,
+            action=i.action,
+            completed=look.time_of(i.completed) if i.completed else None,
+            absorbed=bool(i.completed) and i.requested in absorbed,
+            record=by.get(i.requested),
+        )
+        for i in shown
+    )
+
+
+def _time_and_place(instant: Instant) -> tuple[str, str]:
+    # What is in flight stands where it began: a writer that died would be the newest for ever.
+    return instant.completed or instant.requested, instant.requested
+
+
+def _absorbers(
+    wanted: Mapping[str, str], records: Iterable[SyncRecord]
+) -> Iterator[tuple[str, SyncRecord]]:
+    """Which sync each commit came by: the last that says so, if an index was removed and built."""
+    left = dict(wanted)
+    for record in records if left else ():
+        # By completion time as well: a compaction that was undone keeps its requested time.
+        for requested in [r for r, c in left.items() if record.instants.get(r) == c]:
+            yield requested, record
+            del left[requested]
+        if not left:
+            return

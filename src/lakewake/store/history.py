@@ -1,0 +1,152 @@
+"""What each sync did, kept beside the index: one small file for each.
+
+    wines.history/20250301T120001123456Z.5f0c2a1b.json
+
+The names sort by time and no two are alike, so that writers need not know of one another.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC
+from itertools import islice
+from typing import Protocol
+from uuid import uuid4
+
+from lakewake.errors import StoreError
+from lakewake.model.history import SyncRecord
+from lakewake.store.place import Place
+
+#: How many syncs are remembered.
+KEPT = 500
+#: Looking for what is too old takes a listing: once in so many syncs.
+PRUNE_EVERY = 20
+#: Files read at the same time: in S3 each takes a way there and back.
+READS = 16
+_NAME = re.compile(r"\d{8}T\d{12}Z\.[0-9a-f]{8}\.json")
+
+
+class SyncLog(Protocol):
+    """The history of one index. Several may write it at once."""
+
+    def begun(self) -> bool:
+        """Whether anything lies where it is kept: an error alone is no reason to begin there."""
+
+    def append(self, record: SyncRecord) -> None:
+        """Keep one more; the oldest beyond `KEPT` go in time."""
+
+    def records(self) -> Iterator[SyncRecord]:
+        """What is kept, newest first; read as it is asked for.
+
+        Raises:
+            StoreError: it cannot be reached.
+        """
+
+
+class MemoryLog:
+    """A history that lasts as long as the process."""
+
+    def __init__(self) -> None:
+        self._records: list[SyncRecord] = []
+
+    def begun(self) -> bool:
+        """Always."""
+        return True
+
+    def append(self, record: SyncRecord) -> None:
+        """Keep one more."""
+        self._records.append(record)
+        del self._records[:-KEPT]
+
+    def records(self) -> Iterator[SyncRecord]:
+        """Newest first."""
+        return iter(sorted(self._records, key=lambda record: record.time, reverse=True))
+
+
+class PlaceLog:
+    """A history in a folder of a place.
+
+    Args:
+        prune_every: one in so many appends looks for what is too old.
+    """
+
+    def __init__(
+        self, place: Place, folder: str, *, kept: int = KEPT, prune_every: int = PRUNE_EVERY
+    ) -> None:
+        self._place, self._folder = place, folder
+        self._kept, self._prune_every = kept, prune_every
+        # A file never changes once it is there. None: no record that this version can read.
+        self._known: dict[str, SyncRecord | None] = {}
+
+    def begun(self) -> bool:
+        """Whether anything lies in the place."""
+        return bool(self._place.names())
+
+    def append(self, record: SyncRecord) -> None:
+        """Write a file of its own."""
+        content = json.dumps(record.to_stored(), ensure_ascii=False, separators=(",", ":"))
+        self._put(f"{self._folder}/{_name(record)}", content.encode())
+        # By chance, since most processes end before they have counted far.
+        if random.randrange(self._prune_every) == 0 and (old := self._names()[self._kept :]):
+            self._place.discard(self._folder, old)
+
+    def records(self) -> Iterator[SyncRecord]:
+        """Newest first. The last alone is often all that is wanted, so it is read alone."""
+        with self._reaching():
+            names = self._names()[: self._kept]
+        known = self._known
+        self._known = {n: known[n] for n in names if n in known}
+        for start in (0, *range(1, len(names), READS)):
+            with self._reaching():
+                found = self._read(names[start : start + READS if start else 1])
+            yield from (record for record in found if record is not None)
+
+    def _put(self, name: str, content: bytes) -> None:
+        try:
+            self._place.replace(name, content)
+        except FileNotFoundError:
+            self._place.prepare()
+            self._place.replace(name, content)
+
+    def _names(self) -> list[str]:
+        found = self._place.names(self._folder)
+        return sorted((n for n in found if _NAME.fullmatch(n)), reverse=True)
+
+    def _read(self, names: list[str]) -> list[SyncRecord | None]:
+        known = self._known
+        unknown = [n for n in names if n not in known]
+        if unknown:
+            with ThreadPoolExecutor(READS) as pool:
+                known |= dict(zip(unknown, pool.map(self._parsed, unknown), strict=True))
+        return [known[n] for n in names]
+
+    def _parsed(self, name: str) -> SyncRecord | None:
+        content = self._place.read(f"{self._folder}/{name}")
+        try:
+            return SyncRecord.from_stored(json.loads(content)) if content else None
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreError(
+                f"the history in {self._place.address(self._folder)} cannot be read: {error}",
+                hint=self._place.hint,
+            ) from error
+
+
+def newest(log: SyncLog, limit: int) -> tuple[SyncRecord, ...]:
+    """The last so many."""
+    return tuple(islice(log.records(), limit))
+
+
+def _name(record: SyncRecord) -> str:
+    return f"{record.time.astimezone(UTC):%Y%m%dT%H%M%S%f}Z.{uuid4().hex[:8]}.json"

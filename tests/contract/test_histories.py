@@ -1,0 +1,153 @@
+"""The contract for each history, and what one in a folder promises beyond it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from history_contract import HistoryContract, record
+
+from lakewake.errors import StoreError
+from lakewake.model.settings import EmbeddingStoreSettings, IndexSettings
+from lakewake.store.history import KEPT, MemoryLog, PlaceLog, SyncLog, newest
+from lakewake.store.place import Folder
+from lakewake.store.registry import open_history
+
+
+class TestInMemory(HistoryContract):
+    @pytest.fixture
+    def log(self) -> SyncLog:
+        return MemoryLog()
+
+    def test_it_is_bounded(self, log: SyncLog) -> None:
+        for second in range(KEPT + 3):
+            log.append(record(second))
+        told = newest(log, 1000)
+        assert (len(told), told[0]) == (KEPT, record(KEPT + 2))
+
+
+class TestInAFolder(HistoryContract):
+    @pytest.fixture
+    def log(self, tmp_path: Path) -> SyncLog:
+        return PlaceLog(Folder(tmp_path / "index"), "wines.history")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "wines.history"
+
+
+def in_folder(folder: Path, **given: int) -> PlaceLog:
+    return PlaceLog(Folder(folder.parent), folder.name, **given)
+
+
+def test_names_sort_by_time(folder: Path) -> None:
+    log = in_folder(folder)
+    for second in (9, 10, 3600):
+        log.append(record(second))
+    names = sorted(os.listdir(folder))
+    assert [n[:23] for n in names] == [
+        "20250301T120009000007Z.",
+        "20250301T120010000007Z.",
+        "20250301T130000000007Z.",
+    ]
+
+
+def test_the_oldest_files_go(folder: Path) -> None:
+    log = in_folder(folder, kept=3, prune_every=1)
+    for second in range(10):
+        log.append(record(second))
+    assert len(os.listdir(folder)) == 3
+    assert newest(log, 10) == (record(9), record(8), record(7))
+
+
+def test_most_syncs_do_not_look_for_old_files_and_readers_do_not_notice(folder: Path) -> None:
+    log = in_folder(folder, kept=3, prune_every=10**9)
+    for second in range(10):
+        log.append(record(second))
+    assert len(os.listdir(folder)) == 10
+    assert len(newest(log, 10)) == 3
+
+
+def test_two_that_prune_at_once_do_not_trip_over_each_other(folder: Path) -> None:
+    in_folder(folder).append(record(1))
+    place = Folder(folder.parent)
+    (name,) = os.listdir(folder)
+    for _ in range(2):
+        place.discard(folder.name, [name])
+    assert os.listdir(folder) == []
+
+
+def test_a_file_that_is_no_record_is_passed_over(folder: Path) -> None:
+    log = in_folder(folder)
+    log.append(record(1))
+    good = os.listdir(folder)[0]
+    for n, content in enumerate(["", "{", "[]", '{"format": 1}', '{"format": 2}', "null"]):
+        (folder / f"20250301T13000000000{n}Z.0000000{n}.json").write_text(content)
+    (folder / ".1234.half-written.json").write_text((folder / good).read_text())
+    (folder / "notes.txt").write_text("mine")
+    assert newest(log, 10) == (record(1),)
+
+
+def test_a_record_is_read_once(folder: Path) -> None:
+    log = in_folder(folder)
+    log.append(record(1))
+    assert newest(log, 1) == (record(1),)
+    (file,) = folder.iterdir()
+    file.write_text("gone")
+    assert newest(log, 1) == (record(1),)
+    file.unlink()
+    assert newest(log, 1) == ()
+
+
+def test_the_last_is_told_without_reading_the_others(folder: Path) -> None:
+    log = in_folder(folder)
+    for second in range(30):
+        log.append(record(second))
+    for file in sorted(folder.iterdir())[:-1]:
+        file.unlink()
+        file.mkdir()
+    assert newest(log, 1) == (record(29),)
+    with pytest.raises(StoreError, match="cannot be read"):
+        newest(log, 2)
+
+
+def test_a_place_that_cannot_be_read_is_an_error_that_names_it(folder: Path) -> None:
+    # No permission bits: tests may run as one who may do everything.
+    folder.symlink_to(folder)
+    with pytest.raises(StoreError, match=r"wines\.history") as caught:
+        newest(in_folder(folder), 1)
+    assert caught.value.hint
+
+
+def test_it_has_begun_once_anything_lies_where_the_index_does(folder: Path) -> None:
+    log = in_folder(folder)
+    assert not log.begun()
+    (folder.parent / "embeddings.sqlite").write_bytes(b"")
+    assert log.begun()
+    assert not folder.exists()
+
+
+def test_it_lies_beside_the_index(tmp_path: Path) -> None:
+    settings = IndexSettings("wines", "table", f"lance://{tmp_path}/index")
+    open_history(settings, tmp_path).append(record(1))
+    assert os.listdir(tmp_path / "index") == ["wines.history"]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_of_an_index_elsewhere_it_lies_with_the_embedding_store(kept: bool, tmp_path: Path) -> None:
+    store = EmbeddingStoreSettings(str(tmp_path / "kept")) if kept else None
+    settings = IndexSettings("wines", "t", "other://host:6333/wines", embedding_store=store)
+    log = open_history(settings, tmp_path)
+    log.append(record(1))
+    assert len(os.listdir(tmp_path / ("kept" if kept else "index") / "history" / "wines")) == 1
+    assert newest(open_history(settings, tmp_path), 5) == (record(1),)
+
+
+def test_in_memory_it_is_the_same_for_all_who_open_the_index(tmp_path: Path) -> None:
+    mine = IndexSettings("wines", "t", f"memory://{tmp_path}")
+    other = IndexSettings("beers", "t", f"memory://{tmp_path}")
+    open_history(mine, tmp_path).append(record(1))
+    assert newest(open_history(mine, tmp_path), 5) == (record(1),)
+    assert newest(open_history(other, tmp_path), 5) == ()
