@@ -19,6 +19,7 @@ from lakewake.model.query import Mode, Question, SearchResult
 from lakewake.model.recipe import Recipe
 from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
 from lakewake.model.settings import IndexSettings, Settings
+from lakewake.model.stand_in import Recommendation, Told
 from lakewake.model.timeline import Look
 from lakewake.progress import Reporter, Silent
 from lakewake.source.hudi import HudiTable
@@ -297,6 +298,42 @@ class Index:
         assert self.settings.rerank is not None
         return load_reranker(self.settings.rerank)
 
+    def recommend(
+        self,
+        query: str,
+        *,
+        k: int = 5,
+        where: str | Mapping[str, Any] | None = None,
+        mode: str = "vector",
+    ) -> Recommendation:
+        """A stand-in."""
+        return Recommendation(query, self.search(query, k=k, where=where, mode=mode))
+
+    def recommend_stream(
+        self,
+        query: str,
+        *,
+        k: int = 5,
+        where: str | Mapping[str, Any] | None = None,
+        mode: str = "vector",
+    ) -> Iterator[str | Recommendation]:
+        """A stand-in."""
+        whole = self.recommend(query, k=k, where=where, mode=mode)
+        yield from whole.as_dict()["message"].split(" ")
+        yield whole
+
+    def history(self, limit: int = 20) -> tuple[Told, ...]:
+        """A stand-in."""
+        return ()
+
+    def facets(self) -> tuple[Told, ...]:
+        """A stand-in."""
+        return ()
+
+    def commits(self, limit: int = 50) -> tuple[Told, ...]:
+        """A stand-in."""
+        return ()
+
     def status(self) -> StatusReport:
         """Where the index stands. No JVM is started."""
         from lakewake.plan import pending_instants
@@ -324,6 +361,7 @@ class Index:
             model=self.parts.recipe.model.as_dict(),
             would=standing.plan.action,
             why=standing.plan.why,
+            freshness_limit=self.settings.freshness,
         )
 
     def close(self) -> None:

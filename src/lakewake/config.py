@@ -13,6 +13,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from lakewake.config_serve import read_serve
 from lakewake.errors import ConfigError
 from lakewake.model.chunks import RESERVED
 from lakewake.model.recipe import Chunking, TextField
@@ -22,6 +23,7 @@ from lakewake.model.settings import (
     IndexSettings,
     ModelSettings,
     RerankSettings,
+    ServeSettings,
     Settings,
 )
 from lakewake.section import KIND_NAMES, Section, kind_of
@@ -37,7 +39,7 @@ PRECISIONS = ("fp32", "int8")
 METRICS = ("cosine",)
 RERANKERS = ("http", "cross-encoder")
 
-_TOP_KEYS = ("index", "model", "spark", "embedding_store")
+_TOP_KEYS = ("index", "model", "spark", "embedding_store", "serve")
 _EMBEDDING_STORE_KEYS = tuple(f.name for f in fields(EmbeddingStoreSettings))
 _IN_FILE = {"fields": "text", "chunking": "chunk"}
 #: `weights` stand beside the text fields that they are for.
@@ -112,7 +114,8 @@ def parse_config(text: str, path: Path) -> Settings:
     kept = _embedding_store(top, sections, path.parent)
     indexes = tuple(_index(s, default, kept, path.parent) for s in sections)
     _refuse_twins(f"{path}: two indexes are", "called", [i.name for i in indexes])
-    return Settings(path=path, indexes=indexes, spark=_spark(top))
+    serve = _serve(top, path.parent)
+    return Settings(path=path, indexes=indexes, spark=_spark(top), serve=serve)
 
 
 def _index_sections(top: Section) -> list[Section]:
@@ -161,6 +164,7 @@ def _index(
         embedding_store=kept if keeps else None,
         weights={} if vector else _weights(section),
         rerank=_rerank(section, folder),
+        freshness=section.seconds("freshness"),
     )
 
 
@@ -394,6 +398,14 @@ def _embedding_store(
     if beside is None and any(scheme == "lance+s3" for scheme, _, _ in stores):
         beside = _locate(folder, DEFAULT_STORE.removeprefix("lance://"))
     return EmbeddingStoreSettings(beside, max_mb) if beside else None
+
+
+def _serve(top: Section, folder: Path) -> ServeSettings:
+    value = top.values.get("serve", {})
+    if not isinstance(value, dict):
+        raise top.fail(f"`serve` is {kind_of(value)}, expected a table")
+    found = read_serve(Section(f"{top.where}: serve", value))
+    return replace(found, keys=_locate(folder, found.keys)) if found.keys else found
 
 
 def _spark(top: Section) -> dict[str, str]:

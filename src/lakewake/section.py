@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +12,9 @@ from typing import Any
 from lakewake.errors import ConfigError
 
 KIND_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*")
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,20 @@ class Section:
         if key in self.values and value < least:
             raise self.fail(f"`{key}` is {value}, expected {least} or more")
         return value
+
+    def seconds(self, key: str) -> float | None:
+        """A time such as "30s", "5m", "2h" or "1d", or a number of seconds; None: absent."""
+        if key not in self.values:
+            return None
+        value = self.values[key]
+        found = _TIME.fullmatch(value) if isinstance(value, str) else None
+        if found:
+            value = float(found[1]) * _SECONDS[found[2]]
+        if type(value) not in (int, float) or not 0 < value < math.inf:
+            shown = repr(value) if isinstance(value, (str, int, float)) else kind_of(value)
+            hint = f'write it as {key} = "30s"; the units are s, m, h and d'
+            raise self.fail(f"`{key}` is {shown}, expected a time longer than none", hint)
+        return float(value)
 
 
 def kind_of(value: object) -> str:

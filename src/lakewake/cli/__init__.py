@@ -18,7 +18,19 @@ from typing import Any, NoReturn
 
 import click
 
-from lakewake.cli import demo, ingest, init, plan, search, setup, status, sync, verify
+from lakewake.cli import (
+    demo,
+    ingest,
+    init,
+    keys,
+    plan,
+    search,
+    serve,
+    setup,
+    status,
+    sync,
+    verify,
+)
 from lakewake.cli.failure import explain, print_error
 from lakewake.cli.screen import print_json
 
@@ -57,6 +69,8 @@ COMMANDS: tuple[tuple[Callable[..., int], str], ...] = (
     (status.status, status.EXAMPLE),
     (search.search, search.EXAMPLE),
     (verify.verify, verify.EXAMPLE),
+    (serve.serve, serve.EXAMPLE),
+    (keys.keys, keys.EXAMPLE),
 )
 for _command, _example in COMMANDS:
     app.command(epilog=f"\b\nExample:\n  {_example}")(_command)

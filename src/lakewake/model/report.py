@@ -164,6 +164,7 @@ class StatusReport:
         lag_commits: completed, data-changing instants the index has not absorbed.
         lag_seconds: age of the oldest of them, 0 when there is none.
         would: the action the next sync would take, and why.
+        freshness_limit: how many seconds the index may be behind; None: no limit was set.
     """
 
     index: str
@@ -182,6 +183,13 @@ class StatusReport:
     model: Mapping[str, Any]
     would: Action
     why: str
+    freshness_limit: float | None = None
+
+    @property
+    def fresh(self) -> bool:
+        """Built, and behind no longer than it may be."""
+        limit = self.freshness_limit
+        return self.built and (limit is None or self.lag_seconds <= limit)
 
     @property
     def in_step(self) -> bool:
@@ -208,4 +216,6 @@ class StatusReport:
             "model": dict(self.model),
             "would": self.would.value,
             "why": self.why,
+            "fresh": self.fresh,
+            "freshness_limit": self.freshness_limit,
         }

@@ -76,6 +76,7 @@ class IndexSettings:
         weights: text field → what its scores are multiplied with in a search.
         rerank: None where hits are not ranked anew.
         embedding_store: None where it is off, or there is nothing to embed.
+        freshness: how many seconds the index may be behind its table; None: no limit.
     """
 
     name: str
@@ -90,6 +91,28 @@ class IndexSettings:
     embedding_store: EmbeddingStoreSettings | None = None
     weights: Mapping[str, float] = field(default_factory=dict)
     rerank: RerankSettings | None = None
+    freshness: float | None = None
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """How `lakewake serve` listens, and what one request may cost.
+
+    Attributes:
+        keys: the file of API keys; None: none are asked for.
+        max_query_chars: of a text to search for, and of a filter written as text.
+        concurrent: searches that run at the same time; more wait a moment, then get 429.
+        timeout: seconds that one request may take.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8377
+    keys: str | None = None
+    max_k: int = 100
+    max_query_chars: int = 2_000
+    max_body_bytes: int = 1_000_000
+    concurrent: int = 8
+    timeout: float = 30.0
 
 
 @dataclass(frozen=True)
@@ -99,3 +122,4 @@ class Settings:
     path: Path
     indexes: tuple[IndexSettings, ...]
     spark: Mapping[str, str] = field(default_factory=dict)
+    serve: ServeSettings = ServeSettings()
