@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lakewake.config_recommend import read_recommend
+from lakewake.config_serve import read_serve
 from lakewake.errors import ConfigError
 from lakewake.model.chunks import RESERVED
 from lakewake.model.recipe import Chunking, TextField
@@ -24,6 +25,7 @@ from lakewake.model.settings import (
     ModelSettings,
     RecommendSettings,
     RerankSettings,
+    ServeSettings,
     Settings,
 )
 from lakewake.section import KIND_NAMES, Section, kind_of
@@ -41,7 +43,7 @@ PRECISIONS = ("fp32", "int8")
 METRICS = ("cosine",)
 RERANKERS = ("http", "cross-encoder")
 
-_TOP_KEYS = ("index", "model", "spark", "embedding_store", "recommend")
+_TOP_KEYS = ("index", "model", "spark", "embedding_store", "recommend", "serve")
 _EMBEDDING_STORE_KEYS = tuple(f.name for f in fields(EmbeddingStoreSettings))
 _IN_FILE = {"fields": "text", "chunking": "chunk"}
 #: `weights` stand beside the text fields that they are for.
@@ -117,8 +119,13 @@ def parse_config(text: str, path: Path, chat: Mapping[str, str] | None = None) -
     kept = _embedding_store(top, sections, path.parent)
     indexes = tuple(_index(s, default, kept, path.parent) for s in sections)
     _refuse_twins(f"{path}: two indexes are", "called", [i.name for i in indexes])
-    asked = _recommend(top, chat or {})
-    return Settings(path=path, indexes=indexes, spark=_spark(top), recommend=asked)
+    return Settings(
+        path=path,
+        indexes=indexes,
+        spark=_spark(top),
+        recommend=_recommend(top, chat or {}),
+        serve=_serve(top, path.parent),
+    )
 
 
 def _index_sections(top: Section) -> list[Section]:
@@ -414,6 +421,14 @@ def _recommend(top: Section, chat: Mapping[str, str]) -> RecommendSettings:
     section = Section(f"{top.where}: recommend", {**value, **chat})
     _refuse_secrets(section)
     return read_recommend(section)
+
+
+def _serve(top: Section, folder: Path) -> ServeSettings:
+    value = top.values.get("serve", {})
+    if not isinstance(value, dict):
+        raise top.fail(f"`serve` is {kind_of(value)}, expected a table")
+    found = read_serve(Section(f"{top.where}: serve", value))
+    return replace(found, keys=_locate(folder, found.keys)) if found.keys else found
 
 
 def _spark(top: Section) -> dict[str, str]:

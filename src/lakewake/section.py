@@ -18,6 +18,9 @@ MAY_BE_BLANK = ("key_env",)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*")
 
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*")
+
 
 @dataclass(frozen=True)
 class Section:

@@ -45,7 +45,7 @@ def eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_command_of_the_design_is_there() -> None:
     wanted = {"setup", "init", "demo", "ingest", "plan", "sync", "status", "search", "verify"}
-    assert set(NAMES) >= {*wanted, "history", "recommend"}
+    assert set(NAMES) >= {*wanted, "history", "keys", "recommend", "serve"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -143,10 +143,10 @@ def test_only_a_terminal_that_can_show_it_gets_bold_text(
 def test_a_mistyped_command_is_a_usage_error_that_names_the_likely_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run(["serch"]) == 2
+    assert run(["serach"]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.startswith("error: No such command 'serch'. Did you mean 'search'?\n")
+    assert shown.err.startswith("error: No such command 'serach'. Did you mean 'search'?\n")
     assert "\n  nothing was written\n  hint: " in shown.err
 
 

@@ -16,6 +16,7 @@ from lakewake.config import (
     parse_config,
 )
 from lakewake.config_recommend import KINDS
+from lakewake.config_serve import SERVE_KEYS
 from lakewake.errors import ConfigError
 from lakewake.model.recipe import Chunking, TextField
 from lakewake.model.settings import (
@@ -461,5 +462,5 @@ def test_every_example_of_the_documentation_is_accepted():
 def test_the_documentation_names_every_key():
     guide = (Path(__file__).parents[2] / "docs" / "config.md").read_text()
     named = set(re.findall(r"^\| `(\w+)` \|", guide, re.MULTILINE))
-    kinds = (_INDEX_KEYS, _MODEL_KINDS, _RERANK_KINDS, _EMBEDDING_STORE_KEYS, KINDS)
+    kinds = (_INDEX_KEYS, _MODEL_KINDS, _RERANK_KINDS, _EMBEDDING_STORE_KEYS, KINDS, SERVE_KEYS)
     assert named == set().union(*kinds)

@@ -23,9 +23,11 @@ from lakewake.cli import (
     history,
     ingest,
     init,
+    keys,
     plan,
     recommend,
     search,
+    serve,
     setup,
     status,
     sync,
@@ -71,6 +73,8 @@ COMMANDS: tuple[tuple[Callable[..., int], str], ...] = (
     (search.search, search.EXAMPLE),
     (recommend.recommend, recommend.EXAMPLE),
     (verify.verify, verify.EXAMPLE),
+    (serve.serve, serve.EXAMPLE),
+    (keys.keys, keys.EXAMPLE),
 )
 for _command, _example in COMMANDS:
     app.command(epilog=f"\b\nExample:\n  {_example}")(_command)

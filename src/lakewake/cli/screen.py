@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
 import json
-import math
 import shutil
 import textwrap
 from collections.abc import Iterable, Mapping
@@ -12,25 +10,12 @@ from typing import Any
 
 import click
 
+from lakewake.model.plain import json_value as json_value
+
 
 def print_json(value: Mapping[str, Any]) -> None:
     """The one object of a `--json` run, on one line."""
     print(json.dumps(json_value(value), ensure_ascii=False, allow_nan=False), flush=True)
-
-
-def json_value(value: Any) -> Any:
-    """The value in JSON's own types: payloads hold dates, decimals, bytes and NaN too."""
-    if isinstance(value, Mapping):
-        return {str(k): json_value(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [json_value(v) for v in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, (str, int)):
-        return value
-    if isinstance(value, (datetime.date, datetime.time)):
-        return value.isoformat()
-    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 def width() -> int:

@@ -124,6 +124,27 @@ class RecommendSettings:
 
 
 @dataclass(frozen=True)
+class ServeSettings:
+    """How `lakewake serve` listens, and what one request may cost.
+
+    Attributes:
+        keys: the file of API keys; None: none are asked for.
+        max_query_chars: of a text to search for, and of a filter written as text.
+        concurrent: searches that run at the same time; more wait a moment, then get 429.
+        timeout: seconds that one request may take.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8377
+    keys: str | None = None
+    max_k: int = 100
+    max_query_chars: int = 2_000
+    max_body_bytes: int = 1_000_000
+    concurrent: int = 8
+    timeout: float = 30.0
+
+
+@dataclass(frozen=True)
 class Settings:
     """The whole configuration."""
 
@@ -131,3 +152,4 @@ class Settings:
     indexes: tuple[IndexSettings, ...]
     spark: Mapping[str, str] = field(default_factory=dict)
     recommend: RecommendSettings = RecommendSettings()
+    serve: ServeSettings = ServeSettings()

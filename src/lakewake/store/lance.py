@@ -7,6 +7,7 @@ touch the same row, Lance lets only one of them through, and the other re-reads 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -74,6 +75,8 @@ class LanceStore:
         self._opened: int | None = None
         self._kept: tuple[list[float], LanceReader] | None = None
         self._session: Session | None = None
+        # Threads that search one index open it at the same time.
+        self._opening = threading.RLock()
 
     def generation(self) -> int:
         """The number of the active generation without reading it, 0 when there is none."""
@@ -87,18 +90,26 @@ class LanceStore:
         """
         number, written = self._standing()
         self._opened = number
-        if not number:
-            return None
-        # Each version adds a file: as long as none came, the opened one is the newest.
+        if number and not self._is_open(number, written):
+            with self._opening:
+                # Once more: another thread may have opened this version meanwhile, or a newer one.
+                number, written = self._standing()
+                self._opened = number
+                if number and not self._is_open(number, written):
+                    self._reopen(number, written)
+        return self._kept[1] if number and self._kept else None
+
+    def _is_open(self, number: int, written: list[float]) -> bool:
+        """Whether the kept reader is of this version: each adds a file, and none came since."""
         kept, reader = self._kept or ([], None)
-        if reader is None or reader.generation != number or kept != written:
-            # What Lance has read of the indexes stays in memory, unless this is not the dataset
-            # any more that it was: one of the same name that somebody removed and built again.
-            if kept and kept[-1] not in written:
-                self._session = None
-            reader = LanceReader(self._dataset(number), number, self.name)
-            self._kept = written, reader
-        return reader
+        return reader is not None and reader.generation == number and kept == written
+
+    def _reopen(self, number: int, written: list[float]) -> None:
+        # What Lance has read of the indexes stays in memory, unless this is not the dataset any
+        # more that it was: one of the same name that somebody removed and built again.
+        if self._kept and self._kept[0][-1] not in written:
+            self._session = None
+        self._kept = written, LanceReader(self._dataset(number), number, self.name)
 
     def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
         """Write generation `after + 1` whole, then make it the active one.
@@ -216,8 +227,9 @@ class LanceStore:
     def _dataset(self, number: int) -> LanceDataset:
         place = self._places.address(number)
         try:
-            dataset = lance.dataset(place, storage_options=self._options, session=self._session)
-            self._session = dataset.session()
+            with self._opening:
+                dataset = lance.dataset(place, storage_options=self._options, session=self._session)
+                self._session = dataset.session()
             return dataset
         except FOREIGN as error:
             self._session = None

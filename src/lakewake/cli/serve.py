@@ -1,0 +1,94 @@
+"""`lakewake serve`: the indexes over HTTP, with a page."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lakewake.cli.flags import Flags, config_option, with_flags
+from lakewake.cli.indexes import opened
+from lakewake.cli.screen import count, moment, print_block, print_json
+from lakewake.cli.sync import refuse_nan
+from lakewake.errors import SetupError
+from lakewake.progress import choose_reporter
+
+if TYPE_CHECKING:
+    from lakewake.serve.run import Started
+
+EXAMPLE = "lakewake serve --watch"
+
+
+@click.option("--watch", is_flag=True, help="Build what is missing, and follow every commit.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1, max=86_400),
+    default=1.0,
+    callback=refuse_nan,
+    metavar="SECONDS",
+    help="Between two looks with --watch.",
+)
+@click.option("--host", metavar="ADDRESS", help="Where to listen; 127.0.0.1 unless configured.")
+@click.option("--port", type=click.IntRange(0, 65535), help="8377 unless configured; 0: any.")
+@click.option("--keys", type=Path, metavar="FILE", help="Ask for one of these API keys.")
+@click.option("--insecure-no-auth", is_flag=True, help="Let anybody in who can reach it.")
+@config_option
+@with_flags
+def serve(
+    watch: bool,
+    interval: float,
+    host: str | None,
+    port: int | None,
+    keys: Path | None,
+    insecure_no_auth: bool,
+    flags: Flags,
+) -> int:
+    """Search over HTTP, with a page at /. Starts no JVM, save with --watch.
+
+    It listens on this machine only; any other address needs --keys.
+    """
+    try:
+        from lakewake.serve.run import Wish
+        from lakewake.serve.run import serve as run
+    except ImportError as error:
+        raise SetupError(
+            f"serving needs a package that is not installed: {error.name}",
+            hint="pip install 'lakewake[serve]'",
+        ) from error
+    given = {"host": host, "port": port, "keys": str(keys) if keys else None}
+    with opened(flags) as lake:
+        settings = replace(lake.settings.serve, **_set(given))
+        wish = Wish(watch, interval, insecure_no_auth, flags.verbose)
+        reporter = choose_reporter(sys.stderr, quiet=flags.quiet)
+        show = (lambda s: print_json(s.as_dict())) if flags.json else show_started
+        ended = run(lake, settings, wish, reporter, show)
+    if not ended:
+        # A stalled search keeps its thread, and Python would wait for it.
+        sys.stdout.flush()
+        os._exit(0)
+    return 0
+
+
+def _set(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def show_started(started: Started) -> None:
+    """The address, the indexes, and what is on and off, for a person."""
+    facts = [(i["name"], _described(i)) for i in started.indexes]
+    facts.append(("keys", "asked for" if started.keys else "off: whoever reaches it may search"))
+    following = "on: every commit is followed"
+    facts.append(("watch", following if started.watch else "off: `--watch` follows every commit"))
+    facts.append(("stop", "Ctrl-C"))
+    print_block(f"serving {started.url}", facts)
+    sys.stdout.flush()
+
+
+def _described(index: dict[str, Any]) -> str:
+    if not index["instant"]:
+        return "not built yet"
+    return f"{count(index['rows'], 'row')}, table at {moment(index['instant'])}"

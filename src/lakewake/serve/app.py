@@ -1,0 +1,344 @@
+"""The application: which path asks what, behind which checks."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import FastAPI, Query
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lakewake.errors import LakewakeError
+from lakewake.model.plain import json_value
+from lakewake.model.settings import ServeSettings
+from lakewake.serve import asking, shapes
+from lakewake.serve.headers import KeyCheck, KnownHosts, SecurityHeaders, hosts_of, is_loopback
+from lakewake.serve.keys import KeyRing
+from lakewake.serve.limits import BodyLimit, Gate, check_recommend, check_search
+from lakewake.serve.metrics import CONTENT_TYPE, Metrics
+from lakewake.serve.page import PageFile, read_page
+from lakewake.serve.refusals import Json, Refused, misshapen, refusal, refused_by, without_secrets
+
+if TYPE_CHECKING:
+    from lakewake.api import Index
+    from lakewake.serve.following import Follower
+
+_log = logging.getLogger("lakewake.serve")
+
+#: Threads for what is not a search: status, history, metrics. Stalled searches do not stall these.
+LOOKING = 4
+#: A model that writes takes longer than a search: so many times the time limit.
+WRITING = 4
+Limit = Annotated[int, Query(ge=1, le=1000, description="How many at most.")]
+EVENTS = "text/event-stream"
+
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": shapes.Refusal, "description": text}
+    for status, text in {
+        400: "The question, or the Host header, is wrong.",
+        401: "A key is needed.",
+        403: "The key's scope is not enough, or a page of another site asks.",
+        422: "The request is not of this shape, or asks for too much.",
+        429: "Too many at once; `Retry-After` says when to come again.",
+        503: "The index is missing or damaged, or the model cannot be reached.",
+        504: "It took longer than the time limit.",
+    }.items()
+}
+_ONE = _REFUSALS | {
+    404: {"model": shapes.Refusal, "description": "There is no index of that name."}
+}
+_ASK = _ONE | {
+    408: {"model": shapes.Refusal, "description": "The body came too slowly."},
+    413: {"model": shapes.Refusal, "description": "The body is too large."},
+}
+_STREAM = _ASK | {200: {"content": {EVENTS: {"schema": {"type": "string"}}}}}
+_TEXT = _REFUSALS | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+
+
+def build_app(
+    indexes: Mapping[str, Index],
+    settings: ServeSettings,
+    keys: KeyRing | None,
+    *,
+    follower: Follower | None = None,
+    page: Mapping[str, PageFile] | None = None,
+) -> FastAPI:
+    """The application over the indexes of a configuration.
+
+    Args:
+        keys: who may ask; None: everybody who can reach it.
+        follower: the process that keeps the indexes in step, where there is one.
+        page: path → file; the page that comes with the package unless told otherwise.
+    """
+    desk = Desk(indexes, settings, follower, keys is not None or is_loopback(settings.host))
+    app = FastAPI(
+        title="Lakewake",
+        summary="Vector indexes that follow Apache Hudi tables, commit by commit.",
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.desk = desk
+    _add_routes(app, desk)
+    files = read_page() if page is None else page
+    for path, file in files.items():
+        app.add_route(path, _endpoint(file), include_in_schema=False)
+    _add_handlers(app, desk)
+    # The last one added is the first that sees a request.
+    app.add_middleware(BodyLimit, settings.max_body_bytes, settings.timeout)
+    if keys is not None:
+        app.add_middleware(KeyCheck, keys, partial(scope_for, frozenset({"/health", *files})))
+    app.add_middleware(KnownHosts, hosts_of(settings.host))
+    app.add_middleware(LastResort, desk)
+    app.add_middleware(SecurityHeaders)
+    _describe(app, indexes, keyed=keys is not None)
+    return app
+
+
+def scope_for(open_paths: frozenset[str], path: str) -> str | None:
+    """The scope that a path needs; None where no key is needed."""
+    if path in open_paths:
+        return None
+    return "admin" if path == "/metrics" else "read"
+
+
+class Desk:
+    """Takes the questions; has them answered in threads."""
+
+    def __init__(
+        self,
+        indexes: Mapping[str, Index],
+        settings: ServeSettings,
+        follower: Follower | None,
+        shows_metrics: bool,
+    ) -> None:
+        self._indexes, self._limits, self._follower = indexes, settings, follower
+        self._shows_metrics = shows_metrics
+        seconds = settings.timeout
+        self.searching = Gate(settings.concurrent, seconds)
+        self.recommending = Gate(settings.concurrent, seconds * WRITING)
+        self.looking = Gate(LOOKING, seconds)
+        self.metrics = Metrics(indexes, lambda: self.running, self._restarts)
+
+    @property
+    def running(self) -> int:
+        """How many threads are at work."""
+        return sum(g.running for g in (self.searching, self.recommending, self.looking))
+
+    def close(self) -> None:
+        """Take no more work; what runs is not waited for."""
+        for gate in (self.searching, self.recommending, self.looking):
+            gate.close()
+
+    async def search(self, name: str, body: shapes.SearchBody) -> Response:
+        """The rows of an index that fit best, with the table's commit they speak for."""
+        index = self._index(name)
+        check_search(body, self._limits)
+        began = perf_counter()
+        answer = await self.searching.run(lambda: Json(asking.search(index, body)))
+        self.metrics.searched(name, body.mode, perf_counter() - began)
+        return answer
+
+    async def recommend(self, name: str, body: shapes.RecommendBody) -> Response:
+        """A message made from the rows that fit best; with `stream`, while it is written."""
+        index = self._index(name)
+        check_recommend(body, self._limits)
+        if not body.stream:
+            return await self.recommending.run(lambda: Json(asking.recommend(index, body)))
+        pieces = self.recommending.stream(partial(asking.recommend_stream, index, body))
+        # What fails before the first piece is still a plain refusal.
+        first = await anext(pieces)
+        return StreamingResponse(self._events(first, pieces), media_type=EVENTS)
+
+    async def list_indexes(self) -> Response:
+        """All indexes: how large, at which commit, and whether they are fresh."""
+        found = await self._look(lambda: [asking.summary(i) for i in self._indexes.values()])
+        return Json({"indexes": found, "watch": self._watch()})
+
+    async def status(self, name: str) -> Response:
+        """Where an index stands, and how far behind its table."""
+        index = self._index(name)
+        report = await self._look(lambda: asking.status(index))
+        return Json({**report, "watch": self._watch()})
+
+    async def history(self, name: str, limit: Limit = 20) -> Response:
+        """What the last syncs of an index did, newest first."""
+        return await self._list(name, "history", lambda i: [r.as_dict() for r in i.history(limit)])
+
+    async def facets(self, name: str) -> Response:
+        """What the payload columns of an index hold, for filters."""
+        return await self._list(name, "facets", lambda i: [f.as_dict() for f in i.facets()])
+
+    async def commits(self, name: str, limit: Limit = 50) -> Response:
+        """The table's newest commits, and by which sync each came into the index."""
+        return await self._list(name, "commits", lambda i: [c.as_dict() for c in i.commits(limit)])
+
+    async def health(self) -> Response:
+        """The server is there. Needs no key, and looks at nothing."""
+        return Json({"ok": True})
+
+    async def ready(self) -> Response:
+        """Whether every index is there and within its freshness limit: 200, else 503."""
+        found = await self._look(lambda: [asking.freshness(i) for i in self._indexes.values()])
+        ready = all(f["fresh"] for f in found)
+        return Json({"ready": ready, "indexes": found}, 200 if ready else 503)
+
+    async def show_metrics(self) -> Response:
+        """Lag, rows, work of syncs, search times and errors, as Prometheus reads them."""
+        if not self._shows_metrics:
+            raise Refused(403, "scope", "metrics need a key", "start with `--keys FILE`")
+        return Response(await self._look(self.metrics.text), headers={"Content-Type": CONTENT_TYPE})
+
+    def refuse(self, refused: Refused, what: str = "") -> Response:
+        """The refusal as an answer; counted, and logged where it is no fault of who asks."""
+        self.metrics.refused(refused.kind)
+        if refused.status >= 500:
+            _log.warning("%s: %d: %s", what, refused.status, without_secrets(refused.fact))
+        return refusal(refused)
+
+    def _index(self, name: str) -> Index:
+        if name not in self._indexes:
+            hint = f"its indexes are {', '.join(self._indexes)}"
+            raise Refused(404, "unknown_index", f"there is no index {name[:80]!r} here", hint)
+        return self._indexes[name]
+
+    async def _look(self, work: Callable[[], asking.T]) -> asking.T:
+        return await self.looking.run(work)
+
+    async def _list(
+        self, name: str, what: str, read: Callable[[Index], list[Mapping[str, Any]]]
+    ) -> Response:
+        index = self._index(name)
+        return await self._look(lambda: Json(asking.dated(index, what, lambda: read(index))))
+
+    async def _events(self, first: Any, rest: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+        """Server-sent events: each piece, then the whole answer; or the error that ended it."""
+        yield _event(first)
+        try:
+            async for item in rest:
+                yield _event(item)
+        except LakewakeError as error:
+            yield self._failed(refused_by(error))
+        except Refused as refused:
+            yield self._failed(refused)
+
+    def _failed(self, refused: Refused) -> bytes:
+        return b"event: error\ndata: " + self.refuse(refused, "stream").body + b"\n\n"
+
+    def _watch(self) -> dict[str, Any] | None:
+        return self._follower.state.as_dict() if self._follower else None
+
+    def _restarts(self) -> int:
+        return self._follower.state.restarts if self._follower else 0
+
+
+def _event(item: Any) -> bytes:
+    name, value = ("piece", {"text": item}) if isinstance(item, str) else ("answer", item.as_dict())
+    data = json.dumps(json_value(value), ensure_ascii=False).encode("utf-8", "replace")
+    return f"event: {name}\ndata: ".encode() + data + b"\n\n"
+
+
+def _add_routes(app: FastAPI, desk: Desk) -> None:
+    def get(path: str, endpoint: Callable[..., Any], answer: Any, refusals: Any = _ONE) -> None:
+        app.add_api_route(path, endpoint, response_model=answer, responses=refusals)
+
+    def post(path: str, endpoint: Callable[..., Any], answer: Any, refusals: Any = _ASK) -> None:
+        app.add_api_route(
+            path, endpoint, methods=["POST"], response_model=answer, responses=refusals
+        )
+
+    post("/indexes/{name}/search", desk.search, shapes.SearchAnswer)
+    post("/indexes/{name}/recommend", desk.recommend, shapes.RecommendAnswer, _STREAM)
+    get("/indexes", desk.list_indexes, shapes.Indexes, _REFUSALS)
+    get("/indexes/{name}/status", desk.status, shapes.Status)
+    get("/indexes/{name}/history", desk.history, shapes.History)
+    get("/indexes/{name}/facets", desk.facets, shapes.Facets)
+    get("/indexes/{name}/commits", desk.commits, shapes.Commits)
+    get("/health", desk.health, shapes.Health, _REFUSALS)
+    get("/ready", desk.ready, shapes.Readiness, {**_REFUSALS, 503: {"model": shapes.Readiness}})
+    app.add_api_route("/metrics", desk.show_metrics, response_class=Response, responses=_TEXT)
+
+
+def _endpoint(file: PageFile) -> Callable[[Request], Any]:
+    async def answer(request: Request) -> Response:
+        return file.answer(request)
+
+    return answer
+
+
+def _add_handlers(app: FastAPI, desk: Desk) -> None:
+    def handle(kind: type[Exception], refused: Callable[[Any], Refused]) -> None:
+        async def answer(request: Request, error: Exception) -> Response:
+            return desk.refuse(refused(error), f"{request.method} {request.url.path}")
+
+        app.add_exception_handler(kind, answer)
+
+    handle(LakewakeError, refused_by)
+    handle(Refused, lambda refused: refused)
+    handle(RequestValidationError, lambda error: misshapen(error.errors()))
+    handle(HTTPException, _of_http)
+
+
+def _of_http(error: HTTPException) -> Refused:
+    """No such path, no such method, or a body that is no JSON."""
+    headers = {k: v for k, v in (error.headers or {}).items() if k.lower() == "allow"}
+    hint = "/openapi.json lists all paths" if error.status_code in (404, 405) else ""
+    fact = "the body cannot be read" if error.status_code == 400 else str(error.detail)
+    return Refused(error.status_code, f"http_{error.status_code}", fact, hint, headers)
+
+
+def _describe(app: FastAPI, names: Iterable[str], *, keyed: bool) -> None:
+    """Add to OpenAPI what the configuration knows: the indexes' names, and whether keys count."""
+    described, known = app.openapi, sorted(names)
+
+    def openapi() -> dict[str, Any]:
+        schema = described()
+        for operations in schema["paths"].values():
+            for operation in operations.values():
+                for parameter in operation.get("parameters", ()):
+                    if parameter["in"] == "path" and known:
+                        parameter["schema"]["enum"] = known
+        if keyed:
+            parts = schema.setdefault("components", {})
+            parts["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+            schema["security"] = [{"key": []}]
+            schema["paths"]["/health"]["get"]["security"] = []
+        return schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+class LastResort:
+    """Answers what the checks before the application refuse, and what nobody foresaw."""
+
+    def __init__(self, app: ASGIApp, desk: Desk) -> None:
+        self._app, self._desk = app, desk
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on; whatever happens, there is an answer."""
+        begun = False
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal begun
+            begun = begun or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_and_note)
+        except Exception as error:
+            if begun or scope["type"] != "http":
+                raise
+            refused = error if isinstance(error, Refused) else self._unforeseen(scope, error)
+            answer = self._desk.refuse(refused, f"{scope['method']} {scope['path']}")
+            await answer(scope, receive, send)
+
+    def _unforeseen(self, scope: Scope, error: Exception) -> Refused:
+        _log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
+        return Refused(500, "bug", "something failed that should not", "the server's log has more")

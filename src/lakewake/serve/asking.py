@@ -1,0 +1,134 @@
+"""HTTP's questions put to the API. Everything here blocks, and runs in a thread of a `Gate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lakewake.errors import IndexMissing, LakewakeError, StoreError, TableError
+from lakewake.model.rows import RowId
+from lakewake.serve.refusals import without_secrets
+from lakewake.serve.shapes import RecommendBody, SearchBody
+
+if TYPE_CHECKING:
+    from lakewake.api import Index
+    from lakewake.store import StoreReader
+
+T = TypeVar("T")
+#: A rebuild removes the generation that a search is reading: then the new one is asked.
+ATTEMPTS = 3
+
+
+def search(index: Index, body: SearchBody) -> dict[str, Any]:
+    """The rows that fit best."""
+    like = RowId(body.like.partition, body.like.key) if body.like else None
+    return again(
+        lambda: index.search(
+            body.text,
+            vector=body.vector,
+            like=like,
+            k=body.k,
+            offset=body.offset,
+            where=body.where,
+            mode=body.mode,
+            min_score=body.min_score,
+            rerank=body.rerank,
+            exact=body.exact,
+        ).as_dict()
+    )
+
+
+def recommend(index: Index, body: RecommendBody) -> dict[str, Any]:
+    """A message from the rows that fit best."""
+    return again(
+        lambda: index.recommend(body.query, k=body.k, where=body.where, mode=body.mode).as_dict()
+    )
+
+
+def recommend_stream(index: Index, body: RecommendBody) -> Iterator[Any]:
+    """The message in pieces, then the whole."""
+    return index.recommend_stream(body.query, k=body.k, where=body.where, mode=body.mode)
+
+
+def again(work: Callable[[], T]) -> T:
+    """What the work returns, done again where the index was replaced under it."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return work()
+        except IndexMissing:
+            raise
+        except StoreError:
+            continue
+    return work()
+
+
+def summary(index: Index) -> dict[str, Any]:
+    """One index in a few words; one that cannot be read is empty and not fresh."""
+    reader = _reader(index)
+    rows, chunks = reader.counts() if reader else (0, 0)
+    return {
+        "name": index.name,
+        "instant": reader.frontier().newest if reader else "",
+        "rows": rows,
+        "chunks": chunks,
+        "payload": list(index.settings.payload),
+        "modes": list(modes(index)),
+        "fresh": freshness(index)["fresh"],
+    }
+
+
+def modes(index: Index) -> tuple[str, ...]:
+    """How the index can be searched: by words only where it has texts."""
+    return ("vector", "keyword", "hybrid") if index.settings.fields else ("vector",)
+
+
+def status(index: Index) -> dict[str, Any]:
+    """Where it stands."""
+    report = index.status().as_dict()
+    return {**report, **{k: without_secrets(report[k]) for k in ("table", "store", "why")}}
+
+
+def freshness(index: Index) -> dict[str, Any]:
+    """Whether the index is there and within its limit, and why."""
+    fresh, why = _judged(index)
+    return {"name": index.name, "fresh": fresh, "why": without_secrets(why)}
+
+
+def _judged(index: Index) -> tuple[bool, str]:
+    try:
+        report = index.status()
+    except TableError as error:
+        # How far behind cannot be told; where nobody set a limit, it need not be.
+        there = index.settings.freshness is None and _reader(index) is not None
+        return there, error.fact
+    except LakewakeError as error:
+        return False, error.fact
+    if not report.built:
+        return False, "it is not built yet"
+    if report.in_step:
+        return report.fresh, "in step with the table"
+    limit = "" if report.freshness_limit is None else f", its limit is {report.freshness_limit:g} s"
+    return report.fresh, f"{report.lag_seconds:.1f} s behind the table{limit}"
+
+
+def dated(index: Index, name: str, read: Callable[[], list[Mapping[str, Any]]]) -> dict[str, Any]:
+    """A list that the index tells, with the instant that it speaks for."""
+    for _ in range(ATTEMPTS):
+        instant = _instant(index)
+        found = again(read)
+        # A commit in between: the list is of the one before it or of the one after.
+        if _instant(index) == instant:
+            break
+    return {"index": index.name, "instant": instant, name: found}
+
+
+def _instant(index: Index) -> str:
+    reader = index.parts.store.open()
+    return reader.frontier().newest if reader else ""
+
+
+def _reader(index: Index) -> StoreReader | None:
+    try:
+        return index.parts.store.open()
+    except LakewakeError:
+        return None

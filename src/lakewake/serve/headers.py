@@ -1,0 +1,135 @@
+"""What is checked before, and said with, every answer: hosts, origins, keys, security headers."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Collection
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lakewake.serve.keys import KeyRing
+from lakewake.serve.refusals import Refused
+
+#: The page needs its own files and this server, nothing else. No script or style stands in a page.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+#: Rows may be private: nobody on the way keeps them.
+CACHE = "no-store"
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class SecurityHeaders:
+    """Adds the headers to every answer, whatever made it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", CACHE)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+class KnownHosts:
+    """Refuses requests that a web page of somebody else's makes a browser send.
+
+    A name that its owner lets point to this machine (DNS rebinding) stands in `Host`; a page on
+    another site stands in `Origin`.
+
+    Args:
+        hosts: names the server goes by; none: any will do.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
+        self._app, self._hosts = app, frozenset(hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            host = headers.get("host", "")
+            if self._hosts and host_name(host) not in self._hosts:
+                fact = "the Host header names another server than this one"
+                raise Refused(400, "host", fact, f"use {', '.join(sorted(self._hosts))}")
+            origin = headers.get("origin")
+            if origin is not None and urlsplit_or_none(origin) != host.lower():
+                raise Refused(403, "origin", "pages of other sites are not answered")
+        await self._app(scope, receive, send)
+
+
+def urlsplit_or_none(address: str) -> str | None:
+    """Host and port of an address; None where it is none, as in `Origin: null`."""
+    try:
+        return urlsplit(address).netloc.lower() or None
+    except ValueError:
+        return None
+
+
+def host_name(host: str) -> str:
+    """The name in a Host header, without port and brackets."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server bound to that address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def hosts_of(host: str) -> frozenset[str]:
+    """The names that a server bound to a loopback address goes by; none for any other."""
+    return LOOPBACK | {host.lower()} if is_loopback(host) else frozenset()
+
+
+class KeyCheck:
+    """Lets a request through whose key is good for its path.
+
+    Args:
+        scope_for: path → the scope it needs, None where it needs no key.
+    """
+
+    def __init__(self, app: ASGIApp, keys: KeyRing, scope_for: Callable[[str], str | None]) -> None:
+        self._app, self._keys, self._scope_for = app, keys, scope_for
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        needed = self._scope_for(scope["path"]) if scope["type"] == "http" else None
+        if needed is not None:
+            self._check(Headers(scope=scope).get("authorization", ""), needed)
+        await self._app(scope, receive, send)
+
+    def _check(self, header: str, needed: str) -> None:
+        kind, _, given = header.partition(" ")
+        key = self._keys.find(given.strip()) if kind.lower() == "bearer" else None
+        if key is None:
+            fact = "the key is not known" if header else "a key is needed"
+            ask = {"WWW-Authenticate": "Bearer"}
+            raise Refused(401, "no_key", fact, "send it as `Authorization: Bearer KEY`", ask)
+        if not key.may(needed):
+            fact = f"key '{key.name}' has the scope {key.scope}, this needs {needed}"
+            raise Refused(403, "scope", fact, "`lakewake keys add FILE NAME --scope admin`")

@@ -1,0 +1,169 @@
+"""What Prometheus reads: where the indexes stand, what syncs did, how searches fare."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from lakewake.errors import LakewakeError
+
+if TYPE_CHECKING:
+    from lakewake.api import Index
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+#: So many syncs are read at each look, and so many where more happened since the last.
+FEW, ALL = 20, 1000
+#: Name, help, and how it is read off a status.
+STANDING: tuple[tuple[str, str, Callable[[Mapping[str, Any]], float]], ...] = (
+    ("lag_seconds", "Age of the oldest commit not absorbed.", lambda s: s["lag_seconds"]),
+    ("lag_commits", "Commits not absorbed.", lambda s: s["lag_commits"]),
+    ("rows", "Rows in the index.", lambda s: s["rows"]),
+    ("chunks", "Chunks in the index.", lambda s: s["chunks"]),
+    ("quarantined_rows", "Rows the embedder refused.", lambda s: s["quarantined"]),
+    ("fresh", "1 while built and within its freshness limit.", lambda s: s["fresh"]),
+)
+#: Name, help, and the counts of a sync that are added up.
+WORK: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("embedded", "Texts embedded by syncs.", ("embedded",)),
+    ("reused", "Chunks written with a known vector by syncs.", ("reused",)),
+    ("deleted", "Rows deleted by syncs.", ("rows_deleted",)),
+    ("changed", "Rows changed by syncs.", ("rows_changed",)),
+)
+
+
+class Totals:
+    """What all syncs of an index did, added up. Never less than before, though history forgets."""
+
+    def __init__(self) -> None:
+        self.sums = dict.fromkeys([name for name, _, _ in WORK], 0)
+        self.syncs, self.failed = 0, 0
+        self._counted: frozenset[tuple[str, str, str]] = frozenset()
+        self._newest = ""
+
+    def read(self, history: Callable[[int], list[Mapping[str, Any]]]) -> None:
+        """Count what came since the last time."""
+        records = history(FEW) if self._newest else []
+        if all(r["time"] > self._newest for r in records):
+            records = history(ALL)
+        self._add(records)
+
+    def _add(self, records: list[Mapping[str, Any]]) -> None:
+        fresh = [r for r in records if r["time"] >= self._newest and _mark(r) not in self._counted]
+        for record in fresh:
+            self.syncs += 1
+            self.failed += record["error"] is not None
+            for name, _, counts in WORK:
+                self.sums[name] += sum(record[c] for c in counts)
+        if fresh:
+            self._newest = max(r["time"] for r in fresh)
+            same = (r for r in records if r["time"] == self._newest)
+            self._counted = frozenset(map(_mark, same))
+
+
+def _mark(record: Mapping[str, Any]) -> tuple[str, str, str]:
+    return record["time"], record["action"], record["to_instant"]
+
+
+class Standing:
+    """A collector that looks at the indexes when it is asked."""
+
+    def __init__(self, indexes: Mapping[str, Index]) -> None:
+        self._indexes = indexes
+        self._totals = {name: Totals() for name in indexes}
+        self._lock = threading.Lock()
+
+    def describe(self) -> list[Metric]:
+        """Nothing: to describe would mean to look."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """One sample for each index; an index that cannot be looked at has none but `up`."""
+        statuses = {name: _status(index) for name, index in self._indexes.items()}
+        up = GaugeMetricFamily("lakewake_up", "1 while it can be looked at.", labels=["index"])
+        for name, status in statuses.items():
+            up.add_metric([name], float(status is not None))
+        yield up
+        for metric, text, read in STANDING:
+            family = GaugeMetricFamily(f"lakewake_{metric}", text, labels=["index"])
+            for name, status in statuses.items():
+                if status is not None:
+                    family.add_metric([name], float(read(status)))
+            yield family
+        yield from self._work()
+
+    def _work(self) -> Iterator[Metric]:
+        with self._lock:
+            for name, index in self._indexes.items():
+                self._totals[name].read(partial(_records, index))
+            sums = {name: dict(t.sums) for name, t in self._totals.items()}
+            for name, totals in self._totals.items():
+                sums[name] |= {"syncs": totals.syncs, "failed_syncs": totals.failed}
+        told = [(name, text) for name, text, _ in WORK]
+        told += [("syncs", "Syncs that did something."), ("failed_syncs", "Syncs that failed.")]
+        for metric, text in told:
+            family = CounterMetricFamily(f"lakewake_{metric}", text, labels=["index"])
+            for name in self._indexes:
+                family.add_metric([name], float(sums[name][metric]))
+            yield family
+
+
+def _status(index: Index) -> Mapping[str, Any] | None:
+    try:
+        return index.status().as_dict()
+    except LakewakeError:
+        return None
+
+
+def _records(index: Index, limit: int) -> list[Mapping[str, Any]]:
+    try:
+        return [r.as_dict() for r in index.history(limit)]
+    except LakewakeError:
+        return []
+
+
+class Metrics:
+    """The metrics of one server, in a registry of its own."""
+
+    def __init__(
+        self,
+        indexes: Mapping[str, Index],
+        running: Callable[[], int],
+        restarts: Callable[[], int],
+    ) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(Standing(indexes))
+        self._seconds = Histogram(
+            "lakewake_search_seconds",
+            "How long searches took, without the way over the network.",
+            ["index", "mode"],
+            buckets=BUCKETS,
+            registry=self._registry,
+        )
+        self._errors = Counter(
+            "lakewake_errors", "Requests refused or failed.", ["kind"], registry=self._registry
+        )
+        at_work = Gauge("lakewake_running", "Threads at work.", registry=self._registry)
+        at_work.set_function(running)
+        again = Gauge(
+            "lakewake_watch_restarts", "Restarts of the syncing process.", registry=self._registry
+        )
+        again.set_function(restarts)
+
+    def searched(self, index: str, mode: str, seconds: float) -> None:
+        """A search was answered."""
+        self._seconds.labels(index, mode).observe(seconds)
+
+    def refused(self, kind: str) -> None:
+        """A request was not."""
+        self._errors.labels(kind).inc()
+
+    def text(self) -> bytes:
+        """All of it, as Prometheus reads it."""
+        return generate_latest(self._registry)

@@ -1,0 +1,231 @@
+"""The server's process: check, listen, say so, serve, and end within five seconds."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+
+from lakewake.errors import ConfigError, IndexMissing
+from lakewake.model.settings import ServeSettings
+from lakewake.serve import asking
+from lakewake.serve.app import build_app
+from lakewake.serve.following import Follower, sync_command
+from lakewake.serve.headers import is_loopback
+from lakewake.serve.keys import KeyRing
+
+if TYPE_CHECKING:
+    from lakewake.api import Index, Lakewake
+    from lakewake.progress import Reporter
+
+#: Seconds that running requests get once the server is told to stop.
+GRACE = 4
+#: Connections open at the same time; a last bound, far above what searches are limited to.
+CONNECTIONS = 1000
+#: Models that run in this process take a moment to load: before the first search, not in it.
+LOADED = ("onnx", "sentence-transformers")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a person asks of a server besides its settings.
+
+    Attributes:
+        watch: keep the indexes in step while serving.
+        interval: seconds between two looks at a table, with `watch`.
+        insecure: let anybody in who can reach it.
+        verbose: log every request.
+    """
+
+    watch: bool = False
+    interval: float = 1.0
+    insecure: bool = False
+    verbose: bool = False
+
+
+@dataclass(frozen=True)
+class Started:
+    """A server that takes requests now."""
+
+    host: str
+    port: int
+    indexes: tuple[dict[str, Any], ...]
+    watch: bool
+    keys: bool
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object that `serve --json` prints."""
+        return {
+            "url": self.url,
+            "host": self.host,
+            "port": self.port,
+            "indexes": list(self.indexes),
+            "watch": self.watch,
+            "keys": self.keys,
+        }
+
+
+def serve(
+    lake: Lakewake,
+    settings: ServeSettings,
+    wish: Wish,
+    reporter: Reporter,
+    announce: Callable[[Started], None],
+) -> bool:
+    """Serve until SIGTERM or Ctrl-C; False where a stalled search is left behind in its thread.
+
+    Args:
+        announce: told once, as soon as requests are taken.
+
+    Raises:
+        ConfigError: the address cannot be used, or would be open to others without keys.
+        IndexMissing: an index is not built, and nobody is to build it.
+        SetupError: a model is missing.
+    """
+    check_exposure(settings, wish)
+    keys = KeyRing(Path(settings.keys)) if settings.keys else None
+    with listening(settings.host, settings.port) as listener:
+        for index in lake.values():
+            prepare(index, reporter, needed=not wish.watch)
+        command = sync_command(lake.settings.path, wish.interval)
+        follower = Follower(command, reporter.say) if wish.watch else None
+        app = build_app(lake, settings, keys, follower=follower)
+        server = _Server(_config(app, wish), follower)
+        server.on_start = lambda: announce(
+            Started(
+                settings.host,
+                listener.getsockname()[1],
+                tuple(asking.summary(i) for i in lake.values()),
+                wish.watch,
+                keys is not None,
+            )
+        )
+        try:
+            if follower:
+                follower.start()
+            server.run(sockets=[listener])
+        finally:
+            app.state.desk.close()
+            if follower:
+                follower.stop()
+    return not app.state.desk.running
+
+
+def check_exposure(settings: ServeSettings, wish: Wish) -> None:
+    """Refuse to be open to other machines by accident.
+
+    Raises:
+        ConfigError: another address than this machine's own needs keys, or the word that it shall
+            not.
+    """
+    if settings.keys and wish.insecure:
+        raise ConfigError("--keys and --insecure-no-auth exclude each other", hint="choose one")
+    if not (is_loopback(settings.host) or settings.keys or wish.insecure):
+        raise ConfigError(
+            f"on {settings.host} other machines could search without a key",
+            hint="`lakewake keys add keys.json NAME` and `--keys keys.json`, or "
+            "--insecure-no-auth if that is meant",
+        )
+
+
+@contextmanager
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket that listens there; port 0: at any that is free.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    try:
+        kind, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(kind, socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"there is no address {host!r} to listen on: {error}") from error
+    with listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+            listener.listen()
+        except OSError as error:
+            used = error.errno == errno.EADDRINUSE
+            raise ConfigError(
+                f"port {port} of {host} {'is in use' if used else f'is not to be had: {error}'}",
+                hint="`--port` chooses another one, 0 any that is free",
+            ) from error
+        yield listener
+
+
+def prepare(index: Index, reporter: Reporter, *, needed: bool) -> None:
+    """Have ready what a search needs: the index opened, its model loaded.
+
+    Raises:
+        IndexMissing: it is not there, but needed.
+    """
+    if index.parts.store.open() is None and needed:
+        raise IndexMissing(
+            f"there is no index '{index.name}' yet",
+            hint=f"`lakewake sync {index.name}` builds it, and so does `lakewake serve --watch`",
+        )
+    model = index.settings.model
+    if model.provider in LOADED:
+        with reporter.stage(f"load {model.name}"):
+            index.parts.embedder.embed(["ready"])
+
+
+def _config(app: Any, wish: Wish) -> uvicorn.Config:
+    level = logging.INFO if wish.verbose else logging.WARNING
+    logging.basicConfig(stream=sys.stderr, level=level, format="%(levelname)s: %(message)s")
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=wish.verbose,
+        lifespan="off",
+        ws="none",
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=CONNECTIONS,
+        timeout_graceful_shutdown=GRACE,
+    )
+
+
+class _Server(uvicorn.Server):
+    """Says when it takes requests, and ends on a signal as one that has done its work."""
+
+    def __init__(self, config: uvicorn.Config, follower: Follower | None) -> None:
+        super().__init__(config)
+        self._follower = follower
+        self.on_start: Callable[[], None] = lambda: None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to take requests."""
+        await super().startup(sockets=sockets)
+        self.on_start()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal: running requests finish, and meanwhile the syncing process may stop too."""
+        super().handle_exit(sig, frame)
+        if self._follower:
+            self._follower.ask_to_stop()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals; unlike uvicorn, do not raise them once more at the end."""
+        with super().capture_signals():
+            try:
+                yield
+            finally:
+                self._captured_signals.clear()
