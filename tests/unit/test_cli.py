@@ -45,7 +45,7 @@ def eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_command_of_the_design_is_there() -> None:
     wanted = {"setup", "init", "demo", "ingest", "plan", "sync", "status", "search", "verify"}
-    assert set(NAMES) >= {*wanted, "history", "recommend"}
+    assert set(NAMES) >= {*wanted, "history", "mcp", "recommend"}
 
 
 @pytest.mark.parametrize("name", NAMES)

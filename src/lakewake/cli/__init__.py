@@ -23,6 +23,7 @@ from lakewake.cli import (
     history,
     ingest,
     init,
+    mcp,
     plan,
     recommend,
     search,
@@ -71,6 +72,7 @@ COMMANDS: tuple[tuple[Callable[..., int], str], ...] = (
     (search.search, search.EXAMPLE),
     (recommend.recommend, recommend.EXAMPLE),
     (verify.verify, verify.EXAMPLE),
+    (mcp.mcp, mcp.EXAMPLE),
 )
 for _command, _example in COMMANDS:
     app.command(epilog=f"\b\nExample:\n  {_example}")(_command)
