@@ -41,6 +41,8 @@ Filter = str | Mapping[str, Any]
 ATTEMPTS = 5
 #: Metadata that are ours; a payload column of such a name stands as `payload.NAME`.
 METADATA = ("key", "partition", "field", "chunk", "score", "similarity", "instant")
+#: What a search by text takes besides the text and `k`.
+SEARCHED = ("filter", "mode", "min_score")
 
 
 class Documents:
@@ -62,7 +64,7 @@ class Documents:
     def diverse(self, k: int, closeness: float, asked: dict[str, Any]) -> list[Document]:
         """`k` of the hits of a search, by maximal marginal relevance."""
         result, reader = self._pinned(asked)
-        stored = reader.existing({_row(hit) for hit in result.hits})
+        stored = reader.existing({hit.row for hit in result.hits})
         hashes = {chunk.id: chunk.hash for chunks in stored.values() for chunk in chunks}
         # A repair changes chunks and no instant: a hit it took away is none.
         hits = [hit for hit in result.hits if _chunk_id(hit) in hashes]
@@ -86,12 +88,12 @@ class Documents:
         return [document for document in found if document is not None]
 
     def _whole(self, result: SearchResult, reader: StoreReader) -> list[Document]:
-        held = chunks_of(reader, {_row(hit) for hit in result.hits}, self.index.name)
+        held = chunks_of(reader, {hit.row for hit in result.hits}, self.index.name)
         out = []
         for hit in result.hits:
             document = _of_hit(hit, result.instant)
-            text = _whole_text(held.get(_row(hit), ()), reader)
-            out.append(document.model_copy(update={"id": row_id(_row(hit)), "page_content": text}))
+            text = _whole_text(held.get(hit.row, ()), reader)
+            out.append(document.model_copy(update={"id": row_id(hit.row), "page_content": text}))
         return out
 
     def _ask(self, asked: Mapping[str, Any]) -> SearchResult:
@@ -201,21 +203,22 @@ class LakewakeVectorStore(VectorStore):  # type: ignore[misc]
         self, query: str, k: int = 4, **given: Any
     ) -> list[tuple[Document, float]]:
         """The same with the score of each."""
-        found = self._documents.search(query, k=k, **_arguments(given))
+        found = self._documents.search(query, k=k, **_arguments(given, *SEARCHED))
         return [(document, hit.score) for document, hit in found]
 
     def similarity_search_by_vector(
         self, embedding: Sequence[float], k: int = 4, **given: Any
     ) -> list[Document]:
         """The `k` rows nearest to a vector of the index's model."""
-        found = self._documents.search(vector=embedding, k=k, **_arguments(given))
+        arguments = _arguments(given, "filter", "min_score")
+        found = self._documents.search(vector=embedding, k=k, **arguments)
         return [document for document, _ in found]
 
     def max_marginal_relevance_search(
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **given: Any
     ) -> list[Document]:
         """`k` of the `fetch_k` nearest rows, near to the text but unlike one another."""
-        arguments = {"k": fetch_k, **_arguments(given)}
+        arguments = {"k": fetch_k, **_arguments(given, "filter", "min_score")}
         return self._documents.diverse(k, lambda_mult, {"text": query, **arguments})
 
     def max_marginal_relevance_search_by_vector(
@@ -227,7 +230,7 @@ class LakewakeVectorStore(VectorStore):  # type: ignore[misc]
         **given: Any,
     ) -> list[Document]:
         """The same, near to a vector of the index's model."""
-        arguments = {"k": fetch_k, **_arguments(given)}
+        arguments = {"k": fetch_k, **_arguments(given, "filter", "min_score")}
         return self._documents.diverse(k, lambda_mult, {"vector": embedding, **arguments})
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
@@ -238,7 +241,7 @@ class LakewakeVectorStore(VectorStore):  # type: ignore[misc]
         self, query: str, k: int = 4, **given: Any
     ) -> list[tuple[Document, float]]:
         # LangChain wants 0 to 1: the cosine, and 0 for all that points away or is not compared.
-        found = self._documents.search(query, k=k, **_arguments(given))
+        found = self._documents.search(query, k=k, **_arguments(given, *SEARCHED))
         return [(document, max(0.0, hit.similarity or 0.0)) for document, hit in found]
 
     async def _asimilarity_search_with_relevance_scores(
@@ -345,12 +348,8 @@ def _metadata(payload: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, A
     return {**told, **own}
 
 
-def _row(hit: Hit) -> RowId:
-    return RowId(hit.partition, hit.key)
-
-
 def _chunk_id(hit: Hit) -> str:
-    return chunk_id(_row(hit), hit.field, hit.chunk)
+    return chunk_id(hit.row, hit.field, hit.chunk)
 
 
 def _row_named(id: str) -> RowId | None:
@@ -363,17 +362,16 @@ def _row_named(id: str) -> RowId | None:
     return RowId(*parts[:2]) if named and all(isinstance(p, str) for p in parts[:2]) else None
 
 
-def _arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(given: Mapping[str, Any], *known: str) -> dict[str, Any]:
     """LangChain's words for the arguments of `Index.search`.
 
     Raises:
         ConfigError: one that is not known; to drop a filter in silence would find too much.
     """
-    known = {"filter": "where", "mode": "mode", "min_score": "min_score"}
     for name in given:
         if name not in known:
-            raise ConfigError(f"a search takes no {name!r}", hint=f"it takes {', '.join(known)}")
-    return {known[name]: value for name, value in given.items()}
+            raise ConfigError(f"this takes no {name!r}", hint=f"it takes {', '.join(known)}")
+    return {"where" if name == "filter" else name: value for name, value in given.items()}
 
 
 def _refuse(what: str, command: str) -> NoReturn:

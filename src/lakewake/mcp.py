@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from lakewake import __version__
 from lakewake.errors import ConfigError, LakewakeError, SetupError
 from lakewake.model.plain import json_value
+from lakewake.model.rows import RowId
 
 try:
     from mcp.server.mcpserver import MCPServer
@@ -54,10 +55,12 @@ Filter = Annotated[
     ),
 ]
 Mode = Annotated[
-    Literal["vector", "keyword", "hybrid"] | None,
-    Field(description="By meaning (vector, the default), by words (keyword), or both (hybrid)."),
+    Literal["vector", "keyword", "hybrid"],
+    Field(description="By meaning (vector), by words (keyword), or by both (hybrid)."),
 ]
 Score = Annotated[float | None, Field(description="Only rows that score at least so much.")]
+Key = Annotated[str, Field(max_length=MAX_QUERY, description="A hit's `key`.")]
+Partition = Annotated[str, Field(max_length=MAX_QUERY, description="The same hit's `partition`.")]
 Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET, description="So many best rows are skipped.")]
 
 
@@ -82,6 +85,7 @@ class FoundRow(Row):
     text: str | None
     field: str
     chunk: int
+    highlight: tuple[int, int] | None
     payload: dict[str, Any]
 
 
@@ -90,7 +94,10 @@ class Found(Answer):
 
     index: str
     instant: str
+    mode: str
+    offset: int
     hits: list[FoundRow]
+    more: bool
 
 
 class Recommended(Answer):
@@ -166,13 +173,28 @@ class Tools:
         index: Name = None,
         k: Count = 5,
         where: Filter = None,
-        mode: Mode = None,
+        mode: Mode = "vector",
         min_score: Score = None,
         offset: Offset = 0,
     ) -> Found:
         """Find the rows of a table that are nearest to a text, best first, with their payload."""
-        asked = _given(mode=mode, min_score=min_score, where=where, offset=offset or None)
-        return Found(**json_value(self._index(index).search(text, k=k, **asked).as_dict()))
+        found = self._index(index).search(
+            text, k=k, where=where, mode=mode, min_score=min_score, offset=offset
+        )
+        return Found(**json_value(found.as_dict()))
+
+    def similar(
+        self,
+        key: Key,
+        partition: Partition = "",
+        index: Name = None,
+        k: Count = 5,
+        where: Filter = None,
+    ) -> Found:
+        """Find the rows of a table that are most like one of its rows, which a search found."""
+        row = RowId(partition, key)
+        found = self._index(index).search(like=row, k=k, where=where)
+        return Found(**json_value(found.as_dict()))
 
     def recommend(
         self,
@@ -180,13 +202,13 @@ class Tools:
         index: Name = None,
         k: Count = 5,
         where: Filter = None,
-        mode: Mode = None,
+        mode: Mode = "vector",
     ) -> Recommended:
         """Answer a question from the rows of a table alone, naming the rows that were used."""
         recommend = getattr(self._index(index), "recommend", None)
         if recommend is None:
             raise ConfigError("this version cannot recommend", hint="use the tool `search`")
-        answer = recommend(query, k=k, **_given(where=where, mode=mode))
+        answer = recommend(query, k=k, where=where, mode=mode)
         return Recommended(**json_value(answer.as_dict()))
 
     def status(self, index: Name = None) -> Standings:
@@ -201,8 +223,8 @@ class Tools:
 
     def as_tools(self) -> list[Callable[..., BaseModel]]:
         """The tools as the server calls them: errors tell the model the fact and a hint."""
-        tools = (self.search, self.recommend, self.status, self.list_indexes)
-        return [_told(tool) for tool in tools]
+        found = (self.search, self.similar, self.recommend)
+        return [_told(tool) for tool in (*found, self.status, self.list_indexes)]
 
     def _index(self, name: str | None) -> Index:
         names = list(self._lake)
@@ -239,10 +261,6 @@ def _told(tool: Callable[..., BaseModel]) -> Callable[..., BaseModel]:
             raise ToolError(f"{error.fact}{hint}") from error
 
     return call
-
-
-def _given(**arguments: Any) -> dict[str, Any]:
-    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def _listed(index: Index) -> Listed:

@@ -117,7 +117,7 @@ def test_a_wrong_filter_is_refused_with_a_hint(store: LakewakeVectorStore) -> No
 def test_an_argument_that_is_not_known_is_refused_rather_than_dropped(
     store: LakewakeVectorStore,
 ) -> None:
-    with pytest.raises(ConfigError, match="takes no 'where'") as refused:
+    with pytest.raises(ConfigError, match="this takes no 'where'") as refused:
         store.similarity_search(QUERY, where={"country": "France"})
     assert "filter" in refused.value.hint
 
@@ -127,33 +127,26 @@ def test_a_wrong_name_shows_when_the_retriever_is_made(config: Path) -> None:
         LakewakeRetriever(index="wine", config=config)
 
 
-class Asked(Index):
-    """An index that notes what it is asked."""
-
-    def search(self, text: str | None = None, **asked: Any) -> SearchResult:
-        self.asked = {"text": text, **asked}
-        return SearchResult(self.name, "", ())
-
-
-@pytest.fixture
-def asked(config: Path) -> Asked:
-    index = lakewake.open(config)["wines"]
-    return Asked(index.settings, index._sessions, index._reporter)
+def test_rows_are_found_by_words_and_by_both(config: Path) -> None:
+    retriever = LakewakeRetriever(index="wines", config=config, mode="keyword")
+    found = retriever.invoke("tobacco")
+    assert set(keys(found)) == {"smoky", "smokier"}
+    assert [document.metadata["similarity"] for document in found] == [None, None]
+    assert len(retriever.invoke("tobacco", mode="hybrid")) == len(WINES)
+    store = LakewakeVectorStore("wines", config)
+    assert set(keys(store.similarity_search("tobacco", mode="keyword"))) == {"smoky", "smokier"}
+    words = store.similarity_search_with_relevance_scores("tobacco", mode="keyword")
+    assert [relevance for _, relevance in words] == [0.0, 0.0]
 
 
-def test_mode_and_least_score_reach_the_search(asked: Asked) -> None:
-    retriever = LakewakeRetriever(index=asked, mode="hybrid", min_score=0.5)
-    retriever.invoke("x")
-    assert asked.asked == {"text": "x", "k": 5, "mode": "hybrid", "min_score": 0.5}
-    retriever.invoke("x", k=2, mode="keyword", min_score=0.0)
-    assert asked.asked == {"text": "x", "k": 2, "mode": "keyword", "min_score": 0.0}
-    LakewakeVectorStore(asked).similarity_search("x", mode="hybrid", min_score=0.5)
-    assert asked.asked == {"text": "x", "k": 4, "mode": "hybrid", "min_score": 0.5}
-
-
-def test_what_is_not_asked_for_is_left_to_the_search(asked: Asked) -> None:
-    LakewakeRetriever(index=asked).invoke("x")
-    assert asked.asked == {"text": "x", "k": 5}
+def test_rows_with_a_lower_score_are_left_out(config: Path) -> None:
+    text = WINES["fresh"][0]
+    retriever = LakewakeRetriever(index="wines", config=config, min_score=0.99)
+    assert keys(retriever.invoke(text)) == ["fresh"]
+    assert len(retriever.invoke(text, min_score=-1.0)) == len(WINES)
+    store = LakewakeVectorStore("wines", config)
+    assert keys(store.similarity_search(text, min_score=0.99)) == ["fresh"]
+    assert keys(store.max_marginal_relevance_search(text, min_score=0.99)) == ["fresh"]
 
 
 def test_the_asynchronous_ways_find_the_same_with_the_same_arguments(config: Path) -> None:

@@ -84,7 +84,8 @@ def test_a_client_of_a_real_process_lists_searches_and_asks_for_the_status(confi
         }
 
     tools, answers = talk(process(config), speech)
-    assert [tool.name for tool in tools] == ["search", "recommend", "status", "list_indexes"]
+    names = ["search", "similar", "recommend", "status", "list_indexes"]
+    assert [tool.name for tool in tools] == names
     found = told(answers["found"])
     assert (found["index"], found["instant"]) == ("wines", FIRST)
     assert [hit["key"] for hit in found["hits"]] == ["smoky", "smokier"]
@@ -165,6 +166,32 @@ def test_a_hit_carries_the_payload_in_json_s_own_types(lake: lakewake.Lakewake) 
     assert hit["payload"] == {"country": "France", "price": 12.0, "day": "2024-01-03", "score": 92}
     assert hit["text"] == WINES["fresh"][0]
     assert hit["similarity"] == pytest.approx(1.0)
+
+
+def test_a_search_by_words_has_pages_and_marks_the_sentence(lake: lakewake.Lakewake) -> None:
+    asked = {"text": "tobacco", "mode": "keyword", "k": 1}
+    first = told(call(lake, "search", **asked))
+    second = told(call(lake, "search", **asked, offset=1))
+    assert (first["mode"], first["more"], second["offset"], second["more"]) == (
+        "keyword",
+        True,
+        1,
+        False,
+    )
+    (one,), (other,) = first["hits"], second["hits"]
+    assert {one["key"], other["key"]} == {"smoky", "smokier"}
+    assert one["similarity"] is None
+    start, end = one["highlight"]
+    assert one["text"][start:end] == "It ends on tobacco."
+    best = one["score"]
+    assert told(call(lake, "search", **asked, min_score=best + 1.0))["hits"] == []
+
+
+def test_rows_like_a_row_are_found_without_it(lake: lakewake.Lakewake) -> None:
+    found = told(call(lake, "similar", key="smoky", partition="red", k=2))
+    assert found["hits"][0]["key"] == "smokier"
+    assert "smoky" not in [hit["key"] for hit in found["hits"]]
+    assert "holds nothing of row 'gone'" in refusal(call(lake, "similar", key="gone"))
 
 
 @pytest.mark.parametrize(
@@ -295,7 +322,7 @@ def test_a_recommendation_names_the_rows_it_used(lake: lakewake.Lakewake) -> Non
     index = lake["wines"]
     lake = {"wines": Recommending(index.settings, index._sessions, index._reporter)}
     answer = told(call(lake, "recommend", query=QUERY, k=3, where={"country": "Italy"}))
-    assert answer["message"] == "asked {'k': 3, 'where': {'country': 'Italy'}}"
+    assert answer["message"] == "asked {'k': 3, 'where': {'country': 'Italy'}, 'mode': 'vector'}"
     assert answer["used"] == [{"key": "smoky", "partition": "red"}]
     assert (answer["answered_by"], answer["instant"], answer["reason"]) == ("extract", FIRST, None)
     assert answer["hits"][0]["key"] == "smoky"

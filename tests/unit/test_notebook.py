@@ -149,15 +149,16 @@ class Other(Shown):
 
 
 def test_the_highlight_is_marked_in_code_points() -> None:
-    hit = {**HIT.as_dict(), "text": "🍷 Dry. <Smoky> & red.", "highlight": [7, 14]}
-    shown = page(Other({**RESULT.as_dict(), "hits": [hit]}))
+    hit = replace(HIT, text="🍷 Dry. <Smoky> & red.", highlight=(7, 14))
+    shown = page(replace(RESULT, hits=(hit,)))
     assert shown.marked == ["<Smoky>"]
     assert "🍷 Dry. <Smoky> & red." in "".join(shown.texts)
 
 
 def test_hits_without_a_text_or_a_similarity_are_shown() -> None:
     hit = {**HIT.as_dict(), "text": None, "similarity": None, "score": 0.0}
-    assert "wine_0" in page(Other({**RESULT.as_dict(), "hits": [hit]})).text
+    told = {**RESULT.as_dict(), "hits": [hit]}
+    assert "wine_0" in page(Other(told)).text
 
 
 def test_of_many_hits_some_are_shown_and_the_rest_is_counted() -> None:
