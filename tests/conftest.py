@@ -31,6 +31,12 @@ SMALL_TABLES = {
 }
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Know the markers of langchain-tests, whose plugins are not loaded."""
+    for marker in ("benchmark", "vcr"):
+        config.addinivalue_line("markers", f"{marker}: of langchain-tests, in none of our tests")
+
+
 @pytest.fixture(scope="session")
 def small_tables() -> dict[str, str]:
     """Write options for small tables."""

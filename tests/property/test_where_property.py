@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import json
 import math
 from decimal import Decimal
 from typing import Any
@@ -31,6 +32,7 @@ from lakewake.model.where import (
     literals,
 )
 from lakewake.search.where import parse_where
+from lakewake.search.where_json import parse_where_json
 from lakewake.store.filters import fitted, matches, to_sql
 
 UTC = datetime.UTC
@@ -255,3 +257,88 @@ soups = st.lists(
 def test_any_text_is_a_filter_or_a_filter_error(text: str) -> None:
     with contextlib.suppress(FilterError):
         assert list(leaves(parse_where(text)))
+
+
+def as_json(where: Where) -> dict[str, Any]:
+    """The filter in JSON's shape, each part an object of its own."""
+    if isinstance(where, Not):
+        return {"not": as_json(where.inner)}
+    if isinstance(where, And | Or):
+        word = "and" if isinstance(where, And) else "or"
+        return {word: [as_json(part) for part in where.parts]}
+    if isinstance(where, IsNull):
+        return {where.column: {"is_null": True}}
+    if isinstance(where, Like):
+        return {where.column: {"like": where.pattern}}
+    if isinstance(where, In):
+        return {where.column: {"in": [json_literal(value) for value in where.values]}}
+    return {where.column: {where.op: json_literal(where.value)}}
+
+
+def json_literal(value: Literal) -> Any:
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, datetime.date):
+        return {literal_kind(value): value.isoformat()}
+    return value
+
+
+#: JSON's numbers with a fraction are floats: exactly those that a float's shortest writing tells.
+json_numbers = st.floats(allow_nan=False, allow_infinity=False).map(lambda x: Decimal(repr(x)))
+json_literals = st.one_of(
+    st.text(max_size=8),
+    st.integers(-(10**30), 10**30),
+    json_numbers,
+    st.booleans(),
+    st.dates(),
+    st.datetimes(timezones=zones),
+)
+#: These three words join filters in JSON; a column of such a name is asked for by text.
+json_names = names.filter(lambda name: name.lower() not in ("and", "or", "not"))
+json_leaf = st.one_of(
+    st.builds(
+        Compare, json_names, st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), json_literals
+    ),
+    st.builds(In, json_names, st.lists(json_literals, min_size=1, max_size=3).map(tuple)),
+    st.builds(Like, json_names, st.text(max_size=8)),
+    st.builds(IsNull, json_names),
+)
+json_filters = st.recursive(json_leaf, joined_by_two, max_leaves=8)
+
+
+@st.composite
+def written_twice(draw: st.DrawFn) -> tuple[str, str]:
+    where = draw(json_filters)
+    return Hand(draw).write(where), json.dumps(as_json(where))
+
+
+@settings(max_examples=400, deadline=None)
+@given(both=written_twice())
+def test_a_filter_as_text_and_as_json_is_the_same_filter(both: tuple[str, str]) -> None:
+    text, as_object = both
+    by_text, by_json = parse_where(text), parse_where_json(json.loads(as_object))
+    assert by_json == by_text
+    assert kinds(by_json) == kinds(by_text)
+
+
+any_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["a", "and", "or", "not", "=", "<", "in", "between", "date", "is_null"]
+            ),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(given_json=any_json)
+def test_any_json_is_a_filter_or_a_filter_error(given_json: Any) -> None:
+    with contextlib.suppress(FilterError):
+        assert list(leaves(parse_where_json(given_json)))

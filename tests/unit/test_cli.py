@@ -45,7 +45,7 @@ def eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_command_of_the_design_is_there() -> None:
     wanted = {"setup", "init", "demo", "ingest", "plan", "sync", "status", "search", "verify"}
-    assert set(NAMES) >= {*wanted, "history", "keys", "recommend", "serve"}
+    assert set(NAMES) == {*wanted, "history", "keys", "mcp", "recommend", "serve"}
 
 
 @pytest.mark.parametrize("name", NAMES)

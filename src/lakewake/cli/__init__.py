@@ -24,6 +24,7 @@ from lakewake.cli import (
     ingest,
     init,
     keys,
+    mcp,
     plan,
     recommend,
     search,
@@ -75,6 +76,7 @@ COMMANDS: tuple[tuple[Callable[..., int], str], ...] = (
     (verify.verify, verify.EXAMPLE),
     (serve.serve, serve.EXAMPLE),
     (keys.keys, keys.EXAMPLE),
+    (mcp.mcp, mcp.EXAMPLE),
 )
 for _command, _example in COMMANDS:
     app.command(epilog=f"\b\nExample:\n  {_example}")(_command)

@@ -15,7 +15,7 @@ import click
 from lakewake.errors import ConfigError, LakewakeError
 
 #: Commands that never write, whatever interrupts them.
-READING = frozenset({"history", "plan", "recommend", "search", "status", "verify"})
+READING = frozenset({"history", "mcp", "plan", "recommend", "search", "status", "verify"})
 WHOLE_OR_NOTHING = "what was committed before stands, and nothing was written in part"
 
 

@@ -10,7 +10,10 @@ from typing import Any
 
 import click
 
+from lakewake.model.plain import count as count
+from lakewake.model.plain import duration as duration
 from lakewake.model.plain import json_value as json_value
+from lakewake.model.plain import moment as moment
 
 
 def print_json(value: Mapping[str, Any]) -> None:
@@ -43,26 +46,3 @@ def one_line(text: str) -> str:
 def cut(text: str, width: int) -> str:
     """At most `width` characters, with a mark where something was cut."""
     return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
-
-
-def count(n: int, one: str, many: str = "") -> str:
-    """`1 row`, `2,000 rows`."""
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
-
-
-def moment(instant: str) -> str:
-    """An instant of the timeline, readable: `2025-03-01 12:00:00.123`, or as it is."""
-    if len(instant) < 14 or not instant.isdigit():
-        return instant or "none"
-    day = f"{instant[:4]}-{instant[4:6]}-{instant[6:8]}"
-    clock = f"{instant[8:10]}:{instant[10:12]}:{instant[12:14]}"
-    return f"{day} {clock}" + (f".{instant[14:]}" if instant[14:] else "")
-
-
-def duration(seconds: float) -> str:
-    """`320 ms`, `4.2 s`, `3 min`, `2.5 h`."""
-    if seconds < 1:
-        return f"{1000 * seconds:.0f} ms"
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,4 +1,4 @@
-"""Values in JSON's own types."""
+"""Values in plain words, and in JSON's own types."""
 
 from __future__ import annotations
 
@@ -21,3 +21,26 @@ def json_value(value: Any) -> Any:
     if isinstance(value, (datetime.date, datetime.time)):
         return value.isoformat()
     return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def count(n: int, one: str, many: str = "") -> str:
+    """`1 row`, `2,000 rows`."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def moment(instant: str) -> str:
+    """An instant of the timeline, readable: `2025-03-01 12:00:00.123`, or as it is."""
+    if len(instant) < 14 or not instant.isdigit():
+        return instant or "none"
+    day = f"{instant[:4]}-{instant[4:6]}-{instant[6:8]}"
+    clock = f"{instant[8:10]}:{instant[10:12]}:{instant[12:14]}"
+    return f"{day} {clock}" + (f".{instant[14:]}" if instant[14:] else "")
+
+
+def duration(seconds: float) -> str:
+    """`320 ms`, `4.2 s`, `3 min`, `2.5 h`."""
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from lakewake.model.rows import RowId
+from lakewake.model.shown import Shown
 from lakewake.model.where import Where
 
 
@@ -115,7 +116,7 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class SearchResult:
+class SearchResult(Shown):
     """The hits, and the table instant they speak for.
 
     Attributes:

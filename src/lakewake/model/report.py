@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakewake.model.plan import Action
 from lakewake.model.rows import RowId
+from lakewake.model.shown import Shown
 
 if TYPE_CHECKING:
     from lakewake.model.history import SyncRecord
@@ -17,7 +18,7 @@ LISTED = 100
 
 
 @dataclass(frozen=True)
-class PlanReport:
+class PlanReport(Shown):
     """What the next sync would do, and its price."""
 
     index: str
@@ -48,7 +49,7 @@ class PlanReport:
 
 
 @dataclass(frozen=True)
-class SyncReport:
+class SyncReport(Shown):
     """What one sync did.
 
     Attributes:
@@ -112,7 +113,7 @@ class SyncReport:
 
 
 @dataclass(frozen=True)
-class VerifyReport:
+class VerifyReport(Shown):
     """Whether index and table agree, at one instant.
 
     Attributes:
@@ -163,7 +164,7 @@ class VerifyReport:
 
 
 @dataclass(frozen=True)
-class StatusReport:
+class StatusReport(Shown):
     """Where an index stands.
 
     Attributes:

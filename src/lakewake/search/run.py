@@ -16,7 +16,8 @@ from lakewake.model.rows import RowId
 from lakewake.model.where import And, Compare
 from lakewake.search.fuse import best_of_rows, fuse
 from lakewake.search.highlight import highlight
-from lakewake.search.where import check_columns, read_where
+from lakewake.search.where import check_columns
+from lakewake.search.where_json import read_where
 
 if TYPE_CHECKING:
     from lakewake.embed import Embedder

@@ -5,9 +5,8 @@ from __future__ import annotations
 import datetime
 import difflib
 import re
-from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import pyarrow as pa
 
@@ -73,17 +72,6 @@ _NEVER = {
     **{sign: f"write {word}" for sign, word in _WRITTEN.items()},
     **dict.fromkeys("‘’“”„", "a text stands in straight single quotes"),
 }
-
-
-def read_where(given: str | Mapping[str, Any]) -> Where:
-    """A filter as a value, from the text or the JSON of it.
-
-    Raises:
-        FilterError: it cannot be read, or does more than filter.
-    """
-    if not isinstance(given, str):
-        raise FilterError("a filter as JSON is not read yet")
-    return parse_where(given)
 
 
 def parse_where(text: str) -> Where:

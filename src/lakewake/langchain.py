@@ -1,0 +1,381 @@
+"""LangChain: a retriever and a read-only vector store over one index.
+
+Needs `pip install 'lakewake[langchain]'`. Each document is a row's best chunk, or with `whole_row`
+all of the row's text; its metadata are the row's payload and where it was found.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from lakewake.api import Index
+from lakewake.api import open as open_lake
+from lakewake.errors import ConfigError, IndexMissing, SetupError, StoreError
+from lakewake.model.chunks import RESERVED, chunk_id
+from lakewake.model.query import Hit, SearchResult
+from lakewake.model.rows import RowId
+from lakewake.search.rows import Chunk, chunks_of, whole_text
+
+try:
+    from langchain_core.documents import Document
+    from langchain_core.retrievers import BaseRetriever
+    from langchain_core.runnables.config import run_in_executor
+    from langchain_core.vectorstores import VectorStore
+    from pydantic import PrivateAttr
+except ImportError as error:
+    raise SetupError(
+        "langchain-core is not installed", hint="pip install 'lakewake[langchain]'"
+    ) from error
+
+if TYPE_CHECKING:
+    from lakewake.store import StoreReader
+
+Filter = str | Mapping[str, Any]
+#: How often an index may move on between the two looks that some answers take.
+ATTEMPTS = 5
+#: Metadata that are ours; a payload column of such a name stands as `payload.NAME`.
+METADATA = ("key", "partition", "field", "chunk", "score", "similarity", "instant")
+#: What a search by text takes besides the text and `k`.
+SEARCHED = ("filter", "mode", "min_score")
+
+
+class Documents:
+    """What an index finds, as LangChain's documents."""
+
+    def __init__(self, index: Index, whole_row: bool) -> None:
+        self.index = index
+        self._whole_row = whole_row
+
+    def search(self, text: str | None = None, **asked: Any) -> list[tuple[Document, Hit]]:
+        """The hits of a search, best first, each with its document."""
+        asked["text"] = text
+        if not self._whole_row:
+            result = self._ask(asked)
+            return [(_of_hit(hit, result.instant), hit) for hit in result.hits]
+        result, reader = self._pinned(asked)
+        return list(zip(self._whole(result, reader), result.hits, strict=True))
+
+    def diverse(self, k: int, closeness: float, asked: dict[str, Any]) -> list[Document]:
+        """`k` of the hits of a search, by maximal marginal relevance."""
+        result, reader = self._pinned(asked)
+        stored = reader.existing({hit.row for hit in result.hits})
+        hashes = {chunk.id: chunk.hash for chunks in stored.values() for chunk in chunks}
+        # A repair changes chunks and no instant: a hit it took away is none.
+        hits = [hit for hit in result.hits if _chunk_id(hit) in hashes]
+        vectors = reader.vectors({hashes[_chunk_id(hit)] for hit in hits})
+        found = [vectors[hashes[_chunk_id(hit)]] for hit in hits]
+        chosen = most_diverse(found, [hit.similarity or 0.0 for hit in hits], k, closeness)
+        result = replace(result, hits=tuple(hits[n] for n in chosen))
+        if self._whole_row:
+            return self._whole(result, reader)
+        return [_of_hit(hit, result.instant) for hit in result.hits]
+
+    def by_ids(self, ids: Sequence[str]) -> list[Document]:
+        """Documents by the ids of chunks or rows; what is no id or not there is left out."""
+        reader = self.index.parts.store.open()
+        if reader is None:
+            name = self.index.name
+            raise IndexMissing(f"there is no index '{name}' yet", hint=f"`lakewake sync {name}`")
+        rows = {id: row for id in ids if (row := _row_named(id)) is not None}
+        held = chunks_of(reader, set(rows.values()), self.index.name)
+        found = (_of_id(id, held.get(row, ()), reader) for id, row in rows.items())
+        return [document for document in found if document is not None]
+
+    def _whole(self, result: SearchResult, reader: StoreReader) -> list[Document]:
+        held = chunks_of(reader, {hit.row for hit in result.hits}, self.index.name)
+        out = []
+        for hit in result.hits:
+            document = _of_hit(hit, result.instant)
+            text = _whole_text(held.get(hit.row, ()), reader)
+            out.append(document.model_copy(update={"id": row_id(hit.row), "page_content": text}))
+        return out
+
+    def _ask(self, asked: Mapping[str, Any]) -> SearchResult:
+        return self.index.search(**{name: v for name, v in asked.items() if v is not None})
+
+    def _pinned(self, asked: Mapping[str, Any]) -> tuple[SearchResult, StoreReader]:
+        """The answer, and the version of the index that it speaks of."""
+        for _ in range(ATTEMPTS):
+            result = self._ask(asked)
+            reader = self.index.parts.store.open()
+            if reader is not None and reader.frontier().newest == result.instant:
+                return result, reader
+        raise StoreError(
+            f"index '{self.index.name}' moved on {ATTEMPTS} times while it was read",
+            hint="try again",
+        )
+
+
+class LakewakeRetriever(BaseRetriever):  # type: ignore[misc]
+    """The rows nearest to a text, as documents.
+
+    Attributes:
+        index: an open `Index`, or its name in the configuration.
+        config: the configuration file, where `index` is a name; as in `lakewake.open`.
+        k: how many rows.
+        where: only rows with these payload values, as text or as JSON.
+        mode: `vector`, `keyword` or `hybrid`.
+        min_score: only hits that score at least so much.
+        whole_row: documents hold all of the row's text instead of its best chunk.
+
+    All but the first two and the last can also be given to `invoke`.
+    """
+
+    index: Index | str
+    config: str | Path | None = None
+    k: int = 5
+    where: Filter | None = None
+    mode: str | None = None
+    min_score: float | None = None
+    whole_row: bool = False
+    _documents: Documents = PrivateAttr()
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Open the index, so that a wrong name shows at once."""
+        super().model_post_init(context)
+        self._documents = Documents(opened(self.index, self.config), self.whole_row)
+
+    def _get_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: Any = None,
+        k: int | None = None,
+        where: Filter | None = None,
+        mode: str | None = None,
+        min_score: float | None = None,
+    ) -> list[Document]:
+        found = self._documents.search(
+            query,
+            k=self.k if k is None else k,
+            where=self.where if where is None else where,
+            mode=self.mode if mode is None else mode,
+            min_score=self.min_score if min_score is None else min_score,
+        )
+        return [document for document, _ in found]
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: Any, **given: Any
+    ) -> list[Document]:
+        found: list[Document] = await run_in_executor(
+            None, self._get_relevant_documents, query, run_manager=run_manager.get_sync(), **given
+        )
+        return found
+
+
+class LakewakeVectorStore(VectorStore):  # type: ignore[misc]
+    """An index as LangChain's vector store, to be read from: it follows its table by itself.
+
+    Scores are similarities: larger is nearer. `filter` is the text or JSON that `Index.search`
+    takes as `where`. A document's id is that of its chunk, or with `whole_row` of its row.
+
+    Args:
+        index: an open `Index`, or its name in the configuration.
+        config: the configuration file, where `index` is a name; as in `lakewake.open`.
+        whole_row: documents hold all of the row's text instead of its best chunk.
+    """
+
+    def __init__(
+        self,
+        index: Index | str,
+        config: str | Path | None = None,
+        *,
+        whole_row: bool = False,
+    ) -> None:
+        self._documents = Documents(opened(index, config), whole_row)
+
+    @property
+    def index(self) -> Index:
+        """The index itself."""
+        return self._documents.index
+
+    def similarity_search(self, query: str, k: int = 4, **given: Any) -> list[Document]:
+        """The `k` rows nearest to a text. Also takes `filter`, `mode` and `min_score`."""
+        return [document for document, _ in self.similarity_search_with_score(query, k, **given)]
+
+    def similarity_search_with_score(
+        self, query: str, k: int = 4, **given: Any
+    ) -> list[tuple[Document, float]]:
+        """The same with the score of each."""
+        found = self._documents.search(query, k=k, **_arguments(given, *SEARCHED))
+        return [(document, hit.score) for document, hit in found]
+
+    def similarity_search_by_vector(
+        self, embedding: Sequence[float], k: int = 4, **given: Any
+    ) -> list[Document]:
+        """The `k` rows nearest to a vector of the index's model."""
+        arguments = _arguments(given, "filter", "min_score")
+        found = self._documents.search(vector=embedding, k=k, **arguments)
+        return [document for document, _ in found]
+
+    def max_marginal_relevance_search(
+        self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **given: Any
+    ) -> list[Document]:
+        """`k` of the `fetch_k` nearest rows, near to the text but unlike one another."""
+        arguments = {"k": fetch_k, **_arguments(given, "filter", "min_score")}
+        return self._documents.diverse(k, lambda_mult, {"text": query, **arguments})
+
+    def max_marginal_relevance_search_by_vector(
+        self,
+        embedding: Sequence[float],
+        k: int = 4,
+        fetch_k: int = 20,
+        lambda_mult: float = 0.5,
+        **given: Any,
+    ) -> list[Document]:
+        """The same, near to a vector of the index's model."""
+        arguments = {"k": fetch_k, **_arguments(given, "filter", "min_score")}
+        return self._documents.diverse(k, lambda_mult, {"vector": embedding, **arguments})
+
+    def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
+        """The documents of those ids that the index holds; they have no score."""
+        return self._documents.by_ids(ids)
+
+    def _similarity_search_with_relevance_scores(
+        self, query: str, k: int = 4, **given: Any
+    ) -> list[tuple[Document, float]]:
+        # LangChain wants 0 to 1: the cosine, and 0 for all that points away or is not compared.
+        found = self._documents.search(query, k=k, **_arguments(given, *SEARCHED))
+        return [(document, max(0.0, hit.similarity or 0.0)) for document, hit in found]
+
+    async def _asimilarity_search_with_relevance_scores(
+        self, query: str, k: int = 4, **given: Any
+    ) -> list[tuple[Document, float]]:
+        found: list[tuple[Document, float]] = await run_in_executor(
+            None, self._similarity_search_with_relevance_scores, query, k, **given
+        )
+        return found
+
+    def add_texts(
+        self, texts: Iterable[str], metadatas: list[dict[str, Any]] | None = None, **given: Any
+    ) -> list[str]:
+        """Refused: rows are written to the table.
+
+        Raises:
+            ConfigError: always.
+        """
+        _refuse(f"index '{self.index.name}'", f"`lakewake sync {self.index.name}`")
+
+    def delete(self, ids: list[str] | None = None, **given: Any) -> bool | None:
+        """Refused: rows are deleted from the table.
+
+        Raises:
+            ConfigError: always.
+        """
+        _refuse(f"index '{self.index.name}'", f"`lakewake sync {self.index.name}`")
+
+    @classmethod
+    def from_texts(
+        cls, texts: list[str], embedding: Any, metadatas: Any = None, **given: Any
+    ) -> LakewakeVectorStore:
+        """Refused: an index is built from a table.
+
+        Raises:
+            ConfigError: always.
+        """
+        _refuse("a Lakewake index", "`lakewake init TABLE`, `lakewake sync`")
+
+
+def opened(index: Index | str, config: str | Path | None = None) -> Index:
+    """The index itself, or the one of that name in the configuration.
+
+    Raises:
+        ConfigError: the configuration cannot be used, or has no such index.
+    """
+    return index if isinstance(index, Index) else open_lake(config)[index]
+
+
+def row_id(row: RowId) -> str:
+    """The id of a document that is a whole row; a chunk's is `model.chunks.chunk_id`."""
+    return json.dumps([row.partition, row.key], ensure_ascii=False, separators=(",", ":"))
+
+
+def most_diverse(
+    vectors: Sequence[np.ndarray], near: Sequence[float], k: int, closeness: float
+) -> list[int]:
+    """Positions of up to `k` vectors, by maximal marginal relevance.
+
+    Args:
+        near: how near each is to what was asked.
+        closeness: 1 picks the nearest, 0 those that are least alike.
+    """
+    units = [v / (np.linalg.norm(v) or 1.0) for v in vectors]
+    chosen: list[int] = []
+
+    def worth(n: int) -> float:
+        if not chosen:
+            return near[n]
+        alike = max(float(units[n] @ units[c]) for c in chosen)
+        return closeness * near[n] - (1.0 - closeness) * alike
+
+    while len(chosen) < min(k, len(units)):
+        chosen.append(max((n for n in range(len(units)) if n not in chosen), key=worth))
+    return chosen
+
+
+def _of_hit(hit: Hit, instant: str) -> Document:
+    found = {"score": hit.score, "similarity": hit.similarity, "instant": instant}
+    place = {"key": hit.key, "partition": hit.partition, "field": hit.field, "chunk": hit.chunk}
+    metadata = _metadata(hit.payload, {**place, **found})
+    return Document(id=_chunk_id(hit), page_content=hit.text or "", metadata=metadata)
+
+
+def _of_id(id: str, chunks: tuple[Chunk, ...], reader: StoreReader) -> Document | None:
+    """The chunk of that id, or the whole row where it is a row's."""
+    chunk = next((c for c in chunks if c["_id"] == id), None)
+    first = chunk or next(iter(chunks), None)
+    if first is None or (chunk is None and id != row_id(RowId(first["_partition"], first["_key"]))):
+        return None
+    place = {name: first[f"_{name}"] for name in ("key", "partition", "field", "chunk")}
+    payload = {column: v for column, v in first.items() if not column.startswith(RESERVED)}
+    text = chunk["_text"] or "" if chunk else _whole_text(chunks, reader)
+    metadata = _metadata(payload, {**place, "instant": reader.frontier().newest})
+    return Document(id=id, page_content=text, metadata=metadata)
+
+
+def _whole_text(chunks: tuple[Chunk, ...], reader: StoreReader) -> str:
+    return whole_text(chunks, overlap=reader.recipe().chunking.overlap > 0)
+
+
+def _metadata(payload: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    told = {f"payload.{c}" if c in METADATA else c: v for c, v in payload.items()}
+    return {**told, **own}
+
+
+def _chunk_id(hit: Hit) -> str:
+    return chunk_id(hit.row, hit.field, hit.chunk)
+
+
+def _row_named(id: str) -> RowId | None:
+    """The row that a document's id speaks of; None where it is no id of ours."""
+    try:
+        parts = json.loads(id)
+    except (ValueError, RecursionError):
+        return None
+    named = isinstance(parts, list) and len(parts) in (2, 4)
+    return RowId(*parts[:2]) if named and all(isinstance(p, str) for p in parts[:2]) else None
+
+
+def _arguments(given: Mapping[str, Any], *known: str) -> dict[str, Any]:
+    """LangChain's words for the arguments of `Index.search`.
+
+    Raises:
+        ConfigError: one that is not known; to drop a filter in silence would find too much.
+    """
+    for name in given:
+        if name not in known:
+            raise ConfigError(f"this takes no {name!r}", hint=f"it takes {', '.join(known)}")
+    return {"where" if name == "filter" else name: value for name, value in given.items()}
+
+
+def _refuse(what: str, command: str) -> NoReturn:
+    raise ConfigError(
+        f"{what} cannot be written to: it follows its table, which is the source of truth",
+        hint=f"write to the Hudi table, then {command}",
+    )

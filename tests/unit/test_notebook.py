@@ -1,0 +1,268 @@
+"""Results and reports as a notebook shows them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from lakewake.model.html import SHOWN
+from lakewake.model.plan import Action
+from lakewake.model.query import Hit, SearchResult
+from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
+from lakewake.model.rows import RowId
+from lakewake.model.shown import Shown
+
+HOSTILE = "<script>alert('x')</script><img src=x onerror=alert(1)>\"'&"
+NOW, BEFORE = "20250302120000123", "20250301120000000"
+HIT = Hit("wine_0", "red", 0.81234, 0.81234, "Smoky. Red.", "text", 0, {"price": 20.5, "vat": None})
+RESULT = SearchResult("wines", NOW, (HIT,))
+SYNC = SyncReport(
+    index="wines",
+    action=Action.FOLLOW,
+    why="1 commit",
+    rows_changed=1234,
+    rows_deleted=5,
+    chunks_upserted=1300,
+    chunks_deleted=7,
+    embedded=77,
+    reused=1223,
+    from_instant=BEFORE,
+    to_instant=NOW,
+    seconds={"read": 1.5, "embed": 3.0, "total": 4.5},
+)
+PLAN = PlanReport("wines", Action.BUILD, "new", ("1", "2"), 4321, 0, 4000, 321, "", NOW)
+STATUS = StatusReport(
+    index="wines",
+    built=True,
+    table="lake/wines",
+    store="lance://index",
+    instant=BEFORE,
+    newest_instant=NOW,
+    lag_commits=2,
+    lag_seconds=90.0,
+    rows=130_000,
+    chunks=140_000,
+    generation=3,
+    duplicates=0,
+    quarantined=1,
+    model={"name": "mini", "precision": "fp32"},
+    would=Action.FOLLOW,
+    why="2 commits",
+)
+VERIFY = VerifyReport("wines", NOW, 100, 120, missing=(RowId("red", "a"), RowId("", "b")))
+ALL = [RESULT, SYNC, PLAN, STATUS, VERIFY]
+
+
+class Page(HTMLParser):
+    """A cell's HTML: which elements are open at each text, and what is in them."""
+
+    VOID = ("br", "img", "hr", "input")
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: set[str] = set()
+        self.marked: list[str] = []
+        self.texts: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes |= {name for name, _ in attrs}
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+        if "mark" in self.open:
+            self.marked.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+
+def page(value: Any) -> Page:
+    return Page(value._repr_html_())
+
+
+def texts_replaced(value: Any) -> Any:
+    """The value with every text of it hostile."""
+    names = ("index", "why", "table", "store", "instant", "newest_instant", "to_instant")
+    hostile = {name: HOSTILE for name in names if hasattr(value, name)}
+    if isinstance(value, SearchResult):
+        hit = Hit(HOSTILE, HOSTILE, 1.0, 1.0, HOSTILE, HOSTILE, 0, {HOSTILE: HOSTILE})
+        return replace(value, hits=(hit,), **hostile)
+    if isinstance(value, VerifyReport):
+        return replace(value, stale=(RowId(HOSTILE, HOSTILE),), **hostile)
+    if isinstance(value, StatusReport):
+        return replace(value, model={"name": HOSTILE}, **hostile)
+    if isinstance(value, SyncReport):
+        return replace(value, seconds={HOSTILE: 1.0, "total": 1.0}, **hostile)
+    return replace(value, **hostile)
+
+
+@pytest.mark.parametrize("value", ALL, ids=lambda v: type(v).__name__)
+def test_no_text_is_ever_interpreted(value: Any) -> None:
+    shown = page(texts_replaced(value))
+    assert set(shown.tags) <= {"div", "span", "b", "p", "mark", "table", "tr", "td"}
+    assert shown.attributes <= {"style", "class", "dir"}
+    assert HOSTILE in shown.text
+
+
+@pytest.mark.parametrize("value", ALL, ids=lambda v: type(v).__name__)
+def test_a_view_stands_for_itself_on_any_background(value: Any) -> None:
+    html = value._repr_html_()
+    assert html.startswith('<div class="lakewake"')
+    for outside in ("<script", "<style", "<link", "http:", "https:", "url(", "#fff", "#000"):
+        assert outside not in html
+
+
+def test_a_result_shows_each_hit_with_its_score_text_and_payload() -> None:
+    text = page(RESULT).text
+    for part in ("wines", "1 row", "2025-03-02 12:00:00.123", "0.8123", "wine_0", "in red"):
+        assert part in text
+    assert "Smoky. Red." in text
+    assert "price 20.5" in text
+    assert "vat" not in text
+
+
+@dataclass(frozen=True)
+class Other(Shown):
+    """A value of a shape that another part of the product adds."""
+
+    told: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        return self.told
+
+
+def test_the_highlight_is_marked_in_code_points() -> None:
+    hit = replace(HIT, text="🍷 Dry. <Smoky> & red.", highlight=(7, 14))
+    shown = page(replace(RESULT, hits=(hit,)))
+    assert shown.marked == ["<Smoky>"]
+    assert "🍷 Dry. <Smoky> & red." in "".join(shown.texts)
+
+
+def test_hits_without_a_text_or_a_similarity_are_shown() -> None:
+    hit = {**HIT.as_dict(), "text": None, "similarity": None, "score": 0.0}
+    told = {**RESULT.as_dict(), "hits": [hit]}
+    assert "wine_0" in page(Other(told)).text
+
+
+def test_of_many_hits_some_are_shown_and_the_rest_is_counted() -> None:
+    hits = tuple(replace(HIT, key=f"key-{n}.") for n in range(SHOWN + 1200))
+    text = page(replace(RESULT, hits=hits)).text
+    assert f"key-{SHOWN - 1}." in text
+    assert f"key-{SHOWN}." not in text
+    assert "1,250 rows" in text
+    assert "and 1,200 more" in text
+
+
+def test_an_empty_result_says_so() -> None:
+    assert "0 rows" in page(replace(RESULT, hits=())).text
+
+
+def test_a_sync_shows_what_it_did_and_how_long_each_stage_took() -> None:
+    text = page(SYNC).text
+    for part in (
+        "follow",
+        "1,234 rows changed",
+        "77 embedded",
+        "1,223 reused",
+        "4.5 s",
+        "read 1.5 s",
+    ):
+        assert part in text
+    assert "1,300 written, 7 deleted" in text
+
+
+def test_a_sync_that_did_nothing_has_no_stages() -> None:
+    assert "nothing" in page(SyncReport("wines", Action.NOTHING, "in step")).text
+
+
+def test_a_plan_shows_its_price() -> None:
+    text = page(PLAN).text
+    for part in ("build", "4,321 rows changed", "4,000 to embed", "321 reused", "2 commits"):
+        assert part in text
+
+
+def test_a_status_tells_how_far_the_index_is_behind() -> None:
+    text = page(STATUS).text
+    for part in (
+        "2 commits behind, 90.0 s",
+        "130,000 rows",
+        "1 quarantined",
+        "mini fp32",
+        "follow",
+    ):
+        assert part in text
+    assert "in step" in page(replace(STATUS, lag_commits=0, would=Action.NOTHING)).text
+    assert "out of step" in page(replace(STATUS, lag_commits=0)).text
+    assert "not built yet" in page(replace(STATUS, built=False)).text
+
+
+def test_a_verification_lists_what_differs() -> None:
+    text = page(VERIFY).text
+    for part in ("differs", "100 rows", "2 missing", "red/a, b"):
+        assert part in text
+    assert "agrees with its table" in page(replace(VERIFY, missing=())).text
+
+
+def test_of_many_differing_rows_some_are_listed_and_the_rest_is_counted() -> None:
+    text = page(replace(VERIFY, missing=tuple(RowId("", f"k{n}") for n in range(5000)))).text
+    assert f"k{SHOWN - 1} and {5000 - SHOWN:,} more" in text
+
+
+RECORD = {**SYNC.as_dict(), "time": "2025-03-02T12:00:04Z", "error": None}
+RECOMMENDATION = {
+    "query": "something smoky",
+    "message": "Take wine_0.",
+    "answered_by": "extract",
+    "used": [{"key": "wine_0", "partition": "red"}],
+    "hits": [HIT.as_dict()],
+    "instant": NOW,
+    "reason": None,
+}
+
+
+def test_a_record_of_a_sync_is_shown_like_its_report_with_its_error() -> None:
+    text = page(Other(RECORD)).text
+    assert "1,234 rows changed" in text
+    assert "2025-03-02T12:00:04Z" in text
+    failed = page(Other({**RECORD, "error": "the disk is full"})).text
+    assert "failed" in failed
+    assert "the disk is full" in failed
+
+
+def test_a_recommendation_shows_its_message_and_its_rows() -> None:
+    text = page(Other(RECOMMENDATION)).text
+    for part in ("something smoky", "Take wine_0.", "extract", "0.8123"):
+        assert part in text
+    assert "reason" not in text
+    assert "reason slow" in page(Other({**RECOMMENDATION, "reason": "slow"})).text
+
+
+def test_a_value_of_any_other_shape_is_shown_as_its_facts() -> None:
+    shown = page(Other({"column": "<price>", "min": 1.5, "values": [{"value": True, "count": 2}]}))
+    assert "<price>" in shown.text
+    assert "value: yes, count: 2" in shown.text
+
+
+def test_nothing_of_it_is_loaded_before_a_notebook_asks() -> None:
+    code = (
+        "import sys, lakewake.model.query, lakewake.model.report;"
+        "sys.exit('lakewake.model.html' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
