@@ -1,0 +1,322 @@
+// The hits, and what stands in their place when there are none.
+
+import { at, make } from "./elements.js";
+import { commitName, count, number, plain, rowKey, rowName, titleColumn } from "./words.js";
+
+/** How long a row that a commit brought stays marked. */
+const MARKED = 8_000;
+/** Code points of a text shown before "whole text", and how many of them before the best sentence. */
+const SHOWN = 520;
+const BEFORE = 140;
+
+/** @typedef {"new here" | "changed"} Mark */
+
+/** The list of hits. */
+export class Results {
+  /** @param {{like: (hit: import("./shapes.js").Hit) => void, more: () => void}} wish */
+  constructor(wish) {
+    this.wish = wish;
+    this.list = at("hits");
+    /** @type {import("./shapes.js").Hit[]} */
+    this.hits = [];
+    /** @type {Map<string, {mark: Mark, until: number}>} */
+    this.marks = new Map();
+    this.instant = "";
+    at("more").addEventListener("click", () => wish.more());
+    this.list.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  /**
+   * Show an answer to a new question.
+   *
+   * @param {import("./shapes.js").SearchResult} result
+   */
+  show(result) {
+    this.marks.clear();
+    this.put(result, result.hits);
+  }
+
+  /**
+   * Show the answer to the same question at a later instant, with what is different marked.
+   *
+   * @param {import("./shapes.js").SearchResult} result
+   * @returns {string} what is different, in words
+   */
+  refresh(result) {
+    const marks = differences(this.hits, result.hits);
+    for (const [row, mark] of marks) this.marks.set(row, { mark, until: Date.now() + MARKED });
+    if (JSON.stringify(this.hits) === JSON.stringify(result.hits)) this.told(result);
+    else this.put(result, result.hits);
+    const told = [...marks.values()];
+    const [arrived, changed] = ["new here", "changed"].map((kind) => told.filter((mark) => mark === kind).length);
+    return `Results follow commit ${commitName(result.instant)}: ${arrived} new, ${changed} changed`;
+  }
+
+  /** @param {import("./shapes.js").SearchResult} result */
+  add(result) {
+    const first = this.hits.length;
+    this.put(result, [...this.hits, ...result.hits]);
+    this.focus(first);
+  }
+
+  /**
+   * @param {import("./shapes.js").SearchResult} result
+   * @param {import("./shapes.js").Hit[]} hits
+   */
+  put(result, hits) {
+    const focused = this.focused();
+    this.hits = hits;
+    const best = Math.max(...hits.map((hit) => hit.score), 1e-9);
+    this.list.replaceChildren(...hits.map((hit, i) => this.item(hit, i + 1, best)));
+    at("state").replaceChildren(...(hits.length ? [] : [nothing()]));
+    at("more").hidden = !result.more;
+    this.told(result);
+    const again = hits.findIndex((hit) => rowKey(hit) === focused);
+    if (again >= 0) this.focus(again);
+  }
+
+  /** @param {import("./shapes.js").SearchResult} result */
+  told(result) {
+    this.instant = result.instant;
+    const words = at("found-words");
+    words.textContent = `${count(this.hits.length, "row")}${result.more ? " and more" : ""}, as of commit ${commitName(result.instant)}`;
+    words.title = result.instant;
+  }
+
+  /**
+   * Show something that is not a list of hits.
+   *
+   * @param {...HTMLElement} instead
+   */
+  clear(...instead) {
+    this.hits = [];
+    this.instant = "";
+    this.list.replaceChildren();
+    at("more").hidden = true;
+    at("found-words").textContent = "";
+    at("state").replaceChildren(...instead);
+  }
+
+  /** @param {boolean} busy */
+  busy(busy) {
+    this.list.setAttribute("aria-busy", String(busy));
+  }
+
+  /**
+   * Move to a hit, by its number or its row.
+   *
+   * @param {number | import("./shapes.js").RowId} which
+   */
+  focus(which) {
+    const place = typeof which === "number" ? which : this.hits.findIndex((hit) => rowKey(hit) === rowKey(which));
+    const item = /** @type {HTMLElement | undefined} */ (this.list.children[place]);
+    item?.focus();
+    return item !== undefined;
+  }
+
+  /** The row that has the focus. */
+  focused() {
+    const item = [...this.list.children].find((child) => child.contains(document.activeElement));
+    return item ? /** @type {HTMLElement} */ (item).dataset.row : undefined;
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    const place = [...this.list.children].findIndex((child) => child.contains(/** @type {Node} */ (event.target)));
+    if (event.key === "ArrowDown") this.focus(Math.min(place + 1, this.hits.length - 1));
+    else if (event.key === "ArrowUp" && place === 0) at("question").focus();
+    else if (event.key === "ArrowUp") this.focus(place - 1);
+    else if (event.key === "Enter" && event.target === this.list.children[place]) this.wish.like(this.hits[place]);
+    else return;
+    event.preventDefault();
+  }
+
+  /**
+   * @param {import("./shapes.js").Hit} hit
+   * @param {number} rank
+   * @param {number} best
+   */
+  item(hit, rank, best) {
+    const { name, body } = passage(hit);
+    const { mark, until } = this.marks.get(rowKey(hit)) ?? { mark: null, until: 0 };
+    const item = make(
+      "li",
+      { class: "hit", tabindex: -1, "data-row": rowKey(hit), "data-mark": mark, "aria-label": `${rank}. ${rowName(hit)}` },
+      make("p", { class: "rank", "aria-hidden": "true" }, String(rank)),
+      make("h3", {}, name, mark ? make("span", { class: "mark" }, mark) : null),
+      score(hit, best),
+      body,
+      payload(hit),
+      make("p", { class: "deeds" }, make("button", { type: "button", class: "quiet", onclick: () => this.wish.like(hit) }, "More like this")),
+    );
+    if (mark) setTimeout(() => this.unmark(item), until - Date.now());
+    return item;
+  }
+
+  /** @param {HTMLElement} item */
+  unmark(item) {
+    this.marks.delete(item.dataset.row ?? "");
+    delete item.dataset.mark;
+    item.querySelector(".mark")?.remove();
+  }
+}
+
+/**
+ * What a person reads before the first question.
+ *
+ * @param {string} index
+ * @param {import("./shapes.js").Status | null} status
+ * @param {string} newest  the newest sync, in words
+ */
+export function welcome(index, status, newest) {
+  if (status && !status.built) return missing(index);
+  const rows = status ? `${count(status.rows, "row")} of ${index}` : "the rows of your table";
+  return make(
+    "div",
+    { class: "welcome" },
+    make("p", { class: "lead" }, "Ask in your own words."),
+    make("p", {}, `Results come as you type, from ${rows}. Change a row in the table and watch it arrive here.`),
+    newest ? make("p", { class: "newest" }, make("strong", {}, "Newest sync "), newest) : null,
+    make("p", { class: "keys" }, ...hints([["/", "search"], ["↓ ↑", "through the results"], ["↵", "recommend"], ["Esc", "start over"]])),
+  );
+}
+
+/** @param {string} index */
+function missing(index) {
+  return make(
+    "div",
+    { class: "welcome" },
+    make("p", { class: "lead" }, `There is no index ${index} yet.`),
+    make("p", {}, make("code", {}, `lakewake sync ${index}`), " builds it; this page notices."),
+  );
+}
+
+/**
+ * What went wrong and what to do: the server's own words.
+ *
+ * @param {string} fact
+ * @param {string} hint
+ */
+export function failure(fact, hint) {
+  return make("div", { class: "failure", role: "alert" }, make("p", { class: "lead" }, fact), hint ? make("p", {}, hint) : null);
+}
+
+function nothing() {
+  return make("div", { class: "welcome" }, make("p", { class: "lead" }, "No row fits."), make("p", {}, "Try other words, another mode, or fewer filters."));
+}
+
+/** @param {[string, string][]} pairs */
+function hints(pairs) {
+  return pairs.map(([key, words]) => make("span", {}, make("kbd", {}, key), ` ${words}`));
+}
+
+/**
+ * @param {import("./shapes.js").Hit[]} before
+ * @param {import("./shapes.js").Hit[]} after
+ * @returns {Map<string, Mark>}
+ */
+function differences(before, after) {
+  const told = (/** @type {import("./shapes.js").Hit} */ hit) => JSON.stringify([hit.text, hit.payload]);
+  const known = new Map(before.map((hit) => [rowKey(hit), told(hit)]));
+  /** @type {Map<string, Mark>} */
+  const marks = new Map();
+  for (const hit of after) {
+    const was = known.get(rowKey(hit));
+    if (was === undefined) marks.set(rowKey(hit), "new here");
+    else if (was !== told(hit)) marks.set(rowKey(hit), "changed");
+  }
+  return marks;
+}
+
+/**
+ * @param {import("./shapes.js").Hit} hit
+ * @param {number} best
+ */
+function score(hit, best) {
+  const bar = make("span", { class: "gauge", "aria-hidden": "true" }, make("i"));
+  bar.style.setProperty("--part", `${Math.max(0, Math.min(100, (100 * hit.score) / best))}%`);
+  const near = hit.similarity === null ? "by words" : `similarity ${hit.similarity.toFixed(3)}`;
+  return make("p", { class: "score", title: near }, make("span", { class: "unseen" }, "score "), hit.score.toFixed(3), bar);
+}
+
+/** @param {import("./shapes.js").Hit} hit */
+function payload(hit) {
+  const title = titleColumn(hit);
+  const shown = Object.entries(hit.payload).filter(([column, value]) => column !== title && value !== null && value !== "");
+  const id = hit.partition ? `${hit.partition} / ${hit.key}` : hit.key;
+  const pairs = [...shown.map(([column, value]) => [column, plain(value)]), ...(title ? [["key", id]] : [])];
+  return make("dl", { class: "payload" }, ...pairs.map(([column, value]) => make("div", {}, make("dt", {}, column), make("dd", {}, value))));
+}
+
+/**
+ * A hit's name and text, the best sentence highlighted in whichever of them it stands.
+ *
+ * @param {import("./shapes.js").Hit} hit
+ * @returns {{name: HTMLElement, body: HTMLElement}}
+ */
+function passage(hit) {
+  const text = hit.text ?? "";
+  const points = Array.from(text);
+  const [from, to] = hit.highlight ?? [0, 0];
+  const named = rowName(hit);
+  const lead = leadLength(text, named);
+  // A text that begins with the row's name shows it once, as the heading.
+  const inName = to > from && to <= lead;
+  const name = make("span", { class: "name" }, inName ? make("mark", {}, named) : named);
+  const body = excerpt(points, lead, inName ? lead : Math.max(from, lead), inName ? lead : Math.max(to, lead));
+  return { name, body };
+}
+
+/**
+ * Code points at a text's beginning that only repeat its name.
+ *
+ * @param {string} text
+ * @param {string} name
+ */
+function leadLength(text, name) {
+  if (!text.startsWith(name) || text.length === name.length) return 0;
+  const after = /^(\s*[.:;,–—|-]\s+|\s*\n\s*)/.exec(text.slice(name.length));
+  const lead = after ? name + after[0] : "";
+  return lead.length === text.length ? 0 : Array.from(lead).length;
+}
+
+/**
+ * The part of a text around its best sentence; all of it on demand.
+ *
+ * @param {string[]} points
+ * @param {number} start
+ * @param {number} from
+ * @param {number} to
+ */
+function excerpt(points, start, from, to) {
+  const text = make("p", { class: "text" });
+  const draw = (/** @type {number} */ first, /** @type {number} */ last) => {
+    const cut = (/** @type {number} */ a, /** @type {number} */ b) => points.slice(Math.max(a, first), Math.min(b, last)).join("");
+    const best = to > from ? make("mark", {}, cut(from, to)) : "";
+    text.replaceChildren(first > start ? "… " : "", cut(start, from), best, cut(to, points.length), last < points.length ? " …" : "");
+  };
+  if (points.length - start <= SHOWN * 1.2) {
+    draw(start, points.length);
+    return text;
+  }
+  const first = Math.max(start, Math.min(from - BEFORE, points.length - SHOWN));
+  draw(wordStart(points, first, start), Math.max(to, first + SHOWN));
+  const whole = make("button", { type: "button", class: "quiet", onclick: () => {
+    draw(start, points.length);
+    whole.remove();
+  } }, `whole text, ${number(points.length)} characters`);
+  return make("div", {}, text, whole);
+}
+
+/**
+ * The beginning of the word at a place, not before `start`.
+ *
+ * @param {string[]} points
+ * @param {number} place
+ * @param {number} start
+ */
+function wordStart(points, place, start) {
+  let at = place;
+  while (at > start && at > place - 20 && !/\s/.test(points[at - 1])) at -= 1;
+  return at;
+}
