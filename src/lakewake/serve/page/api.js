@@ -63,14 +63,14 @@ export async function commits(index) {
 }
 
 /**
- * The newest sync, if it failed.
+ * Why the newest sync failed; '' when it did not.
  *
  * @param {string} index
- * @returns {Promise<import("./shapes.js").SyncRecord | null>}
+ * @returns {Promise<string>}
  */
 export async function lastFailure(index) {
   const [newest] = listed(await answer(await ask(path(index, "history?limit=1"))), "history");
-  return newest?.error ? newest : null;
+  return newest?.error ?? "";
 }
 
 /**

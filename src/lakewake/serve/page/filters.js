@@ -7,7 +7,7 @@ import { number } from "./words.js";
 const FEW = 6;
 
 /**
- * One filter as JSON.
+ * What a person chose of one column: values, or ends as they were typed.
  *
  * @typedef {{chosen: Set<string | boolean | null>, low: string, high: string}} Choice
  */
@@ -252,14 +252,15 @@ function oneOf(column, values) {
 }
 
 /**
+ * What was typed, as a filter's literal. Times are UTC, as the server's are.
+ *
  * @param {import("./shapes.js").Facet} facet
  * @param {string} typed
  */
 function limit(facet, typed) {
   if (typed === "") return null;
   if (facet.type === "number") return Number(typed);
-  // The server's times are UTC; a time without a zone would be read as such anyway.
-  return /(Z|\+00:00)$/.test(String(facet.min)) ? `${typed}Z` : typed;
+  return isDay(facet) ? { date: typed } : { timestamp: typed };
 }
 
 /** @param {import("./shapes.js").Facet} facet */

@@ -58,8 +58,7 @@ export class Freshness {
     this.marks = [];
     /** @type {Map<string, HTMLElement>} */
     this.buttons = new Map();
-    /** @type {import("./shapes.js").SyncRecord | null} */
-    this.failed = null;
+    this.trouble = "";
     this.pinned = "";
     this.pointed = "";
     this.drawn = "";
@@ -72,11 +71,11 @@ export class Freshness {
   /**
    * @param {import("./shapes.js").Status} status
    * @param {import("./shapes.js").CommitMark[]} marks  oldest first
-   * @param {import("./shapes.js").SyncRecord | null} failed  the last sync, if it failed
+   * @param {string} trouble  why it does not follow, where that is known
    */
-  show(status, marks, failed) {
+  show(status, marks, trouble) {
     this.marks = marks;
-    this.failed = failed;
+    this.trouble = trouble;
     const { state, words } = standing(status, marks);
     this.badge(state, words, status.freshness_limit);
     this.draw();
@@ -100,7 +99,7 @@ export class Freshness {
   /** Forget everything: another index. */
   reset() {
     this.marks = [];
-    this.failed = null;
+    this.trouble = "";
     this.pinned = this.pointed = "";
     this.badge("looking", "looking at the table …");
     this.draw();
@@ -219,10 +218,10 @@ export class Freshness {
   detail() {
     const wanted = this.pointed || this.pinned;
     const mark = this.marks.find((each) => each.instant === wanted) ?? this.marks.findLast((each) => each.record) ?? this.marks.at(-1);
-    const key = JSON.stringify([mark, this.failed, wanted]);
+    const key = JSON.stringify([mark, this.trouble, wanted]);
     if (key === this.drawn) return;
     this.drawn = key;
-    at("sync").replaceChildren(...(this.failed && !wanted ? [failure(this.failed)] : []), ...(mark ? detail(mark) : []));
+    at("sync").replaceChildren(...(this.trouble ? [make("p", { class: "failed" }, this.trouble)] : []), ...(mark ? detail(mark) : []));
   }
 }
 
@@ -301,9 +300,4 @@ function reasons(record) {
   }));
   const words = stages.map(([stage, s]) => `${stage} ${duration(s)}`).join(" · ");
   return make("div", { class: "reasons" }, make("p", {}, make("strong", {}, record.action), ` ${record.why}`), stages.length ? make("p", { class: "small" }, bar, words) : null);
-}
-
-/** @param {import("./shapes.js").SyncRecord} record */
-function failure(record) {
-  return make("p", { class: "failed" }, make("strong", {}, "The last sync failed: "), record.error ?? "");
 }

@@ -58,11 +58,18 @@ async function look() {
     now.commits = commits;
     if (facets) filters.show(facets);
   }
-  const failed = status.in_step ? null : await api.lastFailure(index);
+  const trouble = status.in_step ? "" : await troubleOf(status);
   if (index !== now.index) return;
   now.status = status;
-  freshness.show(status, now.commits, failed);
+  freshness.show(status, now.commits, trouble);
   await follow(status);
+}
+
+/** Why an index that lags does not catch up, where that is known. @param {import("./shapes.js").Status} status */
+async function troubleOf(status) {
+  if (status.watch && !status.watch.running) return ["The process that follows the table has stopped.", ...status.watch.last_words].join(" ");
+  const failure = await api.lastFailure(status.index);
+  return failure && `The last sync failed: ${failure}`;
 }
 
 /** The part of a status by which the rest has to be asked for again. @param {import("./shapes.js").Status | null} status */

@@ -30,7 +30,8 @@
  * @typedef {{
  *   index: string, built: boolean, in_step: boolean, table: string, instant: string,
  *   newest_instant: string, lag_commits: number, lag_seconds: number, rows: number, chunks: number,
- *   quarantined: number, would: string, why: string, fresh: boolean, freshness_limit: number | null
+ *   quarantined: number, would: string, why: string, fresh: boolean, freshness_limit: number | null,
+ *   watch?: {running: boolean, restarts: number, last_words: string[]} | null
  * }} Status
  *
  * @typedef {{
