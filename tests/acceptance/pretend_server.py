@@ -78,7 +78,11 @@ class Table:
         self, changes: Mapping[str, Row | None], time: datetime.datetime | None = None
     ) -> None:
         """Write to the table; the index does not know of it yet."""
-        self.commits.append(Commit(time or _now(), changes))
+        made = time or _now()
+        if self.commits:
+            # Instants are unique; two commits of a test may fall into one millisecond.
+            made = max(made, self.commits[-1].time + datetime.timedelta(milliseconds=1))
+        self.commits.append(Commit(made, changes))
 
     def sync(
         self, action: str = "follow", why: str = "", time: datetime.datetime | None = None
@@ -86,7 +90,8 @@ class Table:
         """Bring the index to the newest commit."""
         pending = self.pending
         changes = {key: row for commit in pending for key, row in commit.changes.items()}
-        record = self._record(action, why or f"{len(pending)} new commit", time or _now(), changes)
+        why = why or f"new commits: {len(pending)}"
+        record = self._record(action, why, time or _now(), changes)
         for key, row in changes.items():
             if row is None:
                 self.rows.pop(key, None)
@@ -254,7 +259,7 @@ class PretendServer:
             "quarantined": 0,
             "model": {},
             "would": "follow" if behind else "nothing" if self.built else "build",
-            "why": f"{len(pending)} new commit" if pending else "nothing new",
+            "why": f"new commits: {len(pending)}" if pending else "nothing new",
             "fresh": self.built and age < 30,
             "freshness_limit": 30.0,
             "watch": None,

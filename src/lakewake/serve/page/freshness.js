@@ -244,7 +244,7 @@ function reflect(button, record, absorbed) {
   const counts = record ? [record.embedded, record.reused, record.rows_deleted] : [0, 0, 0];
   const all = counts.reduce((sum, n) => sum + n, 0);
   // By magnitude: one row is to be seen beside a build of thousands.
-  const depth = all ? Math.min(6 + 9 * Math.log10(1 + all), 46) : absorbed ? 3 : 0;
+  const depth = all ? Math.min(6 + 13 * Math.log10(1 + all), 54) : absorbed ? 3 : 0;
   const bar = /** @type {HTMLElement} */ (button.querySelector(".depth"));
   bar.style.height = `${depth}px`;
   counts.forEach((n, i) => (/** @type {HTMLElement} */ (bar.children[i]).style.flexGrow = String(n)));
@@ -270,8 +270,9 @@ function detail(mark) {
     "p",
     { class: "which" },
     make("strong", {}, `Commit ${commitName(mark.instant)}`),
-    make("span", { class: "when" }, when),
     make("code", {}, mark.instant),
+    make("br"),
+    make("span", { class: "when" }, when),
     make("span", { class: "small" }, mark.action),
   );
   return mark.record ? [head, figures(mark.record), reasons(mark.record)] : [head];
@@ -287,7 +288,7 @@ function figures(record) {
     ...(record.quarantined ? [["set aside", number(record.quarantined)]] : []),
     ["total", duration(record.seconds.total ?? 0)],
   ];
-  return make("dl", { class: "figures" }, ...pairs.map(([name, value]) => make("div", { "data-figure": name }, make("dd", {}, value), make("dt", {}, name))));
+  return make("dl", { class: "figures" }, ...pairs.map(([name, value]) => make("div", { "data-figure": name, "data-zero": value === "0" }, make("dt", {}, name), make("dd", {}, value))));
 }
 
 /** @param {import("./shapes.js").SyncRecord} record */
@@ -295,7 +296,8 @@ function reasons(record) {
   const stages = Object.entries(record.seconds).filter(([stage]) => stage !== "total");
   const bar = make("span", { class: "stages", "aria-hidden": "true" }, ...stages.map(([, s]) => {
     const part = make("i");
-    part.style.flexGrow = String(s);
+    // In milliseconds: parts that add up to less than 1 would not fill the bar.
+    part.style.flexGrow = String(1000 * s);
     return part;
   }));
   const words = stages.map(([stage, s]) => `${stage} ${duration(s)}`).join(" · ");

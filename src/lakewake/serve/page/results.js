@@ -9,7 +9,11 @@ const MARKED = 8_000;
 const SHOWN = 520;
 const BEFORE = 140;
 
-/** @typedef {"new here" | "changed"} Mark */
+/**
+ * What a commit did to a row of the list, and what the row held before.
+ *
+ * @typedef {{kind: "new here" | "changed", was: Record<string, unknown>}} Mark
+ */
 
 /** The list of hits. */
 export class Results {
@@ -19,7 +23,7 @@ export class Results {
     this.list = at("hits");
     /** @type {import("./shapes.js").Hit[]} */
     this.hits = [];
-    /** @type {Map<string, {mark: Mark, until: number}>} */
+    /** @type {Map<string, Mark & {until: number}>} */
     this.marks = new Map();
     this.instant = "";
     at("more").addEventListener("click", () => wish.more());
@@ -44,11 +48,11 @@ export class Results {
    */
   refresh(result) {
     const marks = differences(this.hits, result.hits);
-    for (const [row, mark] of marks) this.marks.set(row, { mark, until: Date.now() + MARKED });
+    for (const [row, mark] of marks) this.marks.set(row, { ...mark, until: Date.now() + MARKED });
     if (JSON.stringify(this.hits) === JSON.stringify(result.hits)) this.told(result);
     else this.put(result, result.hits);
-    const told = [...marks.values()];
-    const [arrived, changed] = ["new here", "changed"].map((kind) => told.filter((mark) => mark === kind).length);
+    const kinds = [...marks.values()].map((mark) => mark.kind);
+    const [arrived, changed] = ["new here", "changed"].map((kind) => kinds.filter((each) => each === kind).length);
     return `Results follow commit ${commitName(result.instant)}: ${arrived} new, ${changed} changed`;
   }
 
@@ -138,18 +142,17 @@ export class Results {
    */
   item(hit, rank, best) {
     const { name, body } = passage(hit);
-    const { mark, until } = this.marks.get(rowKey(hit)) ?? { mark: null, until: 0 };
+    const mark = this.marks.get(rowKey(hit));
     const item = make(
       "li",
-      { class: "hit", tabindex: -1, "data-row": rowKey(hit), "data-mark": mark, "aria-label": `${rank}. ${rowName(hit)}` },
+      { class: "hit", tabindex: -1, "data-row": rowKey(hit), "data-mark": mark?.kind, "aria-label": `${rank}. ${rowName(hit)}` },
       make("p", { class: "rank", "aria-hidden": "true" }, String(rank)),
-      make("h3", {}, name, mark ? make("span", { class: "mark" }, mark) : null),
+      make("h3", {}, name, mark ? make("span", { class: "mark" }, mark.kind) : null),
       score(hit, best),
       body,
-      payload(hit),
-      make("p", { class: "deeds" }, make("button", { type: "button", class: "quiet", onclick: () => this.wish.like(hit) }, "More like this")),
+      make("div", { class: "foot" }, payload(hit, mark?.was ?? {}), make("button", { type: "button", class: "quiet", onclick: () => this.wish.like(hit) }, "More like this")),
     );
-    if (mark) setTimeout(() => this.unmark(item), until - Date.now());
+    if (mark) setTimeout(() => this.unmark(item), mark.until - Date.now());
     return item;
   }
 
@@ -157,7 +160,7 @@ export class Results {
   unmark(item) {
     this.marks.delete(item.dataset.row ?? "");
     delete item.dataset.mark;
-    item.querySelector(".mark")?.remove();
+    for (const trace of item.querySelectorAll(".mark, s")) trace.remove();
   }
 }
 
@@ -217,13 +220,13 @@ function hints(pairs) {
  */
 function differences(before, after) {
   const told = (/** @type {import("./shapes.js").Hit} */ hit) => JSON.stringify([hit.text, hit.payload]);
-  const known = new Map(before.map((hit) => [rowKey(hit), told(hit)]));
+  const known = new Map(before.map((hit) => [rowKey(hit), hit]));
   /** @type {Map<string, Mark>} */
   const marks = new Map();
   for (const hit of after) {
     const was = known.get(rowKey(hit));
-    if (was === undefined) marks.set(rowKey(hit), "new here");
-    else if (was !== told(hit)) marks.set(rowKey(hit), "changed");
+    if (!was) marks.set(rowKey(hit), { kind: "new here", was: {} });
+    else if (told(was) !== told(hit)) marks.set(rowKey(hit), { kind: "changed", was: was.payload });
   }
   return marks;
 }
@@ -239,13 +242,26 @@ function score(hit, best) {
   return make("p", { class: "score", title: near }, make("span", { class: "unseen" }, "score "), hit.score.toFixed(3), bar);
 }
 
-/** @param {import("./shapes.js").Hit} hit */
-function payload(hit) {
+/**
+ * @param {import("./shapes.js").Hit} hit
+ * @param {Record<string, unknown>} was  what a changed row held before
+ */
+function payload(hit, was) {
   const title = titleColumn(hit);
   const shown = Object.entries(hit.payload).filter(([column, value]) => column !== title && value !== null && value !== "");
+  const pairs = shown.map(([column, value]) => pair(column, plain(value), column in was ? plain(was[column]) : null));
   const id = hit.partition ? `${hit.partition} / ${hit.key}` : hit.key;
-  const pairs = [...shown.map(([column, value]) => [column, plain(value)]), ...(title ? [["key", id]] : [])];
-  return make("dl", { class: "payload" }, ...pairs.map(([column, value]) => make("div", {}, make("dt", {}, column), make("dd", {}, value))));
+  return make("dl", { class: "payload" }, ...pairs, title ? pair("key", id, null) : null);
+}
+
+/**
+ * @param {string} column
+ * @param {string} value
+ * @param {string | null} was
+ */
+function pair(column, value, was) {
+  const before = was === null || was === value ? null : make("s", {}, was);
+  return make("div", {}, make("dt", {}, column), make("dd", {}, before, make("span", {}, value)));
 }
 
 /**

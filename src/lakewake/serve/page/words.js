@@ -25,6 +25,7 @@ export function count(n, one) {
  * @param {number} s
  */
 export function duration(s) {
+  if (s < 0.005) return "0 s";
   if (s < 0.0995) return `${s.toFixed(2)} s`;
   if (s < 9.95) return `${s.toFixed(1)} s`;
   if (s < 99.5) return `${Math.round(s)} s`;
