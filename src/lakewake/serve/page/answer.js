@@ -25,7 +25,13 @@ export class Answer {
     this.control.abort();
     this.instant = "";
     this.root.dataset.state = "idle";
-    this.root.replaceChildren(make("p", { class: "small" }, "Press Enter: the best rows, put in words. Only what stands in the rows is said."));
+    this.root.replaceChildren(
+      make(
+        "p",
+        { class: "small" },
+        "Press Enter: the best rows, put in words. Only what stands in the rows is said.",
+      ),
+    );
   }
 
   /**
@@ -51,7 +57,11 @@ export class Answer {
     const message = make("p", { class: "message" });
     this.instant = "";
     this.root.dataset.state = "writing";
-    this.root.replaceChildren(asked(query), message, make("p", { class: "small waiting" }, "reading the rows …"));
+    this.root.replaceChildren(
+      asked(query),
+      message,
+      make("p", { class: "small waiting" }, "reading the rows …"),
+    );
     return message;
   }
 
@@ -76,9 +86,22 @@ export class Answer {
     const hits = new Map(answer.hits.map((hit) => [rowKey(hit), hit]));
     const items = answer.used.map((row) => {
       const hit = hits.get(rowKey(row));
-      return make("li", {}, make("button", { type: "button", class: "quiet", onclick: () => this.wish.jump(row) }, hit ? rowName(hit) : row.key));
+      return make(
+        "li",
+        {},
+        make(
+          "button",
+          { type: "button", class: "quiet", onclick: () => this.wish.jump(row) },
+          hit ? rowName(hit) : row.key,
+        ),
+      );
     });
-    return items.length ? [make("h3", {}, items.length === 1 ? "Row used" : "Rows used"), make("ol", { class: "used" }, ...items)] : [];
+    return items.length
+      ? [
+          make("h3", {}, items.length === 1 ? "Row used" : "Rows used"),
+          make("ol", { class: "used" }, ...items),
+        ]
+      : [];
   }
 
   /** @param {unknown} error */
@@ -87,7 +110,14 @@ export class Answer {
     this.wish.failed(error);
     this.root.dataset.state = "failed";
     this.root.querySelector(".waiting")?.remove();
-    this.root.append(make("p", { class: "reason", role: "alert" }, [/** @type {Error} */ (error).message, hint].filter(Boolean).join(". ")), this.askAgain());
+    this.root.append(
+      make(
+        "p",
+        { class: "reason", role: "alert" },
+        [/** @type {Error} */ (error).message, hint].filter(Boolean).join(". "),
+      ),
+      this.askAgain(),
+    );
   }
 
   /**

@@ -58,6 +58,7 @@ export async function status(index) {
  * @returns {Promise<import("./shapes.js").CommitMark[]>}
  */
 export async function commits(index) {
+  /** @type {import("./shapes.js").CommitMark[]} */
   const marks = listed(await answer(await ask(path(index, "commits"))), "commits");
   return marks.sort((a, b) => (order(a) < order(b) ? -1 : 1));
 }
@@ -149,7 +150,7 @@ async function ask(where, { body, signal, patience = PATIENCE } = {}) {
   const response = await orGone(
     fetch(where, {
       method: body ? "POST" : "GET",
-      headers: { ...(body && { "Content-Type": "application/json" }), ...authorization() },
+      headers: headers(body !== undefined),
       body: body && JSON.stringify(body),
       signal: signal ? AbortSignal.any([signal, limit]) : limit,
       cache: "no-store",
@@ -180,9 +181,12 @@ async function answer(response) {
   return orGone(response.json());
 }
 
-function authorization() {
+/** @param {boolean} json  whether a body goes with it */
+function headers(json) {
+  const told = new Headers(json ? { "Content-Type": "application/json" } : {});
   const key = sessionStorage.getItem(KEY);
-  return key === null ? {} : { Authorization: `Bearer ${key}` };
+  if (key !== null) told.set("Authorization", `Bearer ${key}`);
+  return told;
 }
 
 /** @param {Response} response */
@@ -200,6 +204,7 @@ async function refusal(response) {
  * @returns {AsyncGenerator<[string, any]>}
  */
 async function* events(response) {
+  if (!response.body) return;
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

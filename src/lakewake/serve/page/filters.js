@@ -68,7 +68,9 @@ export class Filters {
     const least = limit(facet, low);
     const most = limit(facet, high);
     if (least === null && most === null) return null;
-    return { [facet.column]: { ...(least !== null && { ">=": least }), ...(most !== null && { "<=": most }) } };
+    return {
+      [facet.column]: { ...(least !== null && { ">=": least }), ...(most !== null && { "<=": most }) },
+    };
   }
 
   /** @param {string} column */
@@ -81,10 +83,20 @@ export class Filters {
   draw() {
     const focused = /** @type {HTMLElement | null} */ (document.activeElement)?.id;
     const groups = this.facets.map((facet, i) => this.group(facet, `filter-${i}`)).filter((g) => g !== null);
-    const clear = make("button", { type: "button", class: "quiet", id: "clear", onclick: () => this.clear() }, "Clear filters");
-    this.root.replaceChildren(...groups, ...(groups.length ? [clear] : [make("p", { class: "small" }, "Nothing to filter by: the index has no such payload.")]));
+    const clear = make(
+      "button",
+      { type: "button", class: "quiet", id: "clear", onclick: () => this.clear() },
+      "Clear filters",
+    );
+    this.root.replaceChildren(
+      ...groups,
+      ...(groups.length
+        ? [clear]
+        : [make("p", { class: "small" }, "Nothing to filter by: the index has no such payload.")]),
+    );
     this.count();
-    if (focused && this.root.querySelector(`#${CSS.escape(focused)}`)) document.getElementById(focused)?.focus();
+    if (focused && this.root.querySelector(`#${CSS.escape(focused)}`))
+      document.getElementById(focused)?.focus();
   }
 
   /** Show how many filters are set. */
@@ -106,7 +118,15 @@ export class Filters {
    */
   group(facet, id) {
     const inside = facet.values ? this.values(facet, id) : this.range(facet, id);
-    return inside && make("fieldset", { class: "facet", "data-column": facet.column }, make("legend", {}, facet.column), ...inside);
+    return (
+      inside &&
+      make(
+        "fieldset",
+        { class: "facet", "data-column": facet.column },
+        make("legend", {}, facet.column),
+        ...inside,
+      )
+    );
   }
 
   /**
@@ -123,7 +143,10 @@ export class Filters {
     const all = [...gone, ...(facet.values ?? [])];
     if (!all.length) return null;
     const few = this.unfolded.has(facet.column) || all.length <= FEW + 1 ? all : all.slice(0, FEW);
-    return [...few.map((value, i) => this.tick(facet.column, value, `${id}-${i}`)), few.length < all.length && this.unfold(facet.column, all.length)];
+    return [
+      ...few.map((value, i) => this.tick(facet.column, value, `${id}-${i}`)),
+      few.length < all.length && this.unfold(facet.column, all.length),
+    ];
   }
 
   /**
@@ -133,14 +156,26 @@ export class Filters {
    */
   tick(column, { value, count }, id) {
     const { chosen } = this.choice(column);
-    const box = /** @type {HTMLInputElement} */ (make("input", { type: "checkbox", id, onchange: () => {
-      if (box.checked) chosen.add(value);
-      else chosen.delete(value);
-      this.touched();
-    } }));
+    const box = /** @type {HTMLInputElement} */ (
+      make("input", {
+        type: "checkbox",
+        id,
+        onchange: () => {
+          if (box.checked) chosen.add(value);
+          else chosen.delete(value);
+          this.touched();
+        },
+      })
+    );
     box.checked = chosen.has(value);
     const words = make("span", { class: "value" }, value === null ? "(none)" : String(value));
-    return make("label", { for: id, class: "tick" }, box, words, make("span", { class: "count" }, number(count)));
+    return make(
+      "label",
+      { for: id, class: "tick" },
+      box,
+      words,
+      make("span", { class: "count" }, number(count)),
+    );
   }
 
   /**
@@ -148,10 +183,18 @@ export class Filters {
    * @param {number} all
    */
   unfold(column, all) {
-    return make("button", { type: "button", class: "quiet", onclick: () => {
-      this.unfolded.add(column);
-      this.draw();
-    } }, `all ${all}`);
+    return make(
+      "button",
+      {
+        type: "button",
+        class: "quiet",
+        onclick: () => {
+          this.unfolded.add(column);
+          this.draw();
+        },
+      },
+      `all ${all}`,
+    );
   }
 
   /**
@@ -163,7 +206,13 @@ export class Filters {
   range(facet, id) {
     if (facet.min === null || facet.min === undefined || facet.min === facet.max) return null;
     if (facet.type !== "number" && facet.type !== "time") return null;
-    const ends = make("div", { class: "ends" }, this.end(facet, "low", `${id}-low`), make("span", {}, "to"), this.end(facet, "high", `${id}-high`));
+    const ends = make(
+      "div",
+      { class: "ends" },
+      this.end(facet, "low", `${id}-low`),
+      make("span", {}, "to"),
+      this.end(facet, "high", `${id}-high`),
+    );
     return facet.type === "number" ? [this.slider(facet, id), ends] : [ends];
   }
 
@@ -178,18 +227,20 @@ export class Filters {
     const bound = side === "low" ? facet.min : facet.max;
     const choice = this.choice(facet.column);
     const words = `${facet.column}, ${side === "low" ? "at least" : "at most"}`;
-    const box = /** @type {HTMLInputElement} */ (make("input", {
-      id,
-      type: facet.type === "number" ? "number" : isDay(facet) ? "date" : "datetime-local",
-      step: facet.type === "number" ? "any" : null,
-      placeholder: facet.type === "number" ? number(Number(bound)) : null,
-      "aria-label": words,
-      oninput: () => {
-        choice[side] = box.value;
-        this.root.querySelector(`#${id}-slide`)?.dispatchEvent(new Event("typed"));
-        this.touched();
-      },
-    }));
+    const box = /** @type {HTMLInputElement} */ (
+      make("input", {
+        id,
+        type: facet.type === "number" ? "number" : isDay(facet) ? "date" : "datetime-local",
+        step: facet.type === "number" ? "any" : null,
+        placeholder: facet.type === "number" ? number(Number(bound)) : null,
+        "aria-label": words,
+        oninput: () => {
+          choice[side] = box.value;
+          this.root.querySelector(`#${id}-slide`)?.dispatchEvent(new Event("typed"));
+          this.touched();
+        },
+      })
+    );
     box.value = choice[side];
     return box;
   }
@@ -204,7 +255,9 @@ export class Filters {
     const track = make("div", { class: "slider", "aria-hidden": "true" });
     const min = Number(facet.min);
     const max = Number(facet.max);
-    const thumbs = /** @type {const} */ (["low", "high"]).map((side) => this.thumb(facet, side, `${id}-${side}`));
+    const thumbs = /** @type {const} */ (["low", "high"]).map((side) =>
+      this.thumb(facet, side, `${id}-${side}`),
+    );
     const draw = () => {
       const [from, to] = thumbs.map((thumb) => (Number(thumb.value) - min) / (max - min));
       track.style.setProperty("--from", `${100 * Math.min(from, to)}%`);
@@ -225,7 +278,9 @@ export class Filters {
     const [min, max] = [Number(facet.min), Number(facet.max)];
     const bound = side === "low" ? min : max;
     const choice = this.choice(facet.column);
-    const thumb = /** @type {HTMLInputElement} */ (make("input", { type: "range", id: `${id}-slide`, min, max, step: stepOf(min, max), tabindex: -1 }));
+    const thumb = /** @type {HTMLInputElement} */ (
+      make("input", { type: "range", id: `${id}-slide`, min, max, step: stepOf(min, max), tabindex: -1 })
+    );
     const follow = () => (thumb.value = choice[side] === "" ? String(bound) : choice[side]);
     thumb.addEventListener("typed", follow);
     thumb.addEventListener("input", () => {

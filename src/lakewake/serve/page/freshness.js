@@ -18,7 +18,10 @@ export function standing(status, marks) {
   if (!status.built) return { state: "none", words: "no index yet" };
   const slow = status.fresh === false ? "late" : "behind";
   if (status.lag_commits > 0) {
-    return { state: slow, words: `${count(status.lag_commits, "commit")} behind, ${duration(status.lag_seconds)}` };
+    return {
+      state: slow,
+      words: `${count(status.lag_commits, "commit")} behind, ${duration(status.lag_seconds)}`,
+    };
   }
   if (!status.in_step) return { state: slow, words: `a ${status.would} is due: ${status.why}` };
   if (!status.instant) return { state: "step", words: "in step: the table has no commit yet" };
@@ -54,6 +57,7 @@ function told(record) {
 export class Freshness {
   constructor() {
     this.strip = at("commits");
+    this.frame = /** @type {HTMLElement} */ (this.strip.parentElement);
     /** @type {import("./shapes.js").CommitMark[]} */
     this.marks = [];
     /** @type {Map<string, HTMLElement>} */
@@ -107,7 +111,7 @@ export class Freshness {
   }
 
   draw() {
-    const atEnd = this.strip.parentElement.scrollLeft + this.strip.parentElement.clientWidth >= this.strip.scrollWidth - 4;
+    const atEnd = this.frame.scrollLeft + this.frame.clientWidth >= this.strip.scrollWidth - 4;
     const first = this.buttons.size === 0;
     const known = new Set(this.marks.map((mark) => mark.instant));
     for (const [instant, button] of this.buttons) {
@@ -117,7 +121,7 @@ export class Freshness {
     this.marks.forEach((mark, i) => this.drawMark(mark, i, first));
     this.strip.dataset.empty = String(this.marks.length === 0);
     this.lay();
-    if (atEnd || first) this.strip.parentElement.scrollLeft = this.strip.scrollWidth;
+    if (atEnd || first) this.frame.scrollLeft = this.strip.scrollWidth;
   }
 
   /**
@@ -147,7 +151,11 @@ export class Freshness {
    * @param {boolean} first
    */
   button(mark, first) {
-    const depth = make("span", { class: "depth" }, ...["embedded", "reused", "deleted"].map((kind) => make("i", { class: kind })));
+    const depth = make(
+      "span",
+      { class: "depth" },
+      ...["embedded", "reused", "deleted"].map((kind) => make("i", { class: kind })),
+    );
     const button = make(
       "button",
       {
@@ -203,7 +211,8 @@ export class Freshness {
   /** @param {string} instant */
   pin(instant) {
     this.pinned = this.pinned === instant ? "" : instant;
-    for (const [each, button] of this.buttons) button.setAttribute("aria-pressed", String(each === this.pinned));
+    for (const [each, button] of this.buttons)
+      button.setAttribute("aria-pressed", String(each === this.pinned));
     this.detail();
   }
 
@@ -217,11 +226,18 @@ export class Freshness {
   /** What the sync of a commit did: of the one pointed at, else the pinned one, else the newest. */
   detail() {
     const wanted = this.pointed || this.pinned;
-    const mark = this.marks.find((each) => each.instant === wanted) ?? this.marks.findLast((each) => each.record) ?? this.marks.at(-1);
+    const mark =
+      this.marks.find((each) => each.instant === wanted) ??
+      this.marks.findLast((each) => each.record) ??
+      this.marks.at(-1);
     const key = JSON.stringify([mark, this.trouble, wanted]);
     if (key === this.drawn) return;
     this.drawn = key;
-    at("sync").replaceChildren(...(this.trouble ? [make("p", { class: "failed" }, this.trouble)] : []), ...(mark ? detail(mark) : []));
+    at("sync").toggleAttribute("data-wanted", wanted !== "");
+    at("sync").replaceChildren(
+      ...(this.trouble ? [make("p", { class: "failed" }, this.trouble)] : []),
+      ...(mark ? detail(mark) : []),
+    );
   }
 }
 
@@ -247,7 +263,7 @@ function reflect(button, record, absorbed) {
   const depth = all ? Math.min(6 + 13 * Math.log10(1 + all), 54) : absorbed ? 3 : 0;
   const bar = /** @type {HTMLElement} */ (button.querySelector(".depth"));
   bar.style.height = `${depth}px`;
-  counts.forEach((n, i) => (/** @type {HTMLElement} */ (bar.children[i]).style.flexGrow = String(n)));
+  [...bar.querySelectorAll("i")].forEach((part, i) => (part.style.flexGrow = String(counts[i])));
 }
 
 /** @param {import("./shapes.js").CommitMark} mark */
@@ -264,8 +280,12 @@ function spoken(mark) {
 function detail(mark) {
   const after = between(mark.completed, mark.synced);
   const when = !mark.absorbed
-    ? mark.completed ? "not in the index yet" : "in flight"
-    : after === null ? "in the index" : `in the index ${duration(after)} after it`;
+    ? mark.completed
+      ? "not in the index yet"
+      : "in flight"
+    : after === null
+      ? "in the index"
+      : `in the index ${duration(after)} after it`;
   const head = make(
     "p",
     { class: "which" },
@@ -288,18 +308,38 @@ function figures(record) {
     ...(record.quarantined ? [["set aside", number(record.quarantined)]] : []),
     ["total", duration(record.seconds.total ?? 0)],
   ];
-  return make("dl", { class: "figures" }, ...pairs.map(([name, value]) => make("div", { "data-figure": name, "data-zero": value === "0" }, make("dt", {}, name), make("dd", {}, value))));
+  return make(
+    "dl",
+    { class: "figures" },
+    ...pairs.map(([name, value]) =>
+      make(
+        "div",
+        { "data-figure": name, "data-zero": value === "0" },
+        make("dt", {}, name),
+        make("dd", {}, value),
+      ),
+    ),
+  );
 }
 
 /** @param {import("./shapes.js").SyncRecord} record */
 function reasons(record) {
   const stages = Object.entries(record.seconds).filter(([stage]) => stage !== "total");
-  const bar = make("span", { class: "stages", "aria-hidden": "true" }, ...stages.map(([, s]) => {
-    const part = make("i");
-    // In milliseconds: parts that add up to less than 1 would not fill the bar.
-    part.style.flexGrow = String(1000 * s);
-    return part;
-  }));
+  const bar = make(
+    "span",
+    { class: "stages", "aria-hidden": "true" },
+    ...stages.map(([, s]) => {
+      const part = make("i");
+      // In milliseconds: parts that add up to less than 1 would not fill the bar.
+      part.style.flexGrow = String(1000 * s);
+      return part;
+    }),
+  );
   const words = stages.map(([stage, s]) => `${stage} ${duration(s)}`).join(" · ");
-  return make("div", { class: "reasons" }, make("p", {}, make("strong", {}, record.action), ` ${record.why}`), stages.length ? make("p", { class: "small" }, bar, words) : null);
+  return make(
+    "div",
+    { class: "reasons" },
+    make("p", {}, make("strong", {}, record.action), ` ${record.why}`),
+    stages.length ? make("p", { class: "small" }, bar, words) : null,
+  );
 }

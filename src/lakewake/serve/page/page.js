@@ -35,6 +35,8 @@ const now = {
   /** The instant that the question was answered (or refused) for; null: it was not. @type {string | null} */
   answered: null,
   tries: 0,
+  /** The question whose answer is shown, as JSON. */
+  shown: "",
 };
 
 let search = new AbortController();
@@ -43,7 +45,11 @@ let typing = 0;
 const freshness = new Freshness();
 const filters = new Filters(at("filters"), () => later());
 const results = new Results({ like: moreLike, more: () => wish("more") });
-const answer = new Answer({ jump: (row) => results.focus(row), again: recommend, failed: (error) => refused(error) || watch.now() });
+const answer = new Answer({
+  jump: (row) => results.focus(row),
+  again: recommend,
+  failed: (error) => refused(error) || watch.now(),
+});
 const watch = new Watch(look, { back, gone, refused: (error) => refused(error) || unavailable(error) });
 
 /** Everything that is seen without asking: the indexes, where this one stands, its commits. */
@@ -53,7 +59,10 @@ async function look() {
   const status = await api.status(index);
   const changed = telling(status) !== telling(now.status);
   if (changed || !settled(now.commits)) {
-    const [commits, facets] = await Promise.all([api.commits(index), changed && status.built ? api.facets(index) : null]);
+    const [commits, facets] = await Promise.all([
+      api.commits(index),
+      changed && status.built ? api.facets(index) : null,
+    ]);
     if (index !== now.index) return;
     now.commits = commits;
     if (facets) filters.show(facets);
@@ -67,14 +76,18 @@ async function look() {
 
 /** Why an index that lags does not catch up, where that is known. @param {import("./shapes.js").Status} status */
 async function troubleOf(status) {
-  if (status.watch && !status.watch.running) return ["The process that follows the table has stopped.", ...status.watch.last_words].join(" ");
+  if (status.watch && !status.watch.running)
+    return ["The process that follows the table has stopped.", ...status.watch.last_words].join(" ");
   const failure = await api.lastFailure(status.index);
   return failure && `The last sync failed: ${failure}`;
 }
 
 /** The part of a status by which the rest has to be asked for again. @param {import("./shapes.js").Status | null} status */
 function telling(status) {
-  return status && JSON.stringify([status.built, status.instant, status.newest_instant, status.lag_commits, status.rows]);
+  return (
+    status &&
+    JSON.stringify([status.built, status.instant, status.newest_instant, status.lag_commits, status.rows])
+  );
 }
 
 /**
@@ -83,7 +96,10 @@ function telling(status) {
  * @param {import("./shapes.js").CommitMark[]} commits
  */
 function settled(commits) {
-  return commits.every((mark) => mark.completed) && (commits.findLast((mark) => mark.absorbed)?.record ?? null) !== null;
+  return (
+    commits.every((mark) => mark.completed) &&
+    (commits.findLast((mark) => mark.absorbed)?.record ?? null) !== null
+  );
 }
 
 /** Bring what is shown to the instant of the index. @param {import("./shapes.js").Status} status */
@@ -93,7 +109,7 @@ async function follow(status) {
   answer.moved(status.instant);
   if (!asking()) return greet();
   if (now.answered === status.instant) return;
-  if (now.answered === null || now.tries++ < TRIES) await find(results.hits.length ? "refresh" : "anew");
+  if (now.answered === null || now.tries++ < TRIES) await find("anew");
 }
 
 /** Learn which indexes there are. */
@@ -103,20 +119,27 @@ async function meet() {
   chooser.replaceChildren(...now.indexes.map(({ name }) => make("option", { value: name }, name)));
   chooser.disabled = now.indexes.length < 2;
   box.value ||= asked.get("q") ?? "";
-  const mode = document.querySelector(`input[name=mode][value="${CSS.escape(asked.get("mode") ?? "vector")}"]`);
+  const mode = document.querySelector(
+    `input[name=mode][value="${CSS.escape(asked.get("mode") ?? "vector")}"]`,
+  );
   if (mode) /** @type {HTMLInputElement} */ (mode).checked = true;
   choose(now.indexes.find(({ name }) => name === asked.get("index"))?.name ?? now.indexes[0].name);
 }
 
 /** @param {string} name */
 function choose(name) {
-  Object.assign(now, { index: name, like: null, status: null, commits: [], answered: null, tries: 0 });
+  Object.assign(now, { index: name, like: null, status: null, commits: [], answered: null, tries: 0, shown: "" });
   chooser.value = name;
   document.title = `${name} · Lakewake`;
   const modes = now.indexes.find((index) => index.name === name)?.modes ?? [];
-  for (const input of /** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll("input[name=mode]"))) {
+  for (const input of /** @type {NodeListOf<HTMLInputElement>} */ (
+    document.querySelectorAll("input[name=mode]")
+  )) {
     input.disabled = modes.length > 0 && !modes.includes(input.value);
-    if (input.disabled && input.checked) /** @type {HTMLInputElement} */ (document.querySelector(`input[value="${CSS.escape(modes[0])}"]`)).checked = true;
+    if (input.disabled && input.checked)
+      /** @type {HTMLInputElement} */ (
+        document.querySelector(`input[value="${CSS.escape(modes[0])}"]`)
+      ).checked = true;
   }
   filters.reset();
   freshness.reset();
@@ -177,12 +200,17 @@ async function find(how) {
   const mine = (search = new AbortController());
   remember();
   if (!asking() || !now.index) return greet();
+  const asked = JSON.stringify(question(0, 0));
+  // The same question once more: what is different is then the table's doing.
+  if (how === "anew" && asked === now.shown) how = "refresh";
   const shown = results.hits.length;
   const wanted = how === "refresh" ? Math.min(Math.max(shown, PAGE), MOST) : PAGE;
   results.busy(true);
   try {
     const result = await api.search(now.index, question(how === "more" ? shown : 0, wanted), mine.signal);
-    if (!mine.signal.aborted) show(how, result);
+    if (mine.signal.aborted) return;
+    show(how, result);
+    now.shown = asked;
   } catch (error) {
     if (!mine.signal.aborted) failed(error);
   } finally {
@@ -210,6 +238,7 @@ function show(how, result) {
 function failed(error) {
   now.answered = null;
   if (!(error instanceof api.ServerError)) throw error;
+  now.shown = "";
   if (refused(error)) return;
   now.answered = now.status?.instant ?? "";
   results.clear(failure(error.message, error.hint));
@@ -219,6 +248,7 @@ function failed(error) {
 /** What stands where results will be; drawn again only when it would read otherwise. */
 function greet() {
   now.answered = null;
+  now.shown = "";
   const words = welcome(now.index, now.status, newestSync(now.commits));
   if (at("state").textContent !== words.textContent || results.hits.length) results.clear(words);
 }
@@ -242,7 +272,11 @@ function showLike() {
   const like = at("like");
   like.hidden = now.like === null;
   if (!now.like) return;
-  const stop = make("button", { type: "button", class: "quiet", onclick: () => unlike() }, "back to the question");
+  const stop = make(
+    "button",
+    { type: "button", class: "quiet", onclick: () => unlike() },
+    "back to the question",
+  );
   like.replaceChildren("Rows like ", make("strong", {}, rowName(now.like)), " ", stop);
 }
 
@@ -261,7 +295,9 @@ function unlike() {
 function refused(error) {
   if (!(error instanceof api.ServerError) || error.status !== 401) return false;
   if (!keyForm.hidden) return true;
-  at("key-words").textContent = api.hasKey() ? "That key was not accepted. Another one?" : "This server asks for a key.";
+  at("key-words").textContent = api.hasKey()
+    ? "That key was not accepted. Another one?"
+    : "This server asks for a key.";
   keyForm.hidden = false;
   at("key-text").focus();
   return true;
@@ -293,7 +329,10 @@ function back() {
 function key(event) {
   const target = /** @type {HTMLElement} */ (event.target);
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.key === "/" && !target.matches("input:not([type=radio], [type=checkbox], [type=range]), select, textarea")) {
+  if (
+    event.key === "/" &&
+    !target.matches("input:not([type=radio], [type=checkbox], [type=range]), select, textarea")
+  ) {
     event.preventDefault();
     box.focus();
     box.select();

@@ -52,7 +52,9 @@ export class Results {
     if (JSON.stringify(this.hits) === JSON.stringify(result.hits)) this.told(result);
     else this.put(result, result.hits);
     const kinds = [...marks.values()].map((mark) => mark.kind);
-    const [arrived, changed] = ["new here", "changed"].map((kind) => kinds.filter((each) => each === kind).length);
+    const [arrived, changed] = ["new here", "changed"].map(
+      (kind) => kinds.filter((each) => each === kind).length,
+    );
     return `Results follow commit ${commitName(result.instant)}: ${arrived} new, ${changed} changed`;
   }
 
@@ -112,7 +114,8 @@ export class Results {
    * @param {number | import("./shapes.js").RowId} which
    */
   focus(which) {
-    const place = typeof which === "number" ? which : this.hits.findIndex((hit) => rowKey(hit) === rowKey(which));
+    const place =
+      typeof which === "number" ? which : this.hits.findIndex((hit) => rowKey(hit) === rowKey(which));
     const item = /** @type {HTMLElement | undefined} */ (this.list.children[place]);
     item?.focus();
     return item !== undefined;
@@ -126,11 +129,14 @@ export class Results {
 
   /** @param {KeyboardEvent} event */
   key(event) {
-    const place = [...this.list.children].findIndex((child) => child.contains(/** @type {Node} */ (event.target)));
+    const place = [...this.list.children].findIndex((child) =>
+      child.contains(/** @type {Node} */ (event.target)),
+    );
     if (event.key === "ArrowDown") this.focus(Math.min(place + 1, this.hits.length - 1));
     else if (event.key === "ArrowUp" && place === 0) at("question").focus();
     else if (event.key === "ArrowUp") this.focus(place - 1);
-    else if (event.key === "Enter" && event.target === this.list.children[place]) this.wish.like(this.hits[place]);
+    else if (event.key === "Enter" && event.target === this.list.children[place])
+      this.wish.like(this.hits[place]);
     else return;
     event.preventDefault();
   }
@@ -145,12 +151,27 @@ export class Results {
     const mark = this.marks.get(rowKey(hit));
     const item = make(
       "li",
-      { class: "hit", tabindex: -1, "data-row": rowKey(hit), "data-mark": mark?.kind, "aria-label": `${rank}. ${rowName(hit)}` },
+      {
+        class: "hit",
+        tabindex: -1,
+        "data-row": rowKey(hit),
+        "data-mark": mark?.kind,
+        "aria-label": `${rank}. ${rowName(hit)}`,
+      },
       make("p", { class: "rank", "aria-hidden": "true" }, String(rank)),
       make("h3", {}, name, mark ? make("span", { class: "mark" }, mark.kind) : null),
       score(hit, best),
       body,
-      make("div", { class: "foot" }, payload(hit, mark?.was ?? {}), make("button", { type: "button", class: "quiet", onclick: () => this.wish.like(hit) }, "More like this")),
+      make(
+        "div",
+        { class: "foot" },
+        payload(hit, mark?.was ?? {}),
+        make(
+          "button",
+          { type: "button", class: "quiet", onclick: () => this.wish.like(hit) },
+          "More like this",
+        ),
+      ),
     );
     if (mark) setTimeout(() => this.unmark(item), mark.until - Date.now());
     return item;
@@ -178,9 +199,22 @@ export function welcome(index, status, newest) {
     "div",
     { class: "welcome" },
     make("p", { class: "lead" }, "Ask in your own words."),
-    make("p", {}, `Results come as you type, from ${rows}. Change a row in the table and watch it arrive here.`),
+    make(
+      "p",
+      {},
+      `Results come as you type, from ${rows}. Change a row in the table and watch it arrive here.`,
+    ),
     newest ? make("p", { class: "newest" }, make("strong", {}, "Newest sync "), newest) : null,
-    make("p", { class: "keys" }, ...hints([["/", "search"], ["↓ ↑", "through the results"], ["↵", "recommend"], ["Esc", "start over"]])),
+    make(
+      "p",
+      { class: "keys" },
+      ...hints([
+        ["/", "search"],
+        ["↓ ↑", "through the results"],
+        ["↵", "recommend"],
+        ["Esc", "start over"],
+      ]),
+    ),
   );
 }
 
@@ -201,11 +235,21 @@ function missing(index) {
  * @param {string} hint
  */
 export function failure(fact, hint) {
-  return make("div", { class: "failure", role: "alert" }, make("p", { class: "lead" }, fact), hint ? make("p", {}, hint) : null);
+  return make(
+    "div",
+    { class: "failure", role: "alert" },
+    make("p", { class: "lead" }, fact),
+    hint ? make("p", {}, hint) : null,
+  );
 }
 
 function nothing() {
-  return make("div", { class: "welcome" }, make("p", { class: "lead" }, "No row fits."), make("p", {}, "Try other words, another mode, or fewer filters."));
+  return make(
+    "div",
+    { class: "welcome" },
+    make("p", { class: "lead" }, "No row fits."),
+    make("p", {}, "Try other words, another mode, or fewer filters."),
+  );
 }
 
 /** @param {[string, string][]} pairs */
@@ -239,7 +283,13 @@ function score(hit, best) {
   const bar = make("span", { class: "gauge", "aria-hidden": "true" }, make("i"));
   bar.style.setProperty("--part", `${Math.max(0, Math.min(100, (100 * hit.score) / best))}%`);
   const near = hit.similarity === null ? "by words" : `similarity ${hit.similarity.toFixed(3)}`;
-  return make("p", { class: "score", title: near }, make("span", { class: "unseen" }, "score "), hit.score.toFixed(3), bar);
+  return make(
+    "p",
+    { class: "score", title: near },
+    make("span", { class: "unseen" }, "score "),
+    hit.score.toFixed(3),
+    bar,
+  );
 }
 
 /**
@@ -248,8 +298,12 @@ function score(hit, best) {
  */
 function payload(hit, was) {
   const title = titleColumn(hit);
-  const shown = Object.entries(hit.payload).filter(([column, value]) => column !== title && value !== null && value !== "");
-  const pairs = shown.map(([column, value]) => pair(column, plain(value), column in was ? plain(was[column]) : null));
+  const shown = Object.entries(hit.payload).filter(
+    ([column, value]) => column !== title && value !== null && value !== "",
+  );
+  const pairs = shown.map(([column, value]) =>
+    pair(column, plain(value), column in was ? plain(was[column]) : null),
+  );
   const id = hit.partition ? `${hit.partition} / ${hit.key}` : hit.key;
   return make("dl", { class: "payload" }, ...pairs, title ? pair("key", id, null) : null);
 }
@@ -279,7 +333,12 @@ function passage(hit) {
   // A text that begins with the row's name shows it once, as the heading.
   const inName = to > from && to <= lead;
   const name = make("span", { class: "name" }, inName ? make("mark", {}, named) : named);
-  const body = excerpt(points, lead, inName ? lead : Math.max(from, lead), inName ? lead : Math.max(to, lead));
+  const body = excerpt(
+    points,
+    lead,
+    inName ? lead : Math.max(from, lead),
+    inName ? lead : Math.max(to, lead),
+  );
   return { name, body };
 }
 
@@ -307,9 +366,16 @@ function leadLength(text, name) {
 function excerpt(points, start, from, to) {
   const text = make("p", { class: "text" });
   const draw = (/** @type {number} */ first, /** @type {number} */ last) => {
-    const cut = (/** @type {number} */ a, /** @type {number} */ b) => points.slice(Math.max(a, first), Math.min(b, last)).join("");
+    const cut = (/** @type {number} */ a, /** @type {number} */ b) =>
+      points.slice(Math.max(a, first), Math.min(b, last)).join("");
     const best = to > from ? make("mark", {}, cut(from, to)) : "";
-    text.replaceChildren(first > start ? "… " : "", cut(start, from), best, cut(to, points.length), last < points.length ? " …" : "");
+    text.replaceChildren(
+      first > start ? "… " : "",
+      cut(start, from),
+      best,
+      cut(to, points.length),
+      last < points.length ? " …" : "",
+    );
   };
   if (points.length - start <= SHOWN * 1.2) {
     draw(start, points.length);
@@ -317,10 +383,18 @@ function excerpt(points, start, from, to) {
   }
   const first = Math.max(start, Math.min(from - BEFORE, points.length - SHOWN));
   draw(wordStart(points, first, start), Math.max(to, first + SHOWN));
-  const whole = make("button", { type: "button", class: "quiet", onclick: () => {
-    draw(start, points.length);
-    whole.remove();
-  } }, `whole text, ${number(points.length)} characters`);
+  const whole = make(
+    "button",
+    {
+      type: "button",
+      class: "quiet",
+      onclick: () => {
+        draw(start, points.length);
+        whole.remove();
+      },
+    },
+    `whole text, ${number(points.length)} characters`,
+  );
   return make("div", {}, text, whole);
 }
 

@@ -6,8 +6,7 @@
   /** What was chosen before; storage may be switched off. */
   function remembered() {
     try {
-      const theme = localStorage.getItem("lakewake-theme");
-      return THEMES.includes(theme) ? theme : "auto";
+      return localStorage.getItem("lakewake-theme") ?? "auto";
     } catch {
       return "auto";
     }
@@ -23,14 +22,20 @@
     }
   }
 
-  root.dataset.theme = remembered();
-  document.addEventListener("DOMContentLoaded", () => {
-    const button = document.getElementById("theme");
+  /** @param {HTMLElement} button */
+  function attach(button) {
     const label = () => (button.textContent = `Theme: ${root.dataset.theme}`);
     label();
     button.addEventListener("click", () => {
-      choose(THEMES[(THEMES.indexOf(root.dataset.theme) + 1) % THEMES.length]);
+      choose(THEMES[(THEMES.indexOf(root.dataset.theme ?? "auto") + 1) % THEMES.length]);
       label();
     });
+  }
+
+  const before = remembered();
+  root.dataset.theme = THEMES.includes(before) ? before : "auto";
+  document.addEventListener("DOMContentLoaded", () => {
+    const button = document.getElementById("theme");
+    if (button) attach(button);
   });
 })();

@@ -35,7 +35,6 @@ export class Watch {
 
   /** One look. @returns {Promise<number>} milliseconds until the next */
   async once() {
-    this.again = false;
     try {
       await this.look();
       this.misses = 0;
@@ -69,7 +68,9 @@ export class Watch {
    * @returns {Promise<void>}
    */
   pause(ms) {
-    if (this.again) return Promise.resolve();
+    const again = this.again;
+    this.again = false;
+    if (again) return Promise.resolve();
     return new Promise((resolve) => {
       const timer = ms === null ? undefined : setTimeout(resolve, ms);
       this.wake = () => {
