@@ -259,7 +259,7 @@ def test_the_focus_stays_on_its_row_when_results_are_refreshed(
 
 def test_the_badge_says_in_step_and_how_soon_after_the_commit(page: Page, served: Served) -> None:
     page.goto(served.url)
-    words = re.compile(r"in step with commit \d+ \w{3} \d\d:\d\d:\d\d, [\d.]+ \w+ after it")
+    words = re.compile(r"in step with commit \d+\s\w{3}\s\d\d:\d\d:\d\d, [\d.]+ \w+ after it")
     expect(badge(page)).to_contain_text(words)
 
 
@@ -373,10 +373,12 @@ def test_a_server_that_is_gone_is_noticed_and_its_return_too(page: Page, served:
     expect(badge(page)).to_contain_text("in step")
     served.stop()
     expect(page.get_by_text("server gone, trying again")).to_be_visible(timeout=10_000)
+    expect(badge(page)).to_contain_text("last seen in step")
     ask(page, ITS_WORDS)
     served.start()
     expect(page.get_by_text("server gone, trying again")).to_be_hidden(timeout=30_000)
     expect(hit(page, FIRST)).to_be_visible()
+    expect(badge(page)).not_to_contain_text("last seen")
 
 
 def test_a_page_that_is_not_seen_asks_nothing(page: Page, pretend: PretendServer) -> None:

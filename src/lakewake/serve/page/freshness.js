@@ -100,6 +100,13 @@ export class Freshness {
     at("badge-words").textContent = words;
   }
 
+  /** The server is gone: what is shown was true when it was last seen. */
+  lost() {
+    const { state } = at("badge").dataset;
+    if (state !== "gone" && state !== "looking")
+      this.badge("gone", `last seen ${at("badge-words").textContent}`);
+  }
+
   /** Forget everything: another index. */
   reset() {
     this.marks = [];

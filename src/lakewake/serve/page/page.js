@@ -128,7 +128,15 @@ async function meet() {
 
 /** @param {string} name */
 function choose(name) {
-  Object.assign(now, { index: name, like: null, status: null, commits: [], answered: null, tries: 0, shown: "" });
+  Object.assign(now, {
+    index: name,
+    like: null,
+    status: null,
+    commits: [],
+    answered: null,
+    tries: 0,
+    shown: "",
+  });
   chooser.value = name;
   document.title = `${name} · Lakewake`;
   const modes = now.indexes.find((index) => index.name === name)?.modes ?? [];
@@ -316,6 +324,7 @@ function gone(wait) {
   notice.hidden = false;
   notice.title = `next try in ${wait / 1000} s`;
   document.body.dataset.server = "gone";
+  freshness.lost();
 }
 
 function back() {

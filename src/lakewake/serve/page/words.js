@@ -43,7 +43,8 @@ export function commitName(instant) {
   const parts = /^\d{4}(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)/.exec(instant);
   if (!parts || !MONTHS[Number(parts[1]) - 1]) return instant;
   const [, month, day, hours, minutes, seconds] = parts;
-  return `${Number(day)} ${MONTHS[Number(month) - 1]} ${hours}:${minutes}:${seconds}`;
+  // Spaces that do not break: a time is read in one piece.
+  return `${Number(day)}\u00a0${MONTHS[Number(month) - 1]}\u00a0${hours}:${minutes}:${seconds}`;
 }
 
 /**
