@@ -154,6 +154,8 @@ class PretendServer:
         self.fault: Fault | None = None
         self.answered_by = "extract"
         self.reason: str | None = None
+        self.may_finish = threading.Event()
+        self.may_finish.set()
         self.asked: list[Json] = []
         self._held: dict[str, threading.Event] = {}
         self._lock = threading.RLock()
@@ -374,22 +376,29 @@ class Handler(BaseHTTPRequestHandler):
                 self._json(404, {"error": f"there is nothing at {path}", "hint": ""})
 
     def _stream(self, answer: Json) -> None:
-        pieces = re.findall(r"\S+\s*", answer["message"])
-        events = [("piece", {"text": piece}) for piece in pieces] + [("answer", answer)]
-        told = "".join(f"event: {name}\r\ndata: {json.dumps(d)}\r\n\r\n" for name, d in events)
-        self._send(200, told.encode(), {"Content-Type": "text/event-stream"})
+        self._head(200, {"Content-Type": "text/event-stream"})
+        for piece in re.findall(r"\S+\s*", answer["message"]):
+            self._event("piece", {"text": piece})
+        self.pretend.may_finish.wait(20)
+        self._event("answer", answer)
+
+    def _event(self, name: str, data: Json) -> None:
+        self.wfile.write(f"event: {name}\r\ndata: {json.dumps(data)}\r\n\r\n".encode())
+        self.wfile.flush()
 
     def _json(self, status: int, body: Json, headers: Mapping[str, str] | None = None) -> None:
         kind = {"Content-Type": "application/json", **(headers or {})}
         self._send(status, json.dumps(body).encode(), kind)
 
     def _send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        self._head(status, {**headers, "Content-Length": str(len(body))})
+        self.wfile.write(body)
+
+    def _head(self, status: int, headers: Mapping[str, str]) -> None:
         self.send_response(status)
         for name, value in {**headers, "Content-Security-Policy": POLICY}.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
 
     def handle(self) -> None:
         """A browser that hangs up in the middle is no fault."""

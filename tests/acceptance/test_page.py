@@ -441,6 +441,21 @@ def test_the_recommendation_names_its_rows_and_who_wrote_it(
     expect(panel).to_contain_text("The table has changed since.")
 
 
+def test_the_recommendation_is_shown_while_it_is_written(
+    page: Page, pretend: PretendServer
+) -> None:
+    pretend.may_finish.clear()
+    page.goto(pretend.url)
+    ask(page, ITS_WORDS)
+    page.keyboard.press("Enter")
+    panel = page.locator("#answer")
+    expect(panel.locator(".message")).to_contain_text(f"{FIRST} fits.")
+    expect(panel).to_have_attribute("data-state", "writing")
+    expect(panel.locator(".used")).to_have_count(0)
+    pretend.may_finish.set()
+    expect(panel.locator(".used button").first).to_be_visible()
+
+
 def test_a_model_that_failed_is_told_with_its_reason(page: Page, pretend: PretendServer) -> None:
     pretend.reason = "the model did not answer within 10 s"
     page.goto(pretend.url)
