@@ -1,0 +1,231 @@
+// The server, as functions. Every failure is one of two: it answered with an error, or it is gone.
+
+/** The server answered, but not with what was asked for. */
+export class ServerError extends Error {
+  /**
+   * @param {number} status
+   * @param {string} fact
+   * @param {string} hint
+   * @param {number} wait  seconds until it makes sense to ask again; 0 when it did not say
+   */
+  constructor(status, fact, hint, wait = 0) {
+    super(fact);
+    this.status = status;
+    this.hint = hint;
+    this.wait = wait;
+  }
+}
+
+/** No answer: the server is down, out of reach, or hangs. */
+export class ServerGone extends Error {}
+
+/** How long a question may take before the server counts as gone. */
+const PATIENCE = 15_000;
+const KEY = "lakewake-key";
+
+/** @param {unknown} error */
+export function wasAborted(error) {
+  return error instanceof DOMException && error.name === "AbortError";
+}
+
+/** @param {string} key */
+export function keepKey(key) {
+  sessionStorage.setItem(KEY, key);
+}
+
+/** Whether a key was given in this tab. */
+export function hasKey() {
+  return sessionStorage.getItem(KEY) !== null;
+}
+
+/** @returns {Promise<import("./shapes.js").IndexSummary[]>} */
+export async function indexes() {
+  return (await answer(await ask("indexes"))).indexes;
+}
+
+/**
+ * @param {string} index
+ * @returns {Promise<import("./shapes.js").Status>}
+ */
+export async function status(index) {
+  return answer(await ask(path(index, "status")));
+}
+
+/**
+ * The newest commits of the table, oldest first.
+ *
+ * @param {string} index
+ * @returns {Promise<import("./shapes.js").CommitMark[]>}
+ */
+export async function commits(index) {
+  /** @type {import("./shapes.js").CommitMark[]} */
+  const marks = listed(await answer(await ask(path(index, "commits"))), "commits");
+  return marks.sort((a, b) => (order(a) < order(b) ? -1 : 1));
+}
+
+/**
+ * Why the newest sync failed; '' when it did not.
+ *
+ * @param {string} index
+ * @returns {Promise<string>}
+ */
+export async function lastFailure(index) {
+  const [newest] = listed(await answer(await ask(path(index, "history?limit=1"))), "history");
+  return newest?.error ?? "";
+}
+
+/**
+ * @param {string} index
+ * @returns {Promise<import("./shapes.js").Facet[]>}
+ */
+export async function facets(index) {
+  return listed(await answer(await ask(path(index, "facets"))), "facets");
+}
+
+/**
+ * @param {string} index
+ * @param {Record<string, unknown>} question
+ * @param {AbortSignal} signal
+ * @returns {Promise<import("./shapes.js").SearchResult>}
+ */
+export async function search(index, question, signal) {
+  return answer(await ask(path(index, "search"), { body: question, signal }));
+}
+
+/**
+ * A recommendation; pieces of its message are told as they come.
+ *
+ * @param {string} index
+ * @param {Record<string, unknown>} question
+ * @param {AbortSignal} signal
+ * @param {(text: string) => void} piece
+ * @returns {Promise<import("./shapes.js").Recommendation>}
+ */
+export async function recommend(index, question, signal, piece) {
+  const response = await ask(path(index, "recommend"), {
+    body: { ...question, stream: true },
+    signal,
+    patience: 120_000,
+  });
+  if (!response.headers.get("content-type")?.startsWith("text/event-stream")) return answer(response);
+  for await (const [name, data] of events(response)) {
+    if (name === "piece") piece(data.text);
+    if (name === "answer") return data;
+    if (name === "error") throw new ServerError(500, data.error, data.hint ?? "");
+  }
+  throw new ServerGone("the answer broke off");
+}
+
+/**
+ * @param {string} index
+ * @param {string} what
+ */
+function path(index, what) {
+  return `indexes/${encodeURIComponent(index)}/${what}`;
+}
+
+/** @param {import("./shapes.js").CommitMark} mark */
+function order(mark) {
+  // In flight is newest: it will complete after all that has.
+  return `${mark.completed ? 0 : 1}${mark.completed ?? ""} ${mark.instant}`;
+}
+
+/**
+ * A list, bare or under its name.
+ *
+ * @param {any} value
+ * @param {string} name
+ */
+function listed(value, name) {
+  return Array.isArray(value) ? value : value[name];
+}
+
+/**
+ * @param {string} where
+ * @param {{body?: object, signal?: AbortSignal, patience?: number}} [how]
+ * @returns {Promise<Response>}
+ */
+async function ask(where, { body, signal, patience = PATIENCE } = {}) {
+  const limit = AbortSignal.timeout(patience);
+  const response = await orGone(
+    fetch(where, {
+      method: body ? "POST" : "GET",
+      headers: headers(body !== undefined),
+      body: body && JSON.stringify(body),
+      signal: signal ? AbortSignal.any([signal, limit]) : limit,
+      cache: "no-store",
+    }),
+  );
+  if (!response.ok) throw await refusal(response);
+  return response;
+}
+
+/**
+ * What a promise gives; that the network failed is said in our own words.
+ *
+ * @template T
+ * @param {Promise<T>} promise
+ * @returns {Promise<T>}
+ */
+async function orGone(promise) {
+  try {
+    return await promise;
+  } catch (error) {
+    if (wasAborted(error)) throw error;
+    throw new ServerGone("the server does not answer", { cause: error });
+  }
+}
+
+/** @param {Response} response */
+async function answer(response) {
+  return orGone(response.json());
+}
+
+/** @param {boolean} json  whether a body goes with it */
+function headers(json) {
+  const told = new Headers(json ? { "Content-Type": "application/json" } : {});
+  const key = sessionStorage.getItem(KEY);
+  if (key !== null) told.set("Authorization", `Bearer ${key}`);
+  return told;
+}
+
+/** @param {Response} response */
+async function refusal(response) {
+  const said = await response.json().catch(() => ({}));
+  const fact = typeof said.error === "string" ? said.error : `the server answered ${response.status}`;
+  const hint = typeof said.hint === "string" ? said.hint : "";
+  return new ServerError(response.status, fact, hint, Number(response.headers.get("retry-after")) || 0);
+}
+
+/**
+ * Server-sent events of a response, as [name, data].
+ *
+ * @param {Response} response
+ * @returns {AsyncGenerator<[string, any]>}
+ */
+async function* events(response) {
+  if (!response.body) return;
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await orGone(reader.read());
+    if (done) return;
+    const blocks = (rest + value).replaceAll("\r\n", "\n").split("\n\n");
+    rest = blocks.pop() ?? "";
+    for (const block of blocks) {
+      const event = readEvent(block);
+      if (event) yield event;
+    }
+  }
+}
+
+/**
+ * @param {string} block
+ * @returns {[string, any] | null}  null for a comment that only keeps the line open
+ */
+function readEvent(block) {
+  const fields = block.split("\n").map((line) => /^(\w+): ?(.*)$/.exec(line) ?? []);
+  const data = fields.filter(([, name]) => name === "data").map(([, , value]) => value);
+  const name = fields.find(([, field]) => field === "event")?.[2] ?? "message";
+  return data.length ? [name, JSON.parse(data.join("\n"))] : null;
+}

@@ -1,0 +1,37 @@
+// Elements from values. Text only ever becomes a text node: what a table holds is never markup.
+
+/** @param {string} id */
+export function at(id) {
+  const element = document.getElementById(id);
+  if (!element) throw new Error(`the page has no #${id}`);
+  return element;
+}
+
+/**
+ * An element. `onclick` and the like are listeners, `false` and `null` leave an attribute out.
+ *
+ * @param {string} tag
+ * @param {Record<string, unknown>} [attributes]
+ * @param {...(Node | string | null | false)} children
+ * @returns {HTMLElement}
+ */
+export function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") element.addEventListener(name.slice(2), /** @type {any} */ (value));
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined)
+      element.setAttribute(name, String(value));
+  }
+  element.append(...children.filter((child) => child !== null && child !== false));
+  return element;
+}
+
+/**
+ * Say something to people who hear the page.
+ *
+ * @param {string} words
+ */
+export function say(words) {
+  at("said").textContent = words;
+}

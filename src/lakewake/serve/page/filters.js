@@ -1,0 +1,335 @@
+// Filters made from what the payload holds, and the `where` they add up to.
+
+import { make } from "./elements.js";
+import { number } from "./words.js";
+
+/** Values shown before "all". */
+const FEW = 6;
+
+/**
+ * What a person chose of one column: values, or ends as they were typed.
+ *
+ * @typedef {{chosen: Set<string | boolean | null>, low: string, high: string}} Choice
+ */
+
+/** The filters of one index, and what a person chose in them. */
+export class Filters {
+  /**
+   * @param {HTMLElement} root
+   * @param {() => void} changed
+   */
+  constructor(root, changed) {
+    this.root = root;
+    this.changed = changed;
+    /** @type {import("./shapes.js").Facet[]} */
+    this.facets = [];
+    /** @type {Map<string, Choice>} */
+    this.choices = new Map();
+    /** @type {Set<string>} */
+    this.unfolded = new Set();
+  }
+
+  /** How many columns are filtered by. */
+  get active() {
+    return this.facets.filter((facet) => this.condition(facet)).length;
+  }
+
+  /** @returns {import("./shapes.js").Where | null} */
+  where() {
+    const all = this.facets.map((facet) => this.condition(facet)).filter((one) => one !== null);
+    return all.length > 1 ? { and: all } : (all[0] ?? null);
+  }
+
+  clear() {
+    this.choices.clear();
+    this.draw();
+    this.changed();
+  }
+
+  /** Forget everything: another index. */
+  reset() {
+    this.facets = [];
+    this.choices.clear();
+    this.unfolded.clear();
+    this.draw();
+  }
+
+  /** @param {import("./shapes.js").Facet[]} facets */
+  show(facets) {
+    if (JSON.stringify(facets) === JSON.stringify(this.facets)) return;
+    this.facets = facets;
+    this.draw();
+  }
+
+  /** @param {import("./shapes.js").Facet} facet */
+  condition(facet) {
+    const { chosen, low, high } = this.choice(facet.column);
+    if (facet.values) return oneOf(facet.column, [...chosen]);
+    const least = limit(facet, low);
+    const most = limit(facet, high);
+    if (least === null && most === null) return null;
+    return {
+      [facet.column]: { ...(least !== null && { ">=": least }), ...(most !== null && { "<=": most }) },
+    };
+  }
+
+  /** @param {string} column */
+  choice(column) {
+    const choice = this.choices.get(column) ?? { chosen: new Set(), low: "", high: "" };
+    this.choices.set(column, choice);
+    return choice;
+  }
+
+  draw() {
+    const focused = /** @type {HTMLElement | null} */ (document.activeElement)?.id;
+    const groups = this.facets.map((facet, i) => this.group(facet, `filter-${i}`)).filter((g) => g !== null);
+    const clear = make(
+      "button",
+      { type: "button", class: "quiet", id: "clear", onclick: () => this.clear() },
+      "Clear filters",
+    );
+    this.root.replaceChildren(
+      ...groups,
+      ...(groups.length
+        ? [clear]
+        : [make("p", { class: "small" }, "Nothing to filter by: the index has no such payload.")]),
+    );
+    this.count();
+    if (focused && this.root.querySelector(`#${CSS.escape(focused)}`))
+      document.getElementById(focused)?.focus();
+  }
+
+  /** Show how many filters are set. */
+  count() {
+    const clear = this.root.querySelector("#clear");
+    if (clear) /** @type {HTMLElement} */ (clear).hidden = this.active === 0;
+    const title = document.getElementById("filters-title");
+    if (title) title.dataset.active = this.active ? String(this.active) : "";
+  }
+
+  touched() {
+    this.count();
+    this.changed();
+  }
+
+  /**
+   * @param {import("./shapes.js").Facet} facet
+   * @param {string} id
+   */
+  group(facet, id) {
+    const inside = facet.values ? this.values(facet, id) : this.range(facet, id);
+    return (
+      inside &&
+      make(
+        "fieldset",
+        { class: "facet", "data-column": facet.column },
+        make("legend", {}, facet.column),
+        ...inside,
+      )
+    );
+  }
+
+  /**
+   * A list to tick.
+   *
+   * @param {import("./shapes.js").Facet} facet
+   * @param {string} id
+   */
+  values(facet, id) {
+    const { chosen } = this.choice(facet.column);
+    const known = (facet.values ?? []).map(({ value }) => value);
+    // A chosen value that a commit took away must still be there to be let go.
+    const gone = [...chosen].filter((value) => !known.includes(value)).map((value) => ({ value, count: 0 }));
+    const all = [...gone, ...(facet.values ?? [])];
+    if (!all.length) return null;
+    const few = this.unfolded.has(facet.column) || all.length <= FEW + 1 ? all : all.slice(0, FEW);
+    return [
+      ...few.map((value, i) => this.tick(facet.column, value, `${id}-${i}`)),
+      few.length < all.length && this.unfold(facet.column, all.length),
+    ];
+  }
+
+  /**
+   * @param {string} column
+   * @param {{value: string | boolean | null, count: number}} entry
+   * @param {string} id
+   */
+  tick(column, { value, count }, id) {
+    const { chosen } = this.choice(column);
+    const box = /** @type {HTMLInputElement} */ (
+      make("input", {
+        type: "checkbox",
+        id,
+        onchange: () => {
+          if (box.checked) chosen.add(value);
+          else chosen.delete(value);
+          this.touched();
+        },
+      })
+    );
+    box.checked = chosen.has(value);
+    const words = make("span", { class: "value" }, value === null ? "(none)" : String(value));
+    return make(
+      "label",
+      { for: id, class: "tick" },
+      box,
+      words,
+      make("span", { class: "count" }, number(count)),
+    );
+  }
+
+  /**
+   * @param {string} column
+   * @param {number} all
+   */
+  unfold(column, all) {
+    return make(
+      "button",
+      {
+        type: "button",
+        class: "quiet",
+        onclick: () => {
+          this.unfolded.add(column);
+          this.draw();
+        },
+      },
+      `all ${all}`,
+    );
+  }
+
+  /**
+   * From … to.
+   *
+   * @param {import("./shapes.js").Facet} facet
+   * @param {string} id
+   */
+  range(facet, id) {
+    if (facet.min === null || facet.min === undefined || facet.min === facet.max) return null;
+    if (facet.type !== "number" && facet.type !== "time") return null;
+    const ends = make(
+      "div",
+      { class: "ends" },
+      this.end(facet, "low", `${id}-low`),
+      make("span", {}, "to"),
+      this.end(facet, "high", `${id}-high`),
+    );
+    return facet.type === "number" ? [this.slider(facet, id), ends] : [ends];
+  }
+
+  /**
+   * One end, to type in.
+   *
+   * @param {import("./shapes.js").Facet} facet
+   * @param {"low" | "high"} side
+   * @param {string} id
+   */
+  end(facet, side, id) {
+    const bound = side === "low" ? facet.min : facet.max;
+    const choice = this.choice(facet.column);
+    const words = `${facet.column}, ${side === "low" ? "at least" : "at most"}`;
+    const box = /** @type {HTMLInputElement} */ (
+      make("input", {
+        id,
+        type: facet.type === "number" ? "number" : isDay(facet) ? "date" : "datetime-local",
+        step: facet.type === "number" ? "any" : null,
+        placeholder: facet.type === "number" ? number(Number(bound)) : null,
+        "aria-label": words,
+        oninput: () => {
+          choice[side] = box.value;
+          this.root.querySelector(`#${id}-slide`)?.dispatchEvent(new Event("typed"));
+          this.touched();
+        },
+      })
+    );
+    box.value = choice[side];
+    return box;
+  }
+
+  /**
+   * Two thumbs on one track; the typed ends beside it say the same to those who cannot drag.
+   *
+   * @param {import("./shapes.js").Facet} facet
+   * @param {string} id
+   */
+  slider(facet, id) {
+    const track = make("div", { class: "slider", "aria-hidden": "true" });
+    const min = Number(facet.min);
+    const max = Number(facet.max);
+    const thumbs = /** @type {const} */ (["low", "high"]).map((side) =>
+      this.thumb(facet, side, `${id}-${side}`),
+    );
+    const draw = () => {
+      const [from, to] = thumbs.map((thumb) => (Number(thumb.value) - min) / (max - min));
+      track.style.setProperty("--from", `${100 * Math.min(from, to)}%`);
+      track.style.setProperty("--to", `${100 * Math.max(from, to)}%`);
+    };
+    for (const thumb of thumbs) for (const kind of ["input", "typed"]) thumb.addEventListener(kind, draw);
+    track.append(...thumbs);
+    draw();
+    return track;
+  }
+
+  /**
+   * @param {import("./shapes.js").Facet} facet
+   * @param {"low" | "high"} side
+   * @param {string} id
+   */
+  thumb(facet, side, id) {
+    const [min, max] = [Number(facet.min), Number(facet.max)];
+    const bound = side === "low" ? min : max;
+    const choice = this.choice(facet.column);
+    const thumb = /** @type {HTMLInputElement} */ (
+      make("input", { type: "range", id: `${id}-slide`, min, max, step: stepOf(min, max), tabindex: -1 })
+    );
+    const follow = () => (thumb.value = choice[side] === "" ? String(bound) : choice[side]);
+    thumb.addEventListener("typed", follow);
+    thumb.addEventListener("input", () => {
+      // At its end a thumb asks for nothing: rows without a value stay in.
+      choice[side] = Number(thumb.value) === bound ? "" : thumb.value;
+      /** @type {HTMLInputElement} */ (document.getElementById(id)).value = choice[side];
+      this.touched();
+    });
+    follow();
+    return thumb;
+  }
+}
+
+/**
+ * @param {string} column
+ * @param {(string | boolean | null)[]} values
+ */
+function oneOf(column, values) {
+  const given = values.filter((value) => value !== null);
+  const some = given.length > 1 ? { [column]: { in: given } } : given.length ? { [column]: given[0] } : null;
+  if (given.length === values.length) return some;
+  const none = { [column]: { is_null: true } };
+  return some ? { or: [some, none] } : none;
+}
+
+/**
+ * What was typed, as a filter's literal. Times are UTC, as the server's are.
+ *
+ * @param {import("./shapes.js").Facet} facet
+ * @param {string} typed
+ */
+function limit(facet, typed) {
+  if (typed === "") return null;
+  if (facet.type === "number") return Number(typed);
+  return isDay(facet) ? { date: typed } : { timestamp: typed };
+}
+
+/** @param {import("./shapes.js").Facet} facet */
+function isDay(facet) {
+  return String(facet.min).length === 10;
+}
+
+/**
+ * A step that gives about a hundred round positions; whole numbers where the ends are far apart.
+ *
+ * @param {number} min
+ * @param {number} max
+ */
+function stepOf(min, max) {
+  const round = 10 ** Math.floor(Math.log10((max - min) / 50));
+  return Number.isInteger(min) && Number.isInteger(max) && max - min >= 5 ? Math.max(1, round) : round;
+}

@@ -1,0 +1,317 @@
+// The hits, and what stands in their place when there are none.
+
+import { at, make } from "./elements.js";
+import { passage } from "./passage.js";
+import { commitName, count, plain, rowKey, rowName, titleColumn } from "./words.js";
+
+/** How long a row that a commit brought stays marked. */
+const MARKED = 8_000;
+
+/**
+ * What a commit did to a row of the list, and what the row held before.
+ *
+ * @typedef {{kind: "new here" | "changed", was: Record<string, unknown>}} Mark
+ */
+
+/** The list of hits. */
+export class Results {
+  /** @param {{like: (hit: import("./shapes.js").Hit) => void, more: () => void}} wish */
+  constructor(wish) {
+    this.wish = wish;
+    this.list = at("hits");
+    /** @type {import("./shapes.js").Hit[]} */
+    this.hits = [];
+    /** @type {Map<string, Mark & {until: number}>} */
+    this.marks = new Map();
+    this.instant = "";
+    at("more").addEventListener("click", () => wish.more());
+    this.list.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  /**
+   * Show an answer to a new question.
+   *
+   * @param {import("./shapes.js").SearchResult} result
+   */
+  show(result) {
+    this.marks.clear();
+    this.put(result, result.hits);
+  }
+
+  /**
+   * Show the answer to the same question at a later instant, with what is different marked.
+   *
+   * @param {import("./shapes.js").SearchResult} result
+   * @returns {string} what is different, in words
+   */
+  refresh(result) {
+    const marks = differences(this.hits, result.hits);
+    for (const [row, mark] of marks) this.marks.set(row, { ...mark, until: Date.now() + MARKED });
+    if (JSON.stringify(this.hits) === JSON.stringify(result.hits)) this.told(result);
+    else this.put(result, result.hits);
+    const kinds = [...marks.values()].map((mark) => mark.kind);
+    const [arrived, changed] = ["new here", "changed"].map(
+      (kind) => kinds.filter((each) => each === kind).length,
+    );
+    return `Results follow commit ${commitName(result.instant)}: ${arrived} new, ${changed} changed`;
+  }
+
+  /** @param {import("./shapes.js").SearchResult} result */
+  add(result) {
+    const first = this.hits.length;
+    this.put(result, [...this.hits, ...result.hits]);
+    this.focus(first);
+  }
+
+  /**
+   * @param {import("./shapes.js").SearchResult} result
+   * @param {import("./shapes.js").Hit[]} hits
+   */
+  put(result, hits) {
+    const focused = this.focused();
+    this.hits = hits;
+    const best = Math.max(...hits.map((hit) => hit.score), 1e-9);
+    this.list.replaceChildren(...hits.map((hit, i) => this.item(hit, i + 1, best)));
+    at("state").replaceChildren(...(hits.length ? [] : [nothing()]));
+    at("more").hidden = !result.more;
+    this.told(result);
+    const again = hits.findIndex((hit) => rowKey(hit) === focused);
+    if (again >= 0) this.focus(again);
+  }
+
+  /** @param {import("./shapes.js").SearchResult} result */
+  told(result) {
+    this.instant = result.instant;
+    const words = at("found-words");
+    words.textContent = `${count(this.hits.length, "row")}${result.more ? " and more" : ""}, as of commit ${commitName(result.instant)}`;
+    words.title = result.instant;
+  }
+
+  /**
+   * Show something that is not a list of hits.
+   *
+   * @param {...HTMLElement} instead
+   */
+  clear(...instead) {
+    this.hits = [];
+    this.instant = "";
+    this.list.replaceChildren();
+    at("more").hidden = true;
+    at("found-words").textContent = "";
+    at("state").replaceChildren(...instead);
+  }
+
+  /** @param {boolean} busy */
+  busy(busy) {
+    this.list.setAttribute("aria-busy", String(busy));
+  }
+
+  /**
+   * Move to a hit, by its number or its row.
+   *
+   * @param {number | import("./shapes.js").RowId} which
+   */
+  focus(which) {
+    const place =
+      typeof which === "number" ? which : this.hits.findIndex((hit) => rowKey(hit) === rowKey(which));
+    const item = /** @type {HTMLElement | undefined} */ (this.list.children[place]);
+    item?.focus();
+    return item !== undefined;
+  }
+
+  /** The row that has the focus. */
+  focused() {
+    const item = [...this.list.children].find((child) => child.contains(document.activeElement));
+    return item ? /** @type {HTMLElement} */ (item).dataset.row : undefined;
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    const place = [...this.list.children].findIndex((child) =>
+      child.contains(/** @type {Node} */ (event.target)),
+    );
+    if (event.key === "ArrowDown") this.focus(Math.min(place + 1, this.hits.length - 1));
+    else if (event.key === "ArrowUp" && place === 0) at("question").focus();
+    else if (event.key === "ArrowUp") this.focus(place - 1);
+    else if (event.key === "Enter" && event.target === this.list.children[place])
+      this.wish.like(this.hits[place]);
+    else return;
+    event.preventDefault();
+  }
+
+  /**
+   * @param {import("./shapes.js").Hit} hit
+   * @param {number} rank
+   * @param {number} best
+   */
+  item(hit, rank, best) {
+    const { name, body } = passage(hit);
+    const mark = this.marks.get(rowKey(hit));
+    const item = make(
+      "li",
+      {
+        class: "hit",
+        tabindex: -1,
+        "data-row": rowKey(hit),
+        "data-mark": mark?.kind,
+        "aria-label": `${rank}. ${rowName(hit)}`,
+      },
+      make("p", { class: "rank", "aria-hidden": "true" }, String(rank)),
+      make("h3", {}, name, mark ? make("span", { class: "mark" }, mark.kind) : null),
+      score(hit, best),
+      body,
+      make(
+        "div",
+        { class: "foot" },
+        payload(hit, mark?.was ?? {}),
+        make(
+          "button",
+          { type: "button", class: "quiet", onclick: () => this.wish.like(hit) },
+          "More like this",
+        ),
+      ),
+    );
+    if (mark) setTimeout(() => this.unmark(item), mark.until - Date.now());
+    return item;
+  }
+
+  /** @param {HTMLElement} item */
+  unmark(item) {
+    this.marks.delete(item.dataset.row ?? "");
+    delete item.dataset.mark;
+    for (const trace of item.querySelectorAll(".mark, s")) trace.remove();
+  }
+}
+
+/**
+ * What a person reads before the first question.
+ *
+ * @param {string} index
+ * @param {import("./shapes.js").Status | null} status
+ * @param {string} newest  the newest sync, in words
+ */
+export function welcome(index, status, newest) {
+  if (status && !status.built) return missing(index);
+  const rows = status ? `${count(status.rows, "row")} of ${index}` : "the rows of your table";
+  return make(
+    "div",
+    { class: "welcome" },
+    make("p", { class: "lead" }, "Ask in your own words."),
+    make(
+      "p",
+      {},
+      `Results come as you type, from ${rows}. Change a row in the table and watch it arrive here.`,
+    ),
+    newest ? make("p", { class: "newest" }, make("strong", {}, "Newest sync "), newest) : null,
+    make(
+      "p",
+      { class: "keys" },
+      ...hints([
+        ["/", "search"],
+        ["↓ ↑", "through the results"],
+        ["↵", "recommend"],
+        ["Esc", "start over"],
+      ]),
+    ),
+  );
+}
+
+/** @param {string} index */
+function missing(index) {
+  return make(
+    "div",
+    { class: "welcome" },
+    make("p", { class: "lead" }, `There is no index ${index} yet.`),
+    make("p", {}, make("code", {}, `lakewake sync ${index}`), " builds it; this page notices."),
+  );
+}
+
+/**
+ * What went wrong and what to do: the server's own words.
+ *
+ * @param {string} fact
+ * @param {string} hint
+ */
+export function failure(fact, hint) {
+  return make(
+    "div",
+    { class: "failure", role: "alert" },
+    make("p", { class: "lead" }, fact),
+    hint ? make("p", {}, hint) : null,
+  );
+}
+
+function nothing() {
+  return make(
+    "div",
+    { class: "welcome" },
+    make("p", { class: "lead" }, "No row fits."),
+    make("p", {}, "Try other words, another mode, or fewer filters."),
+  );
+}
+
+/** @param {[string, string][]} pairs */
+function hints(pairs) {
+  return pairs.map(([key, words]) => make("span", {}, make("kbd", {}, key), ` ${words}`));
+}
+
+/**
+ * @param {import("./shapes.js").Hit[]} before
+ * @param {import("./shapes.js").Hit[]} after
+ * @returns {Map<string, Mark>}
+ */
+function differences(before, after) {
+  const told = (/** @type {import("./shapes.js").Hit} */ hit) => JSON.stringify([hit.text, hit.payload]);
+  const known = new Map(before.map((hit) => [rowKey(hit), hit]));
+  /** @type {Map<string, Mark>} */
+  const marks = new Map();
+  for (const hit of after) {
+    const was = known.get(rowKey(hit));
+    if (!was) marks.set(rowKey(hit), { kind: "new here", was: {} });
+    else if (told(was) !== told(hit)) marks.set(rowKey(hit), { kind: "changed", was: was.payload });
+  }
+  return marks;
+}
+
+/**
+ * @param {import("./shapes.js").Hit} hit
+ * @param {number} best
+ */
+function score(hit, best) {
+  const bar = make("span", { class: "gauge", "aria-hidden": "true" }, make("i"));
+  bar.style.setProperty("--part", `${Math.max(0, Math.min(100, (100 * hit.score) / best))}%`);
+  const near = hit.similarity === null ? "by words" : `similarity ${hit.similarity.toFixed(3)}`;
+  return make(
+    "p",
+    { class: "score", title: near },
+    make("span", { class: "unseen" }, "score "),
+    hit.score.toFixed(3),
+    bar,
+  );
+}
+
+/**
+ * @param {import("./shapes.js").Hit} hit
+ * @param {Record<string, unknown>} was  what a changed row held before
+ */
+function payload(hit, was) {
+  const title = titleColumn(hit);
+  const shown = Object.entries(hit.payload).filter(
+    ([column, value]) => column !== title && value !== null && value !== "",
+  );
+  const pairs = shown.map(([column, value]) =>
+    pair(column, plain(value), column in was ? plain(was[column]) : null),
+  );
+  const id = hit.partition ? `${hit.partition} / ${hit.key}` : hit.key;
+  return make("dl", { class: "payload" }, ...pairs, title ? pair("key", id, null) : null);
+}
+
+/**
+ * @param {string} column
+ * @param {string} value
+ * @param {string | null} was
+ */
+function pair(column, value, was) {
+  const before = was === null || was === value ? null : make("s", {}, was);
+  return make("div", {}, make("dt", {}, column), make("dd", {}, before, make("span", {}, value)));
+}

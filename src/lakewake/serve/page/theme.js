@@ -1,0 +1,41 @@
+// The chosen theme: auto, light or dark. A classic script, so that it runs before the first paint.
+(() => {
+  const THEMES = ["auto", "light", "dark"];
+  const root = document.documentElement;
+
+  /** What was chosen before; storage may be switched off. */
+  function remembered() {
+    try {
+      return localStorage.getItem("lakewake-theme") ?? "auto";
+    } catch {
+      return "auto";
+    }
+  }
+
+  /** @param {string} theme */
+  function choose(theme) {
+    root.dataset.theme = theme;
+    try {
+      localStorage.setItem("lakewake-theme", theme);
+    } catch {
+      // It then lasts until the page is left.
+    }
+  }
+
+  /** @param {HTMLElement} button */
+  function attach(button) {
+    const label = () => (button.textContent = `Theme: ${root.dataset.theme}`);
+    label();
+    button.addEventListener("click", () => {
+      choose(THEMES[(THEMES.indexOf(root.dataset.theme ?? "auto") + 1) % THEMES.length]);
+      label();
+    });
+  }
+
+  const before = remembered();
+  root.dataset.theme = THEMES.includes(before) ? before : "auto";
+  document.addEventListener("DOMContentLoaded", () => {
+    const button = document.getElementById("theme");
+    if (button) attach(button);
+  });
+})();

@@ -1,0 +1,82 @@
+// Looking again and again: every second while the page is seen, slower while the server is gone.
+
+import { ServerError, ServerGone } from "./api.js";
+
+const EVERY = 1_000;
+const AT_MOST = 10_000;
+
+/** Calls `look` for as long as the page is open; only one look at a time. */
+export class Watch {
+  /**
+   * @param {() => Promise<void>} look
+   * @param {{back: () => void, gone: (wait: number) => void, refused: (error: ServerError) => void}} tell
+   */
+  constructor(look, tell) {
+    this.look = look;
+    this.tell = tell;
+    this.misses = 0;
+    this.again = false;
+    this.wake = () => {};
+    document.addEventListener("visibilitychange", () => this.now());
+  }
+
+  /** Look at once instead of after the pause. */
+  now() {
+    this.again = true;
+    this.wake();
+  }
+
+  async run() {
+    for (;;) {
+      if (document.hidden) await this.pause(null);
+      else await this.pause(await this.once());
+    }
+  }
+
+  /** One look. @returns {Promise<number>} milliseconds until the next */
+  async once() {
+    try {
+      await this.look();
+      this.misses = 0;
+      this.tell.back();
+      return EVERY;
+    } catch (error) {
+      return this.missed(error);
+    }
+  }
+
+  /** @param {unknown} error */
+  missed(error) {
+    const wait = Math.min(EVERY * 2 ** this.misses++, AT_MOST);
+    if (error instanceof ServerGone) {
+      this.tell.gone(wait);
+      return wait;
+    }
+    if (!(error instanceof ServerError)) {
+      // A fault of this page: whoever opens the console shall see it, the others keep a live page.
+      console.error(error);
+      return wait;
+    }
+    this.tell.refused(error);
+    return Math.max(wait, error.wait * 1_000);
+  }
+
+  /**
+   * Wait so many milliseconds, or (null) until woken.
+   *
+   * @param {number | null} ms
+   * @returns {Promise<void>}
+   */
+  pause(ms) {
+    const again = this.again;
+    this.again = false;
+    if (again) return Promise.resolve();
+    return new Promise((resolve) => {
+      const timer = ms === null ? undefined : setTimeout(resolve, ms);
+      this.wake = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+}

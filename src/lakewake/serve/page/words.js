@@ -1,0 +1,110 @@
+// Numbers, times and commits as people read them.
+
+const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const whole = new Intl.NumberFormat("en");
+const decimal = new Intl.NumberFormat("en", { maximumFractionDigits: 3 });
+
+/** @param {number} n */
+export function number(n) {
+  return (Number.isInteger(n) ? whole : decimal).format(n);
+}
+
+/**
+ * "1 row", "2,004 rows".
+ *
+ * @param {number} n
+ * @param {string} one
+ */
+export function count(n, one) {
+  return `${number(n)} ${one}${n === 1 ? "" : "s"}`;
+}
+
+/**
+ * A length of time, as exactly as it matters: "0.8 s", "14 s", "3 min", "5 h", "2 days".
+ *
+ * @param {number} s
+ */
+export function duration(s) {
+  if (s < 0.005) return "0 s";
+  if (s < 0.0995) return `${s.toFixed(2)} s`;
+  if (s < 9.95) return `${s.toFixed(1)} s`;
+  if (s < 99.5) return `${Math.round(s)} s`;
+  if (s < 99 * 60) return `${Math.round(s / 60)} min`;
+  if (s < 47.5 * 3600) return `${Math.round(s / 3600)} h`;
+  return count(Math.round(s / 86400), "day");
+}
+
+/**
+ * A commit by its time: "15 Nov 17:04:12". Hudi's instants are times in the table's own zone.
+ *
+ * @param {string} instant
+ */
+export function commitName(instant) {
+  const parts = /^\d{4}(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)/.exec(instant);
+  if (!parts || !MONTHS[Number(parts[1]) - 1]) return instant;
+  const [, month, day, hours, minutes, seconds] = parts;
+  // Spaces that do not break: a time is read in one piece.
+  return `${Number(day)}\u00a0${MONTHS[Number(month) - 1]}\u00a0${hours}:${minutes}:${seconds}`;
+}
+
+/**
+ * The hour of a commit, for the strip: "17:04".
+ *
+ * @param {string} instant
+ */
+export function commitHour(instant) {
+  return /^\d{12}/.test(instant) ? `${instant.slice(8, 10)}:${instant.slice(10, 12)}` : "";
+}
+
+/**
+ * Seconds from one moment to another, at least 0; null when one of them is unknown.
+ *
+ * @param {string | null | undefined} from
+ * @param {string | null | undefined} to
+ */
+export function between(from, to) {
+  if (!from || !to) return null;
+  const ms = Date.parse(to) - Date.parse(from);
+  return Number.isNaN(ms) ? null : Math.max(0, ms / 1000);
+}
+
+/**
+ * A payload value as text.
+ *
+ * @param {unknown} value
+ */
+export function plain(value) {
+  if (typeof value === "number") return Number.isInteger(value) ? String(value) : decimal.format(value);
+  if (typeof value === "string") return value;
+  return JSON.stringify(value) ?? "";
+}
+
+/**
+ * What a row is called: its title or name where it has one, else its key.
+ *
+ * @param {import("./shapes.js").Hit} hit
+ */
+export function rowName(hit) {
+  const column = titleColumn(hit);
+  return column ? String(hit.payload[column]) : hit.key;
+}
+
+/**
+ * The payload column that names a row.
+ *
+ * @param {import("./shapes.js").Hit} hit
+ */
+export function titleColumn(hit) {
+  return Object.keys(hit.payload).find(
+    (column) => /^(title|name|product_?name|headline|subject|label)$/i.test(column) && hit.payload[column],
+  );
+}
+
+/**
+ * What tells rows apart.
+ *
+ * @param {import("./shapes.js").RowId} row
+ */
+export function rowKey(row) {
+  return JSON.stringify([row.partition, row.key]);
+}

@@ -1,0 +1,547 @@
+"""The page in a real browser: Debian's Chromium, headless.
+
+Tests of what a person sees use `served`: any server with the sample's wines as index `wines`, and a
+way to change a row. Tests of faults use `pretend`, which fails when told to.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from pretend_server import Fault, PretendServer
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no chromium on this machine: `apt-get install chromium`"
+)
+
+#: The sample's first wine, which is the same in every sample.
+FIRST = "Casa dell'Airone 2014 Costa del Falco White Blend (Etna)"
+ITS_WORDS = "wild fennel and crushed lava rock"
+
+
+class Served(Protocol):
+    """A server with an index `wines` over the sample's wines."""
+
+    url: str
+
+    def change(self, key: str, **columns: Any) -> None:
+        """Commit a change of one row to the table; the index follows."""
+
+    def stop(self) -> None:
+        """Be gone."""
+
+    def start(self) -> None:
+        """Be back, at the same address."""
+
+
+@pytest.fixture
+def pretend() -> Iterator[PretendServer]:
+    server = PretendServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def served(pretend: PretendServer) -> Served:
+    return pretend
+
+
+# No longer than this module: while Playwright runs, nothing else in the process can use asyncio.
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    flags = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A fresh page; at the end nothing may have failed in it, nor been refused by its policy."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda m: faults.append(m.text) if _is_fault(m.type, m.text) else None)
+    yield page
+    context.close()
+    assert not faults
+
+
+def _is_fault(kind: str, text: str) -> bool:
+    # Refused requests are told by the browser too; the tests of them look at what the page says.
+    return kind in ("error", "warning") and "Failed to load resource" not in text
+
+
+def ask(page: Page, text: str) -> None:
+    """Type a question, and wait until it was sent whole and answered."""
+    page.get_by_role("searchbox").press_sequentially(text, delay=5)
+    page.wait_for_function(
+        """(text) => new URLSearchParams(location.hash.slice(1)).get("q") === text
+            && document.getElementById("hits").ariaBusy === "false\"""",
+        arg=text,
+    )
+
+
+def hits(page: Page) -> Locator:
+    return page.locator("#hits > li")
+
+
+def hit(page: Page, words: str) -> Locator:
+    return hits(page).filter(has_text=words)
+
+
+def badge(page: Page) -> Locator:
+    return page.locator("#badge")
+
+
+def test_results_come_as_one_types(page: Page, served: Served) -> None:
+    page.goto(served.url)
+    ask(page, ITS_WORDS)
+    expect(hit(page, FIRST).locator("h3")).to_contain_text(FIRST)
+    expect(hit(page, FIRST).locator("mark")).to_contain_text("crushed lava rock")
+    expect(hit(page, FIRST).locator(".score")).to_contain_text(re.compile(r"0\.\d{3}"))
+    expect(hit(page, FIRST).locator(".payload")).to_contain_text("Italy")
+    expect(page.locator("#found-words")).to_contain_text("as of commit")
+
+
+def test_a_slow_answer_to_an_earlier_question_is_dropped(
+    page: Page, pretend: PretendServer
+) -> None:
+    slow = pretend.hold("lemon")
+    page.goto(pretend.url)
+    box = page.get_by_role("searchbox")
+    with page.expect_request("**/search"):
+        box.fill("lemon")
+    box.fill(ITS_WORDS)
+    expect(hits(page).first).to_contain_text(FIRST)
+    shown = hits(page).all_inner_texts()
+    slow.set()
+    page.evaluate("() => fetch('indexes').then((answer) => answer.json())")
+    assert hits(page).all_inner_texts() == shown
+
+
+def test_the_mode_is_sent_with_the_question(page: Page, pretend: PretendServer) -> None:
+    page.goto(pretend.url)
+    ask(page, "lemon")
+    expect(hits(page).first).to_be_visible()
+    page.get_by_label("keyword").check()
+    expect(hits(page).first.locator(".score")).to_have_attribute("title", "by words")
+    assert pretend.asked[-1]["mode"] == "keyword"
+
+
+def test_a_ticked_country_filters(page: Page, served: Served) -> None:
+    page.goto(served.url)
+    ask(page, "palate finish")
+    expect(hits(page).first).to_be_visible()
+    page.locator("[data-column=country] label", has_text="Italy").click()
+    expect(page.locator("#filters-title")).to_have_attribute("data-active", "1")
+    expect(hits(page).filter(has_not_text="Italy")).to_have_count(0)
+    expect(hits(page).first).to_be_visible()
+
+
+def test_a_price_range_filters(page: Page, served: Served) -> None:
+    page.goto(served.url)
+    ask(page, ITS_WORDS)
+    expect(hit(page, FIRST)).to_be_visible()
+    page.get_by_label("price, at least").fill("22.5")
+    expect(hit(page, FIRST)).to_have_count(0)
+    page.get_by_label("price, at least").fill("22")
+    expect(hit(page, FIRST)).to_be_visible()
+    page.get_by_role("button", name="Clear filters").click()
+    expect(page.get_by_label("price, at least")).to_have_value("")
+
+
+def test_several_filters_hold_together(page: Page, pretend: PretendServer) -> None:
+    page.goto(pretend.url)
+    ask(page, "palate")
+    for country in ("Italy", "France"):
+        page.locator("[data-column=country] label", has_text=country).click()
+    page.get_by_label("points, at most").fill("95")
+    expect(hits(page).first).to_be_visible()
+    chosen = {"country": {"in": ["Italy", "France"]}}
+    with page.expect_request("**/search"):
+        page.get_by_label("points, at most").fill("94")
+    expect(page.locator("#hits")).to_have_attribute("aria-busy", "false")
+    assert pretend.asked[-1]["where"] == {"and": [chosen, {"points": {"<=": 94}}]}
+
+
+def test_a_thumb_of_the_slider_sets_its_end(page: Page, pretend: PretendServer) -> None:
+    page.goto(pretend.url)
+    low = page.locator("[data-column=points] .slider input").first
+    low.evaluate("(e) => { e.value = 90; e.dispatchEvent(new Event('input')); }")
+    expect(page.get_by_label("points, at least")).to_have_value("90")
+
+
+def test_the_keyboard_is_enough(page: Page, served: Served) -> None:
+    page.goto(served.url)
+    expect(badge(page)).to_contain_text("in step")
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    page.keyboard.type(ITS_WORDS)
+    expect(hits(page).nth(1)).to_be_visible()
+    page.keyboard.press("ArrowDown")
+    expect(hits(page).first).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    expect(hits(page).nth(1)).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#answer .used button").first).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("searchbox")).to_have_value("")
+    expect(hits(page)).to_have_count(0)
+
+
+def test_what_has_the_focus_is_seen_to_have_it(page: Page, served: Served) -> None:
+    page.goto(served.url)
+    expect(badge(page)).to_contain_text("in step")
+    for _ in range(6):
+        page.keyboard.press("Tab")
+        width = page.evaluate(
+            """() => {
+              const focused = document.activeElement;
+              const drawn = [focused, focused.nextElementSibling].filter(Boolean);
+              return Math.max(...drawn.map((e) => parseFloat(getComputedStyle(e).outlineWidth)));
+            }"""
+        )
+        assert width >= 1, page.evaluate("document.activeElement.outerHTML")
+
+
+def test_a_changed_row_arrives_by_itself_and_is_marked_for_a_moment(
+    page: Page, served: Served
+) -> None:
+    page.goto(served.url)
+    ask(page, ITS_WORDS)
+    expect(hit(page, FIRST)).to_be_visible()
+    told = "Wild fennel, crushed lava rock, and now a note of blood orange."
+    served.change("wine_0", description=told)
+    changed = hit(page, "blood orange")
+    expect(changed).to_have_attribute("data-mark", "changed", timeout=20_000)
+    expect(changed.locator(".mark")).to_have_text("changed")
+    expect(changed.locator("h3")).to_contain_text(FIRST)
+    expect(page.locator("#hits [data-mark]")).to_have_count(0, timeout=15_000)
+
+
+def test_a_new_row_is_marked_and_a_deleted_one_leaves(page: Page, pretend: PretendServer) -> None:
+    page.goto(pretend.url)
+    ask(page, ITS_WORDS)
+    expect(hit(page, FIRST)).to_be_visible()
+    new = {"title": "Nuovo 2025", "country": "Italy", "description": f"Also {ITS_WORDS}."}
+    pretend.change("wine_new", **new)
+    expect(hit(page, "Nuovo 2025").locator(".mark")).to_have_text("new here")
+    pretend.delete("wine_0")
+    expect(hit(page, FIRST)).to_have_count(0)
+
+
+def test_the_focus_stays_on_its_row_when_results_are_refreshed(
+    page: Page, pretend: PretendServer
+) -> None:
+    page.goto(pretend.url)
+    ask(page, ITS_WORDS)
+    expect(hit(page, FIRST)).to_be_visible()
+    page.keyboard.press("ArrowDown")
+    pretend.change("wine_0", price=23.0)
+    price = hit(page, FIRST).locator(".payload div", has_text="price")
+    expect(price.locator("span")).to_have_text("23")
+    expect(price.locator("s")).to_have_text("22")
+    expect(hit(page, FIRST)).to_be_focused()
+
+
+def test_the_badge_says_in_step_and_how_soon_after_the_commit(page: Page, served: Served) -> None:
+    page.goto(served.url)
+    words = re.compile(r"in step with commit \d+\s\w{3}\s\d\d:\d\d:\d\d, [\d.]+ \w+ after it")
+    expect(badge(page)).to_contain_text(words)
+
+
+def test_a_commit_that_the_index_lacks_is_seen_before_it_is_absorbed(
+    page: Page, pretend: PretendServer
+) -> None:
+    page.goto(pretend.url)
+    expect(page.locator(".commit")).to_have_count(1)
+    pretend.commit("wine_1", price=11.0)
+    expect(badge(page)).to_contain_text(re.compile(r"1 commit behind, [\d.]+ s"))
+    newest = page.locator(".commit").last
+    expect(newest).to_have_attribute("data-state", "pending")
+    pretend.commit("wine_2", price=12.0)
+    expect(badge(page)).to_contain_text("2 commits behind")
+    pretend.sync()
+    expect(badge(page)).to_contain_text("in step with commit")
+    expect(page.locator(".commit[data-state=absorbed]")).to_have_count(3)
+    expect(page.locator(".commit").nth(1)).to_have_attribute("data-joined", "after")
+
+
+def test_why_an_index_does_not_catch_up_is_told(page: Page, pretend: PretendServer) -> None:
+    page.goto(pretend.url)
+    expect(badge(page)).to_contain_text("in step")
+    pretend.table.failure = "the model's service answered 500"
+    pretend.commit("wine_1", price=11.0)
+    expect(page.locator("#sync")).to_contain_text("the model's service answered 500")
+
+
+def test_what_a_sync_did_is_told_when_its_commit_is_pointed_at(
+    page: Page, pretend: PretendServer
+) -> None:
+    pretend.change("wine_1", price=11.0)
+    page.goto(pretend.url)
+    detail = page.locator("#sync")
+    expect(detail.locator("[data-figure=reused]")).to_contain_text("1")
+    build = page.locator(".commit").first
+    build.hover()
+    expect(detail).to_contain_text("there is no index yet")
+    expect(detail.locator("[data-figure=embedded]")).to_contain_text("60")
+    expect(detail.locator("[data-figure=deleted]")).to_contain_text("0")
+    expect(detail.locator("[data-figure=total]")).to_contain_text("s")
+    page.get_by_role("searchbox").hover()
+    expect(detail).to_contain_text("follow")
+    build.click()
+    page.get_by_role("searchbox").hover()
+    page.get_by_role("searchbox").focus()
+    expect(build).to_have_attribute("aria-pressed", "true")
+    expect(detail).to_contain_text("build")
+
+
+def test_the_arrow_keys_walk_along_the_commits(page: Page, pretend: PretendServer) -> None:
+    pretend.change("wine_1", price=11.0)
+    page.goto(pretend.url)
+    expect(page.locator(".commit")).to_have_count(2)
+    page.locator(".commit").last.focus()
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".commit").first).to_be_focused()
+    expect(page.locator("#sync")).to_contain_text("there is no index yet")
+
+
+def test_without_a_question_the_page_says_what_to_do_and_shows_the_newest_sync(
+    page: Page, served: Served
+) -> None:
+    page.goto(served.url)
+    state = page.locator("#state")
+    expect(state).to_contain_text("as you type")
+    expect(state).to_contain_text("60 rows of wines")
+    expect(state).to_contain_text(re.compile(r"Newest sync .*60 embedded"))
+
+
+def test_a_question_that_nothing_answers_says_so(page: Page, pretend: PretendServer) -> None:
+    page.goto(pretend.url)
+    ask(page, "qqqq")
+    expect(page.locator("#state")).to_contain_text("No row fits")
+
+
+def test_without_an_index_the_page_names_the_command_and_notices_the_build(
+    page: Page, pretend: PretendServer
+) -> None:
+    pretend.built = False
+    page.goto(pretend.url)
+    expect(badge(page)).to_contain_text("no index yet")
+    expect(page.locator("#state")).to_contain_text("lakewake sync wines")
+    pretend.built = True
+    expect(badge(page)).to_contain_text("in step")
+    expect(page.locator("#state")).to_contain_text("60 rows of wines")
+
+
+def test_an_error_shows_the_servers_fact_and_hint(page: Page, pretend: PretendServer) -> None:
+    said = {"error": "the index 'wines' is damaged", "hint": "`lakewake verify wines --repair`"}
+    pretend.fault = Fault("search", 503, said)
+    page.goto(pretend.url)
+    ask(page, "lemon")
+    alert = page.locator("#state [role=alert]")
+    expect(alert).to_contain_text("the index 'wines' is damaged")
+    expect(alert).to_contain_text("lakewake verify wines --repair")
+
+
+def test_a_busy_server_is_asked_again_by_itself(page: Page, pretend: PretendServer) -> None:
+    said = {"error": "too many searches at once", "hint": "ask again in a moment"}
+    pretend.fault = Fault("search", 429, said, {"Retry-After": "1"})
+    page.goto(pretend.url)
+    ask(page, ITS_WORDS)
+    expect(page.locator("#state")).to_contain_text("too many searches at once")
+    pretend.fault = None
+    expect(hit(page, FIRST)).to_be_visible()
+
+
+def test_a_server_that_is_gone_is_noticed_and_its_return_too(page: Page, served: Served) -> None:
+    page.goto(served.url)
+    expect(badge(page)).to_contain_text("in step")
+    served.stop()
+    expect(page.get_by_text("server gone, trying again")).to_be_visible(timeout=10_000)
+    expect(badge(page)).to_contain_text("last seen in step")
+    ask(page, ITS_WORDS)
+    served.start()
+    expect(page.get_by_text("server gone, trying again")).to_be_hidden(timeout=30_000)
+    expect(hit(page, FIRST)).to_be_visible()
+    expect(badge(page)).not_to_contain_text("last seen")
+
+
+def test_a_page_that_is_not_seen_asks_nothing(page: Page, pretend: PretendServer) -> None:
+    asked: list[str] = []
+    page.goto(pretend.url)
+    expect(badge(page)).to_contain_text("in step")
+    see = """(hidden) => {
+      Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    page.evaluate(see, True)
+    with page.expect_response("**/status"):
+        page.evaluate("() => void fetch('indexes/wines/status')")
+    page.on("request", lambda request: asked.append(request.url))
+    page.wait_for_timeout(2_500)
+    assert asked == []
+    with page.expect_response("**/status"):
+        page.evaluate(see, False)
+
+
+def test_html_in_a_row_is_shown_as_text(page: Page, served: Served) -> None:
+    page.goto(served.url)
+    markup = '<img src=x onerror="document.title=1"><b>bold fennel</b> <script>1</script>'
+    served.change("wine_0", description=f"Wild fennel and crushed lava rock. {markup}")
+    ask(page, ITS_WORDS)
+    expect(hit(page, FIRST)).to_contain_text(markup, timeout=20_000)
+    assert hit(page, FIRST).locator("img, b, script").count() == 0
+    assert page.title() == "wines · Lakewake"
+
+
+def test_more_rows_come_on_demand_and_more_like_one(page: Page, pretend: PretendServer) -> None:
+    page.goto(pretend.url)
+    ask(page, "palate finish nose")
+    expect(hits(page)).to_have_count(10)
+    page.get_by_role("button", name="More", exact=True).click()
+    expect(hits(page)).to_have_count(20)
+    expect(hits(page).nth(10)).to_be_focused()
+    page.get_by_role("button", name="More like this").first.click()
+    expect(page.locator("#like")).to_contain_text("Rows like")
+    expect(hits(page)).to_have_count(10)
+    assert pretend.asked[-1]["like"]["partition"] == ""
+    page.keyboard.press("Escape")
+    expect(page.locator("#like")).to_be_hidden()
+    expect(page.get_by_role("searchbox")).to_have_value("palate finish nose")
+
+
+def test_the_recommendation_names_its_rows_and_who_wrote_it(
+    page: Page, pretend: PretendServer
+) -> None:
+    pretend.answered_by = "model"
+    page.goto(pretend.url)
+    ask(page, ITS_WORDS)
+    page.get_by_role("button", name="Recommend").click()
+    panel = page.locator("#answer")
+    expect(panel.locator(".message")).to_contain_text(f"{FIRST} fits.")
+    expect(panel).to_contain_text("Written by the model")
+    panel.locator(".used button", has_text=FIRST).click()
+    expect(hit(page, FIRST)).to_be_focused()
+    pretend.change("wine_3", price=9.0)
+    expect(panel).to_contain_text("The table has changed since.")
+
+
+def test_the_recommendation_is_shown_while_it_is_written(
+    page: Page, pretend: PretendServer
+) -> None:
+    pretend.may_finish.clear()
+    page.goto(pretend.url)
+    ask(page, ITS_WORDS)
+    page.keyboard.press("Enter")
+    panel = page.locator("#answer")
+    expect(panel.locator(".message")).to_contain_text(f"{FIRST} fits.")
+    expect(panel).to_have_attribute("data-state", "writing")
+    expect(panel.locator(".used")).to_have_count(0)
+    pretend.may_finish.set()
+    expect(panel.locator(".used button").first).to_be_visible()
+
+
+def test_a_model_that_failed_is_told_with_its_reason(page: Page, pretend: PretendServer) -> None:
+    pretend.reason = "the model did not answer within 10 s"
+    page.goto(pretend.url)
+    ask(page, ITS_WORDS)
+    page.keyboard.press("Enter")
+    expect(page.locator("#answer")).to_contain_text("no model wrote this")
+    expect(page.locator("#answer .reason")).to_have_text("the model did not answer within 10 s")
+
+
+def test_a_key_is_asked_for_sent_and_forgotten_with_the_tab(
+    page: Page, pretend: PretendServer
+) -> None:
+    pretend.key = "open sesame"
+    page.goto(pretend.url)
+    box = page.get_by_label("This server asks for a key.")
+    box.fill("wrong")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("That key was not accepted")).to_be_visible()
+    page.locator("#key-text").fill("open sesame")
+    page.keyboard.press("Enter")
+    expect(badge(page)).to_contain_text("in step")
+    expect(page.locator("#key")).to_be_hidden()
+    stored = page.evaluate("() => [{...sessionStorage}, {...localStorage}]")
+    assert stored[0] == {"lakewake-key": "open sesame"}
+    assert "open sesame" not in str(stored[1])
+
+
+@pytest.mark.parametrize("width", [320, 390, 768])
+def test_on_a_phone_nothing_goes_sideways(page: Page, pretend: PretendServer, width: int) -> None:
+    for n in range(30):
+        pretend.change(f"wine_{n}", price=float(n))
+    long = {"title": "Verylongwordwithoutanyspace" * 6, "country": "x" * 80}
+    pretend.change("wine_40", description=f"{ITS_WORDS} {'y' * 300}", **long)
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto(pretend.url)
+    ask(page, ITS_WORDS)
+    expect(hits(page).first).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page.locator("#answer .used")).to_be_visible()
+    page.locator("#filters-fold summary").click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def _brightness(page: Page) -> float:
+    rgb = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    return sum(float(n) for n in re.findall(r"[\d.]+", rgb)[:3]) / 3
+
+
+def test_the_page_is_dark_where_the_system_is_and_can_be_switched(
+    page: Page, served: Served
+) -> None:
+    page.emulate_media(color_scheme="dark")
+    page.goto(served.url)
+    assert _brightness(page) < 60
+    page.get_by_role("button", name="Theme: auto").click()
+    assert _brightness(page) > 200
+    page.reload()
+    assert _brightness(page) > 200
+    page.get_by_role("button", name="Theme: light").click()
+    page.emulate_media(color_scheme="light")
+    assert _brightness(page) < 60
+
+
+def test_nothing_moves_for_those_who_asked_for_less_motion(page: Page, served: Served) -> None:
+    page.emulate_media(reduced_motion="reduce")
+    page.goto(served.url)
+    expect(badge(page)).to_contain_text("in step")
+    assert page.evaluate("() => document.getAnimations().length") == 0
+
+
+def test_the_page_asks_nobody_but_its_own_server(page: Page, served: Served) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(served.url)
+    ask(page, ITS_WORDS)
+    expect(hits(page).first).to_be_visible()
+    assert asked
+    assert all(url.startswith(served.url) for url in asked)
+
+
+def test_the_question_stands_in_the_address(page: Page, served: Served) -> None:
+    page.goto(served.url)
+    ask(page, ITS_WORDS)
+    expect(hit(page, FIRST)).to_be_visible()
+    address = page.url
+    page.goto("about:blank")
+    page.goto(address)
+    expect(page.get_by_role("searchbox")).to_have_value(ITS_WORDS)
+    expect(hit(page, FIRST)).to_be_visible()
