@@ -28,9 +28,9 @@ class TestInMemory(HistoryContract):
 
 
 class TestInAFolder(HistoryContract):
-    @pytest.fixture
-    def log(self, tmp_path: Path) -> SyncLog:
-        return PlaceLog(Folder(tmp_path / "index"), "wines.history")
+    @pytest.fixture(params=[1, 16])
+    def log(self, request: pytest.FixtureRequest, tmp_path: Path) -> SyncLog:
+        return PlaceLog(Folder(tmp_path / "index"), "wines.history", at_once=request.param)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from lakewake.store.place import Place
 KEPT = 500
 #: Looking for what is too old takes a listing: once in so many syncs.
 PRUNE_EVERY = 20
-#: Files read at the same time: in S3 each takes a way there and back.
+#: Files read at the same time from S3: each takes a way there and back.
 READS = 16
 _NAME = re.compile(r"\d{8}T\d{12}Z\.[0-9a-f]{8}\.json")
 
@@ -72,14 +72,21 @@ class PlaceLog:
     """A history in a folder of a place.
 
     Args:
+        at_once: how many files are read at the same time.
         prune_every: one in so many appends looks for what is too old.
     """
 
     def __init__(
-        self, place: Place, folder: str, *, kept: int = KEPT, prune_every: int = PRUNE_EVERY
+        self,
+        place: Place,
+        folder: str,
+        *,
+        at_once: int = 1,
+        kept: int = KEPT,
+        prune_every: int = PRUNE_EVERY,
     ) -> None:
         self._place, self._folder = place, folder
-        self._kept, self._prune_every = kept, prune_every
+        self._at_once, self._kept, self._prune_every = at_once, kept, prune_every
         # A file never changes once it is there. None: no record that this version can read.
         self._known: dict[str, SyncRecord | None] = {}
 
@@ -101,17 +108,17 @@ class PlaceLog:
             names = self._names()[: self._kept]
         known = self._known
         self._known = {n: known[n] for n in names if n in known}
-        for start in (0, *range(1, len(names), READS)):
+        for start in (0, *range(1, len(names), self._at_once)):
             with self._reaching():
-                found = self._read(names[start : start + READS if start else 1])
+                found = self._read(names[start : start + self._at_once if start else 1])
             yield from (record for record in found if record is not None)
 
     def _put(self, name: str, content: bytes) -> None:
         try:
-            self._place.replace(name, content)
+            self._place.replace(name, content, lasting=False)
         except FileNotFoundError:
             self._place.prepare()
-            self._place.replace(name, content)
+            self._place.replace(name, content, lasting=False)
 
     def _names(self) -> list[str]:
         found = self._place.names(self._folder)
@@ -120,9 +127,11 @@ class PlaceLog:
     def _read(self, names: list[str]) -> list[SyncRecord | None]:
         known = self._known
         unknown = [n for n in names if n not in known]
-        if unknown:
-            with ThreadPoolExecutor(READS) as pool:
+        if len(unknown) > 1:
+            with ThreadPoolExecutor(self._at_once) as pool:
                 known |= dict(zip(unknown, pool.map(self._parsed, unknown), strict=True))
+        elif unknown:
+            known[unknown[0]] = self._parsed(unknown[0])
         return [known[n] for n in names]
 
     def _parsed(self, name: str) -> SyncRecord | None:

@@ -55,8 +55,11 @@ class Place(Protocol):
     def read(self, name: str) -> bytes | None:
         """A file's content; None when it is not there."""
 
-    def replace(self, name: str, content: bytes) -> None:
-        """Write a file so that a reader sees the old content or the new one."""
+    def replace(self, name: str, content: bytes, *, lasting: bool = True) -> None:
+        """Write a file so that a reader sees the old content or the new one.
+
+        One that need not outlast a power cut is written faster.
+        """
 
     def times(self, folder: str, ending: str) -> list[float]:
         """When the files in a folder whose names end so were written, in seconds since 1970."""
@@ -120,17 +123,18 @@ class Folder:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def replace(self, name: str, content: bytes) -> None:
+    def replace(self, name: str, content: bytes, *, lasting: bool = True) -> None:
         """Write beside it and rename."""
         file = self._path / name
         file.parent.mkdir(exist_ok=True)
         fresh = file.with_name(f".{uuid4().hex}.{file.name}")
         try:
-            _write_through(fresh, content)
+            _write(fresh, content, through=lasting)
             fresh.replace(file)
         finally:
             fresh.unlink(missing_ok=True)
-        _flush_folder(file.parent)
+        if lasting:
+            _flush_folder(file.parent)
 
     def times(self, folder: str, ending: str) -> list[float]:
         """When the files in a folder were written."""
@@ -192,7 +196,7 @@ class Bucket:
         except FileNotFoundError:
             return None
 
-    def replace(self, name: str, content: bytes) -> None:
+    def replace(self, name: str, content: bytes, *, lasting: bool = True) -> None:
         """One put, which S3 shows whole or not at all."""
         with self._files.open_output_stream(self._below(name)) as stream:
             stream.write(content)
@@ -231,11 +235,12 @@ class Bucket:
         return self._files.get_file_info(selector)  # type: ignore[no-any-return]
 
 
-def _write_through(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes, *, through: bool) -> None:
     with path.open("xb") as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+        if through:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def _flush_folder(folder: Path) -> None:

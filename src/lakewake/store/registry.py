@@ -10,7 +10,7 @@ from lakewake.model.recipe import ModelIdentity
 from lakewake.model.settings import IndexSettings
 from lakewake.store import Store
 from lakewake.store.embeddings import FILE, MB, EmbeddingStore, SqliteEmbeddings
-from lakewake.store.history import MemoryLog, PlaceLog, SyncLog
+from lakewake.store.history import READS, MemoryLog, PlaceLog, SyncLog
 from lakewake.store.memory import MemoryStore
 from lakewake.store.place import S3, place_at
 
@@ -85,9 +85,11 @@ def open_history(settings: IndexSettings, home: Path) -> SyncLog:
     scheme, _, place = settings.store.partition("://")
     if scheme == "memory":
         return _logs_in_this_process.setdefault((place, settings.name), MemoryLog())
-    if scheme in ("lance", "lance+s3"):
-        address = S3 + place if scheme == "lance+s3" else place
-        return PlaceLog(place_at(address), f"{settings.name}.history")
+    beside = f"{settings.name}.history"
+    if scheme == "lance":
+        return PlaceLog(place_at(place), beside)
+    if scheme == "lance+s3":
+        return PlaceLog(place_at(S3 + place), beside, at_once=READS)
     kept = settings.embedding_store
     folder = Path(kept.folder) if kept else home / "index"
     return PlaceLog(place_at(str(folder / "history")), settings.name)
