@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 export UV_SYSTEM_CERTS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check soak matrix mutants bench clean
+.PHONY: help setup browser demo test check soak matrix mutants bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -27,7 +27,7 @@ setup: $(STAMP)  ## install everything, once
 demo: setup  ## a table, an index, one changed row: watch the index follow
 	@$(BIN)/lakewake demo
 
-test: check  ## set up, then lint, types and all tests
+test: check browser  ## set up, then lint, types and all tests
 	@echo "tests: Spark, Hudi and Lance together"
 	@$(PYTEST) $(filter-out $(FAST),$(wildcard tests/*/))
 
@@ -39,6 +39,13 @@ check: setup  ## lint, types, layering and the fast tests
 	@$(BIN)/lint-imports
 	@echo "check: fast tests"
 	@$(PYTEST) $(FAST)
+
+# For the tests of the page. Without it they are skipped, and say so.
+browser:
+	@command -v chromium >/dev/null || { echo "setup: installing Chromium, for the tests of the page"; \
+	  { test "$$(id -u)" = 0 && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y \
+	    --no-install-recommends chromium fonts-liberation; } >/dev/null 2>&1 \
+	  || echo "setup: Chromium cannot be installed here; the tests of the page are skipped"; }
 
 soak: setup  ## the long tests: hundreds of random histories, watchers for minutes
 	@$(BIN)/python -m pytest tests -m soak -s
