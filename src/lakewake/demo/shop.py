@@ -108,7 +108,7 @@ def _build(table: DemoTable, index: Index, show: Show, reporter: Reporter) -> No
 
 def _ask(index: Index, show: Show) -> Recommendation:
     with show.step(f"A customer asks for “{QUESTION}”") as notes:
-        found = index.recommend(QUESTION, where=IN_STOCK)
+        found = index.recommend(QUESTION, where=IN_STOCK, mode="hybrid")
         _show_answer(notes, found)
         notes.expect(len(found.hits) == 5, "five products are found")
         in_stock = all(hit.payload["stock"] > 0 for hit in found.hits)
@@ -131,7 +131,7 @@ def _sell_out(table: DemoTable, index: Index, show: Show, best: Hit) -> None:
 
 def _ask_again(index: Index, show: Show, before: Recommendation) -> None:
     with show.step("The same question again") as notes:
-        found = index.recommend(QUESTION, where=IN_STOCK)
+        found = index.recommend(QUESTION, where=IN_STOCK, mode="hybrid")
         _show_answer(notes, found)
         gone, keys = before.hits[0], [hit.key for hit in found.hits]
         notes.compare(_places(before.hits, found.hits))
@@ -173,6 +173,6 @@ def _places(before: Sequence[Hit], after: Sequence[Hit]) -> list[tuple[str, str,
 def _next_commands(config: Path) -> list[str]:
     file = shlex.quote(str(config))
     return [
-        f"lakewake recommend shop '{QUESTION}' --where \"{IN_STOCK}\" -c {file}",
+        f"lakewake recommend shop '{QUESTION}' --mode hybrid --where \"{IN_STOCK}\" -c {file}",
         f"lakewake serve --watch -c {file}",
     ]
