@@ -109,6 +109,7 @@ class Recommended(Answer):
     used: list[Row]
     hits: list[FoundRow]
     instant: str
+    reason: str | None
 
 
 class Failure(Answer):
@@ -205,10 +206,7 @@ class Tools:
         mode: Mode = "vector",
     ) -> Recommended:
         """Answer a question from the rows of a table alone, naming the rows that were used."""
-        recommend = getattr(self._index(index), "recommend", None)
-        if recommend is None:
-            raise ConfigError("this version cannot recommend", hint="use the tool `search`")
-        answer = recommend(query, k=k, where=where, mode=mode)
+        answer = self._index(index).recommend(query, k=k, where=where, mode=mode)
         return Recommended(**json_value(answer.as_dict()))
 
     def status(self, index: Name = None) -> Standings:

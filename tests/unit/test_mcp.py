@@ -299,33 +299,18 @@ def test_the_list_names_an_index_that_is_not_built_yet(tmp_path: Path, config: P
     assert (index["name"], index["instant"], index["rows"]) == ("wines", "", 0)
 
 
-class Answered:
-    """An answer in the shape that recommendations have."""
-
-    def __init__(self, query: str, asked: dict[str, Any], hit: dict[str, Any]) -> None:
-        self._told = {"query": query, "message": f"asked {asked}", "hits": [hit]}
-
-    def as_dict(self) -> dict[str, Any]:
-        used = [{"key": "smoky", "partition": "red"}]
-        rest = {"answered_by": "extract", "used": used, "instant": FIRST, "reason": None}
-        return {**self._told, **rest}
-
-
-class Recommending(Index):
-    """An index that recommends its best hit."""
-
-    def recommend(self, query: str, **asked: Any) -> Any:
-        return Answered(query, asked, self.search(query, k=1).hits[0].as_dict())
-
-
 def test_a_recommendation_names_the_rows_it_used(lake: lakewake.Lakewake) -> None:
-    index = lake["wines"]
-    lake = {"wines": Recommending(index.settings, index._sessions, index._reporter)}
-    answer = told(call(lake, "recommend", query=QUERY, k=3, where={"country": "Italy"}))
-    assert answer["message"] == "asked {'k': 3, 'where': {'country': 'Italy'}, 'mode': 'vector'}"
-    assert answer["used"] == [{"key": "smoky", "partition": "red"}]
-    assert (answer["answered_by"], answer["instant"], answer["reason"]) == ("extract", FIRST, None)
-    assert answer["hits"][0]["key"] == "smoky"
+    answer = told(call(lake, "recommend", query="tobacco", k=3, where={"country": "Italy"}))
+    assert (answer["query"], answer["answered_by"], answer["instant"]) == (
+        "tobacco",
+        "extract",
+        FIRST,
+    )
+    assert "It ends on tobacco." in answer["message"]
+    found = {hit["key"] for hit in answer["hits"]}
+    assert found == {"smoky", "smokier", "sweet"}
+    assert {row["key"] for row in answer["used"]} <= found
+    assert answer["used"]
 
 
 def test_calls_that_come_at_once_are_all_answered(lake: lakewake.Lakewake) -> None:

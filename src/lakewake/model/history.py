@@ -10,6 +10,7 @@ from typing import Any
 from lakewake.errors import LakewakeError
 from lakewake.model.frontier import Frontier
 from lakewake.model.report import SyncReport
+from lakewake.model.shown import Shown
 from lakewake.model.timeline import Instant, Look
 
 FORMAT = 1
@@ -27,7 +28,7 @@ _COUNTS = (
 
 
 @dataclass(frozen=True)
-class SyncRecord:
+class SyncRecord(Shown):
     """One sync that did something, or failed.
 
     Attributes:
@@ -118,7 +119,7 @@ class SyncRecord:
 
 
 @dataclass(frozen=True)
-class CommitMark:
+class CommitMark(Shown):
     """One commit of the table, and whether and by which sync it came into the index.
 
     Attributes:

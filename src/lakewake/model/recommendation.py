@@ -8,6 +8,7 @@ from typing import Any
 
 from lakewake.model.query import Hit
 from lakewake.model.rows import RowId
+from lakewake.model.shown import Shown
 
 
 class AnsweredBy(StrEnum):
@@ -19,7 +20,7 @@ class AnsweredBy(StrEnum):
 
 
 @dataclass(frozen=True)
-class Recommendation:
+class Recommendation(Shown):
     """The answer to a question, and all rows that were found for it.
 
     Attributes:
