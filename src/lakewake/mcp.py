@@ -109,6 +109,7 @@ class Recommended(Answer):
     used: list[Row]
     hits: list[FoundRow]
     instant: str
+    reason: str | None
 
 
 class Failure(Answer):

@@ -300,11 +300,17 @@ def test_the_list_names_an_index_that_is_not_built_yet(tmp_path: Path, config: P
 
 
 def test_a_recommendation_names_the_rows_it_used(lake: lakewake.Lakewake) -> None:
-    answer = told(call(lake, "recommend", query=QUERY, k=3, where={"country": "Italy"}))
-    assert answer["used"][0] == {"key": "smoky", "partition": "red"}
-    assert (answer["answered_by"], answer["instant"]) == ("extract", FIRST)
-    assert answer["hits"][0]["key"] == "smoky"
-    assert answer["message"]
+    answer = told(call(lake, "recommend", query="tobacco", k=3, where={"country": "Italy"}))
+    assert (answer["query"], answer["answered_by"], answer["instant"]) == (
+        "tobacco",
+        "extract",
+        FIRST,
+    )
+    assert "It ends on tobacco." in answer["message"]
+    found = {hit["key"] for hit in answer["hits"]}
+    assert found == {"smoky", "smokier", "sweet"}
+    assert {row["key"] for row in answer["used"]} <= found
+    assert answer["used"]
 
 
 def test_calls_that_come_at_once_are_all_answered(lake: lakewake.Lakewake) -> None:

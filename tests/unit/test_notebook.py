@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -10,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from lakewake.model.history import CommitMark, SyncRecord
 from lakewake.model.html import SHOWN
 from lakewake.model.plan import Action
 from lakewake.model.query import Hit, SearchResult
+from lakewake.model.recommendation import AnsweredBy, Recommendation
 from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
 from lakewake.model.rows import RowId
 from lakewake.model.shown import Shown
@@ -225,33 +228,43 @@ def test_of_many_differing_rows_some_are_listed_and_the_rest_is_counted() -> Non
     assert f"k{SHOWN - 1} and {5000 - SHOWN:,} more" in text
 
 
-RECORD = {**SYNC.as_dict(), "time": "2025-03-02T12:00:04Z", "error": None}
-RECOMMENDATION = {
-    "query": "something smoky",
-    "message": "Take wine_0.",
-    "answered_by": "extract",
-    "used": [{"key": "wine_0", "partition": "red"}],
-    "hits": [HIT.as_dict()],
-    "instant": NOW,
-    "reason": None,
-}
+WHEN = datetime.datetime(2025, 3, 2, 12, 0, 4, tzinfo=datetime.UTC)
+RECOMMENDATION = Recommendation(
+    query="something smoky",
+    message="Take wine_0.",
+    answered_by=AnsweredBy.EXTRACT,
+    used=(HIT.row,),
+    hits=(HIT,),
+    instant=NOW,
+)
 
 
 def test_a_record_of_a_sync_is_shown_like_its_report_with_its_error() -> None:
-    text = page(Other(RECORD)).text
+    text = page(SyncRecord.of(SYNC, WHEN)).text
     assert "1,234 rows changed" in text
-    assert "2025-03-02T12:00:04Z" in text
-    failed = page(Other({**RECORD, "error": "the disk is full"})).text
-    assert "failed" in failed
-    assert "the disk is full" in failed
+    assert "2025-03-02T12:00:04" in text
+    failed = page(SyncRecord.of_failure("wines", OSError("the disk is <full>"), 2.0, WHEN)).text
+    assert "failed 2.0 s" in failed
+    assert "the disk is <full>" in failed
 
 
 def test_a_recommendation_shows_its_message_and_its_rows() -> None:
-    text = page(Other(RECOMMENDATION)).text
+    text = page(RECOMMENDATION).text
     for part in ("something smoky", "Take wine_0.", "extract", "0.8123"):
         assert part in text
     assert "reason" not in text
-    assert "reason slow" in page(Other({**RECOMMENDATION, "reason": "slow"})).text
+    assert "reason slow" in page(replace(RECOMMENDATION, reason="slow")).text
+
+
+def test_a_recommendation_s_message_is_never_interpreted() -> None:
+    hostile = replace(RECOMMENDATION, query=HOSTILE, message=HOSTILE, reason=HOSTILE)
+    shown = page(hostile)
+    assert set(shown.tags) <= {"div", "span", "b", "p", "table", "tr", "td"}
+    assert shown.text.count(HOSTILE) == 3
+
+
+def test_a_commit_of_the_table_is_shown_as_its_facts() -> None:
+    assert "absorbed no" in page(CommitMark(NOW, "commit", WHEN, absorbed=False)).text
 
 
 def test_a_value_of_any_other_shape_is_shown_as_its_facts() -> None:

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lakewake.model.shown import Shown
+
 
 @dataclass(frozen=True)
-class Facet:
+class Facet(Shown):
     """One payload column over all rows of an index. Nulls are left out.
 
     Attributes:

@@ -119,7 +119,7 @@ class SyncRecord(Shown):
 
 
 @dataclass(frozen=True)
-class CommitMark:
+class CommitMark(Shown):
     """One commit of the table, and whether and by which sync it came into the index.
 
     Attributes:
