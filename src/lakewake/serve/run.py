@@ -68,6 +68,11 @@ class Started:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach it."""
+        return is_loopback(self.host)
+
     def as_dict(self) -> dict[str, Any]:
         """The object that `serve --json` prints."""
         return {
