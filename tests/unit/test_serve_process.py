@@ -16,6 +16,7 @@ import pytest
 
 from lakewake.cli import run
 from lakewake.serve.keys import add_key
+from lakewake.serve.run import listening
 from sampling import rid, values
 from serving import CONFIG, DiskLake, serving
 
@@ -292,3 +293,10 @@ def test_the_extra_is_named_where_it_is_missing(
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert run(["serve", "--config", str(lake.config)]) == 2
     assert "pip install 'lakewake[serve]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_answers_are_not_held_back_by_tcp(host: str) -> None:
+    # asyncio switches TCP's delay off only where the socket says that it is one.
+    with listening(host, 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP

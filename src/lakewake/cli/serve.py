@@ -80,9 +80,10 @@ def _set(given: dict[str, Any]) -> dict[str, Any]:
 def show_started(started: Started) -> None:
     """The address, the indexes, and what is on and off, for a person."""
     facts = [(i["name"], _described(i)) for i in started.indexes]
-    facts.append(("keys", "asked for" if started.keys else "off: whoever reaches it may search"))
-    following = "on: every commit is followed"
-    facts.append(("watch", following if started.watch else "off: `--watch` follows every commit"))
+    without = "off: this machine only" if started.local else "OFF: anybody may search"
+    facts.append(("keys", "asked for" if started.keys else without))
+    followed = "on: every commit is followed"
+    facts.append(("watch", followed if started.watch else "off: `--watch` follows every commit"))
     facts.append(("stop", "Ctrl-C"))
     print_block(f"serving {started.url}", facts)
     sys.stdout.flush()

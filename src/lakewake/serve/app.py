@@ -59,7 +59,15 @@ _ASK = _ONE | {
     408: {"model": shapes.Refusal, "description": "The body came too slowly."},
     413: {"model": shapes.Refusal, "description": "The body is too large."},
 }
-_STREAM = _ASK | {200: {"content": {EVENTS: {"schema": {"type": "string"}}}}}
+_EVENT = {
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {
+        "event": {"enum": ["piece", "answer", "error"]},
+        "data": {"type": "string", "description": "JSON: a text, the whole answer, or a refusal."},
+    },
+}
+_STREAM = _ASK | {200: {"content": {EVENTS: {"schema": _EVENT}}}}
 _TEXT = _REFUSALS | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
 

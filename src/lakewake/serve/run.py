@@ -68,6 +68,11 @@ class Started:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach it."""
+        return is_loopback(self.host)
+
     def as_dict(self) -> dict[str, Any]:
         """The object that `serve --json` prints."""
         return {
@@ -151,8 +156,9 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         ConfigError: it cannot.
     """
     try:
-        kind, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(kind, socket.SOCK_STREAM)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # With the protocol named, or asyncio leaves TCP's delay on: 40 ms for each answer.
+        listener, address = socket.socket(*found[:3]), found[4]
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"there is no address {host!r} to listen on: {error}") from error
     with listener:
