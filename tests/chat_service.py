@@ -177,6 +177,15 @@ def breaks_off(handler: Handler) -> None:
     handler.event("warm [1], and it")
 
 
+def hangs_up_midway(handler: Handler) -> None:
+    handler.send_response(200)
+    handler.send_header("Content-Type", "text/event-stream")
+    handler.send_header("Content-Length", "100000")
+    handler.end_headers()
+    handler.event("The Gale Jacket is ")
+    hangs_up(handler)
+
+
 def hangs_up(handler: Handler) -> None:
     handler.close_connection = True
     handler.connection.shutdown(socket.SHUT_RDWR)

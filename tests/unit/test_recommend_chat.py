@@ -16,6 +16,7 @@ from chat_service import (
     breaks_off,
     drips,
     hangs_up,
+    hangs_up_midway,
     never_ends,
     never_ends_in_one,
     says,
@@ -150,8 +151,11 @@ def test_a_service_that_keeps_failing_is_given_up(service: Service) -> None:
     assert len(service.requests) == 3
 
 
-def test_nothing_is_asked_again_once_a_piece_has_come(service: Service) -> None:
-    service.script = [breaks_off, says("Another answer [1]")]
+@pytest.mark.parametrize("answer", [breaks_off, hangs_up_midway])
+def test_nothing_is_asked_again_once_a_piece_has_come(
+    service: Service, answer: Callable[[Any], None]
+) -> None:
+    service.script = [answer, says("Another answer [1]")]
     chat = Chat(service.settings(), lambda _: None).ask(MESSAGES, stream=True)
     assert next(chat).text == "The Gale Jacket is "
     with pytest.raises(ChatError, match="broke off in the middle"):

@@ -106,9 +106,13 @@ class Chat:
                 return
             except ChatError as error:
                 wait = _wait(error, attempt, ends)
-                # What was streamed has been read: a second answer would not go on from there.
-                if length or wait is None:
+                if wait is None:
                     raise
+                if length:
+                    # What was streamed has been read: another answer would not go on from there.
+                    raise ChatError(
+                        f"{self._shown} broke off in the middle of its answer"
+                    ) from error
             self._sleep(wait)
             attempt += 1
 
