@@ -176,6 +176,7 @@ if shot := os.environ.get("LAKEWAKE_SCREENSHOTS"):
         expect(page.locator("#answer")).to_contain_text("[1]", timeout=30_000)
         key = re.search(r"wine_\d+", hits(page).nth(1).inner_text())
         assert key is not None
-        served.change(key[0], price=19.0)
+        # Another price each time, or nothing would have changed.
+        served.change(key[0], price=20.0 + len(look))
         expect(page.locator("#hits [data-mark]").first).to_be_visible(timeout=60_000)
         page.screenshot(path=f"{shot}/page-{look}.png")

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from starlette.testclient import TestClient
 
 from lakewake.config import parse_config
+from lakewake.model.settings import ServeSettings
 from lakewake.sample import wines
+from lakewake.serve.app import build_app
 
 # One worker for all of them: they share what was made once.
 pytestmark = pytest.mark.xdist_group("readme")
 
+JSON = {"Content-Type": "application/json"}
 README = Path(__file__).parents[2] / "README.md"
 
 
@@ -66,12 +72,24 @@ def test_the_commands_do_what_they_say(lake):
 
 
 @pytest.mark.spark
-def test_the_python_snippet_runs(lake, spark, monkeypatch, capsys):
+def test_the_python_snippets_run_and_the_served_question_is_answered(
+    lake, spark, monkeypatch, capsys
+):
     (config,) = snippets("toml")
     monkeypatch.chdir(lake)
     (lake / "lakewake.toml").write_text(config.replace("lance://index", "lance://python-index"))
-    (code,) = snippets("python")
-    exec(compile(code, str(README), "exec"), {})
+    code, retriever = snippets("python")
+    names: dict[str, Any] = {}
+    exec(compile(code, str(README), "exec"), names)
     first, *hits = capsys.readouterr().out.splitlines()
     assert first == "build 40 embedded, 0 reused"
     assert len(hits) == 3
+    exec(compile(retriever, str(README), "exec"), {})
+    assert len(ast.literal_eval(capsys.readouterr().out)) == 3
+    (served,) = snippets("sh")
+    with TestClient(build_app(names["lakewake"].open(), ServeSettings(), None)) as client:
+        client.base_url = "http://localhost"
+        body = re.search(r"-d '(.*)'", served)[1]
+        answer = client.post("/indexes/wines/search", content=body, headers=JSON)
+    assert answer.status_code == 200, answer.text
+    assert all(hit["payload"]["price"] < 40 for hit in answer.json()["hits"])

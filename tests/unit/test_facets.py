@@ -130,13 +130,19 @@ def test_where_no_column_can_be_filtered_by_there_is_no_facet(tmp_path: Path) ->
 
 @pytest.mark.parametrize("distinct", [MAX_DISTINCT, MAX_DISTINCT + 1])
 def test_too_many_different_values_are_not_listed(tmp_path: Path, distinct: int) -> None:
-    rows = [{"country": f"c{n:05}"} for n in range(distinct)]
+    rows = [{"country": f"c{n:05}"} for n in (*range(distinct), 0)]
     (facet,) = indexed(f"memory://{tmp_path}", rows, country=pa.string()).facets()
     if distinct > MAX_DISTINCT:
         assert facet.values is None
         assert facet.as_dict()["values"] is None
     else:
         assert list(facet.values or ()) == [f"c{n:05}" for n in range(LISTED)]
+
+
+def test_values_of_which_none_is_there_twice_are_not_listed(tmp_path: Path) -> None:
+    rows = [{"title": f"t{n:05}"} for n in range(LISTED + 1)]
+    (facet,) = indexed(f"memory://{tmp_path}", rows, title=pa.string()).facets()
+    assert facet.values is None
 
 
 def test_too_many_different_values_are_noticed_over_several_batches(

@@ -50,7 +50,6 @@ def test_a_filter_leaves_rows_out() -> None:
     assert sorted(hits(found)) == ["fresh", "sweet"]
 
 
-@pytest.mark.xfail(strict=True, reason="filters as JSON come with another branch")
 def test_a_filter_can_be_json() -> None:
     index, _ = wine_index()
     with asking(index) as client:

@@ -93,7 +93,8 @@ class _Values:
 
     def facet(self) -> Facet:
         """The most frequent, equally frequent ones by the alphabet."""
-        if self._counts is None:
+        # Where no value is there twice it names a row, and filters nothing.
+        if self._counts is None or (len(self._counts) > LISTED and max(self._counts.values()) == 1):
             return Facet(self._column, self._kind)
         ranked = sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))
         return Facet(self._column, self._kind, values=dict(ranked[:LISTED]))

@@ -247,7 +247,9 @@ def _check_model(index: str, built_by: ModelIdentity, asked: ModelIdentity) -> N
 
 def _checked(vector: object, dimension: int) -> np.ndarray:
     try:
-        out = np.asarray(vector, dtype=np.float32)
+        # What is too large becomes infinite, and is refused for that.
+        with np.errstate(over="ignore"):
+            out = np.asarray(vector, dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise ConfigError("the query vector is no list of numbers") from error
     if out.shape != (dimension,):
