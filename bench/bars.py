@@ -14,6 +14,7 @@ from bench.installed import bar_15
 from bench.measures import Outcome
 from bench.rewriting import bar_6, bar_7
 from bench.searching import bar_9, bar_10
+from bench.serving import bar_16, bar_17, bar_18, bar_19, bar_20
 from bench.watching import bar_4
 
 
@@ -44,5 +45,10 @@ _ALL = (
     Bar(13, "reconcile 130,000 rows of which 100 differ, beside a bare scan", bar_13),
     Bar(14, "`verify` of 130,000 rows, beside a bare scan", bar_14),
     Bar(15, "installed size, default extras, beside the hand-written stack", bar_15),
+    Bar(16, "what HTTP adds to an in-process search, same vectors", bar_16),
+    Bar(17, "16 clients while one writer commits and the watch follows, beside idle", bar_17),
+    Bar(18, "process start to ready, 130,000 rows, no watch", bar_18),
+    Bar(19, "memory of the server beyond the model at 130,000 rows", bar_19),
+    Bar(20, "SIGTERM under load: running requests finish, exit", bar_20),
 )
 BARS = {bar.number: bar for bar in _ALL}

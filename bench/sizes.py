@@ -24,6 +24,7 @@ class Sizes:
         one_row_commits: bar 10.
         memory_rows: bar 12: rows of the smaller and the larger table.
         compare_rows: bars 13, 14.
+        serve_seconds: bar 17: how long clients ask while a writer commits.
         hasty: Spark and Hudi set up to be quick on tables of a few rows; nothing is compared then.
     """
 
@@ -43,6 +44,7 @@ class Sizes:
     one_row_commits: int
     memory_rows: tuple[int, int]
     compare_rows: int
+    serve_seconds: float
     hasty: bool = False
 
 
@@ -63,6 +65,7 @@ FULL = Sizes(
     one_row_commits=1_000,
     memory_rows=(250_000, 1_000_000),
     compare_rows=130_000,
+    serve_seconds=60,
 )
 SMOKE = Sizes(
     name="smoke",
@@ -81,6 +84,7 @@ SMOKE = Sizes(
     one_row_commits=4,
     memory_rows=(500, 2_000),
     compare_rows=500,
+    serve_seconds=8,
     hasty=True,
 )
 SIZES = {s.name: s for s in (FULL, SMOKE)}

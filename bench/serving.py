@@ -1,0 +1,268 @@
+"""Bars 16 to 20: the server, as a process of its own, asked over HTTP."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from bench.ground import Followed, Ground, environment
+from bench.measures import Measure, Outcome, percentile, rounded
+from bench.memory import descendants, resident
+from bench.searching import K, Searched, searched
+
+READY_WITHIN = 60.0
+CLIENTS = 16
+#: Rows that every commit of bar 17 rewrites together: an answer with two versions is mixed.
+TOGETHER = 10
+#: What loads the model and nothing else, to tell its memory from the server's.
+MODEL_ALONE = """
+import os, sys
+from lakewake.embed.registry import load_embedder
+from lakewake.model.settings import ModelSettings
+load_embedder(ModelSettings()).embed(["smoky red with leather"])
+print(int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+"""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running server of one index."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+    name: str
+    seconds_to_ready: float
+
+    def search(self, client: httpx.Client, body: dict[str, Any]) -> httpx.Response:
+        """One search."""
+        return client.post(f"{self.url}/indexes/{self.name}/search", json=body)
+
+    def end(self) -> float:
+        """Ask it to end: seconds until it did."""
+        began = time.perf_counter()
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(timeout=60)
+        return time.perf_counter() - began
+
+
+@contextmanager
+def serving(ground: Ground, followed: Followed, *flags: str) -> Iterator[Served]:
+    """`lakewake serve` of one index, ready; ended with the context."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    command = ground.lakewake(
+        "serve", "--config", str(followed.config), "--port", str(port), *flags
+    )
+    began = time.perf_counter()
+    log = (ground.scratch / "serve.log").open("wb")
+    with log, subprocess.Popen(command, stdout=log, stderr=log, env=environment()) as process:
+        try:
+            url = f"http://127.0.0.1:{port}"
+            _until_ready(url, process, began)
+            yield Served(process, url, followed.name, time.perf_counter() - began)
+        finally:
+            process.terminate()
+
+
+def _until_ready(url: str, process: subprocess.Popen[bytes], began: float) -> None:
+    while time.perf_counter() - began < READY_WITHIN:
+        if process.poll() is not None:
+            raise RuntimeError(f"the server ended with {process.returncode} before it was ready")
+        with suppress(httpx.TransportError):
+            if httpx.get(f"{url}/ready").status_code == 200:
+                return
+        time.sleep(0.01)
+    raise RuntimeError(f"the server was not ready within {READY_WITHIN:.0f} s")
+
+
+def bar_16(ground: Ground) -> Outcome:
+    """What HTTP adds to a search, with the same query vectors, in turns."""
+    found = searched(ground)
+    inside: list[float] = []
+    over: list[float] = []
+    with serving(ground, found.followed) as served, httpx.Client() as client:
+        for warm in (True, False):
+            for query in found.queries:
+                body = {"vector": query.tolist(), "k": K}
+                ours = _timed(lambda b=body: found.followed.index.search(**b))
+                theirs = _timed(lambda b=body: served.search(client, b).raise_for_status())
+                if not warm:
+                    inside.append(ours)
+                    over.append(theirs)
+    added = (statistics.median(over) - statistics.median(inside)) * 1000
+    return Outcome(
+        (Measure("added by HTTP, median", added, "≤", 3, " ms"),),
+        {
+            "queries": len(inside),
+            "in_process_milliseconds": statistics.median(inside) * 1000,
+            "http_milliseconds": statistics.median(over) * 1000,
+        },
+    )
+
+
+def _timed(do: Any) -> float:
+    began = time.perf_counter()
+    do()
+    return time.perf_counter() - began
+
+
+def bar_17(ground: Ground) -> Outcome:
+    """Many clients while one writer commits and the watch follows as fast as they can."""
+    found, seconds = searched(ground), ground.sizes.serve_seconds
+    _commit_together(ground, found.followed, 0)
+    found.followed.sync()
+    with serving(ground, found.followed, "--watch") as served:
+        idle = _clients(ground, found, served, seconds / 4)
+        with _writing(ground, found.followed) as commits:
+            busy = _clients(ground, found, served, seconds)
+    idle_p99, busy_p99 = (percentile(run["milliseconds"], 99) for run in (idle, busy))
+    return Outcome(
+        (
+            Measure("failed or mixed answers", busy["failed"] + busy["mixed"], "≤", 0),
+            Measure("p99, of the idle p99", busy_p99 / idle_p99, "≤", 5),
+            Measure("versions seen", len(busy["versions"]), "≥", 2),
+        ),
+        {
+            "clients": CLIENTS,
+            "seconds": seconds,
+            "answers": len(busy["milliseconds"]),
+            "answers_a_second": len(busy["milliseconds"]) / seconds,
+            "commits": len(commits),
+            "versions_seen": len(busy["versions"]),
+            "idle_p99_milliseconds": idle_p99,
+            "busy_p99_milliseconds": busy_p99,
+            "idle_median_milliseconds": statistics.median(idle["milliseconds"]),
+            "busy_median_milliseconds": statistics.median(busy["milliseconds"]),
+        },
+    )
+
+
+def _clients(ground: Ground, found: Searched, served: Served, seconds: float) -> dict[str, Any]:
+    """What so many clients saw, in a process of their own."""
+    file = ground.scratch / "queries.json"
+    file.write_text(json.dumps(found.queries[:100].tolist()))
+    script = Path(__file__).with_name("clients.py")
+    command = [
+        sys.executable, str(script), served.url, served.name, str(file), str(CLIENTS),
+        str(seconds), str(TOGETHER),
+    ]  # fmt: skip
+    seen: dict[str, Any] = json.loads(ground.run(command)[1])
+    return seen
+
+
+def _commit_together(ground: Ground, followed: Followed, n: int) -> None:
+    """The same new number in several rows, by one commit."""
+    from pyspark.sql import functions as f
+
+    keys = [f"wine_{k}" for k in range(TOGETHER)]
+    rows = ground.wines(ground.sizes.search_rows).where(f.col("wine_id").isin(keys))
+    bucket = f.concat(f.lit("b"), f.pmod(f.hash("wine_id"), f.lit(128)))
+    changed = rows.withColumns({"points": f.lit(n).cast("long"), "ts": f.lit(10**12 + n)})
+    types = dict(rows.dtypes)
+    changed = changed.select(*(f.col(c).cast(types[c]).alias(c) for c in rows.columns))
+    followed.table.upsert(changed.withColumn("bucket", bucket).coalesce(1))
+
+
+@contextmanager
+def _writing(ground: Ground, followed: Followed) -> Iterator[list[int]]:
+    """Commits one after the other, in a thread, while the context lasts."""
+    ended, commits = threading.Event(), list[int]()
+
+    def write() -> None:
+        while not ended.is_set():
+            _commit_together(ground, followed, len(commits) + 1)
+            commits.append(len(commits) + 1)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield commits
+    finally:
+        ended.set()
+        thread.join()
+
+
+def bar_18(ground: Ground) -> Outcome:
+    """From the start of the process until it says that it is ready."""
+    found, seconds = searched(ground), list[float]()
+    for _ in range(max(2, ground.sizes.rounds)):
+        with serving(ground, found.followed) as served:
+            seconds.append(served.seconds_to_ready)
+    return Outcome(
+        (Measure("start to ready", statistics.median(seconds), "≤", 3, " s"),),
+        {"seconds": rounded(seconds), "rows": ground.sizes.search_rows},
+    )
+
+
+def bar_19(ground: Ground) -> Outcome:
+    """What the server holds beyond the model, after searches of every kind."""
+    found = searched(ground)
+    _, model = ground.run([sys.executable, "-c", MODEL_ALONE])
+    with serving(ground, found.followed) as served, httpx.Client(timeout=60) as client:
+        for query in found.queries:
+            served.search(client, {"vector": query.tolist(), "k": K}).raise_for_status()
+        for mode in ("vector", "keyword", "hybrid"):
+            for text in ("smoky red with leather", "citrus", "old vines"):
+                served.search(client, {"text": text, "mode": mode}).raise_for_status()
+        held = sum(resident(pid) for pid in descendants(served.process.pid))
+    beyond = (held - int(model)) / 1e6
+    return Outcome(
+        (Measure("beyond the model", beyond, "≤", 600, " MB"),),
+        {"server_bytes": held, "model_alone_bytes": int(model), "rows": ground.sizes.search_rows},
+    )
+
+
+def bar_20(ground: Ground) -> Outcome:
+    """SIGTERM while clients ask: what runs is finished, and the process ends."""
+    found = searched(ground)
+    codes: list[int | str] = []
+    with serving(ground, found.followed) as served:
+        threads = [
+            threading.Thread(target=_ask_until_gone, args=(served, found, codes))
+            for _ in range(CLIENTS)
+        ]
+        for thread in threads:
+            thread.start()
+        while len(codes) < CLIENTS * 4:
+            time.sleep(0.01)
+        seconds = served.end()
+        for thread in threads:
+            thread.join()
+    broken = [c for c in codes if c not in (200, "refused")]
+    return Outcome(
+        (
+            Measure("exit", seconds, "≤", 5, " s"),
+            Measure("requests broken off", len(broken), "≤", 0),
+            Measure("exit code", float(abs(served.process.returncode)), "≤", 0),
+        ),
+        {"answered": codes.count(200), "broken": [str(c) for c in broken[:10]]},
+    )
+
+
+def _ask_until_gone(served: Served, found: Searched, codes: list[int | str]) -> None:
+    """Ask over new connections until nobody takes them; what was taken must be answered."""
+    body = {"vector": found.queries[0].tolist(), "k": K}
+    while True:
+        try:
+            with httpx.Client(timeout=30) as client:
+                codes.append(served.search(client, body).status_code)
+        except httpx.ConnectError:
+            codes.append("refused")
+            return
+        except httpx.TransportError as error:
+            codes.append(repr(error))
+            return
