@@ -13,6 +13,8 @@ import threading
 
 from lakewake.cli import main
 
+GIVES_WAY = 5
+
 
 def follow_parent() -> None:
     """Wait until standard input ends, then ask this process to stop."""
@@ -24,4 +26,7 @@ def follow_parent() -> None:
 if __name__ == "__main__":
     threading.Thread(target=follow_parent, daemon=True).start()
     sys.argv[0] = "lakewake"
+    if sys.argv[1:2] == ["sync"]:
+        # On a busy machine searches come first, and the index a little later.
+        os.nice(GIVES_WAY)
     main()
