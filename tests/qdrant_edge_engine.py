@@ -194,6 +194,9 @@ def _condition(given: Any) -> Any:
         return edge.FieldCondition(given.key, range=_range(given.range))
     if isinstance(given.match, models.MatchAny):
         return edge.FieldCondition(given.key, match=edge.MatchAny(list(given.match.any)))
+    if isinstance(given.match.value, bool):
+        # The binding takes a boolean for a number. Whoever has a value may pass, then.
+        return edge.Filter(must_not=[edge.IsEmptyCondition(given.key)])
     return edge.FieldCondition(given.key, match=edge.MatchValue(given.match.value))
 
 

@@ -30,6 +30,7 @@ from store_contract import (
 )
 
 from lakewake.errors import ConfigError, SetupError, StaleFrontier, StoreError
+from lakewake.executors import closure, needed_packages
 from lakewake.model.chunks import Batch
 from lakewake.model.query import Query
 from lakewake.model.rows import RowId
@@ -458,3 +459,7 @@ def test_without_the_client_the_error_names_the_extra(monkeypatch: pytest.Monkey
     with pytest.raises(SetupError) as error:
         open_store("qdrant://host:6333/wines", "wines")
     assert "lakewake[qdrant]" in error.value.hint
+
+
+def test_executors_are_sent_the_client_and_what_it_needs() -> None:
+    assert {"qdrant-client", "pydantic", "httpx"} <= closure(needed_packages())

@@ -30,7 +30,7 @@ from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
 from lakewake.store import qdrant_upkeep as upkeep
 from lakewake.store.memory import check_columns
-from lakewake.store.qdrant_fence import Decision, Fence, Head, Unreadable, schema_text
+from lakewake.store.qdrant_fence import Decision, Fence, Head, schema_text
 from lakewake.store.qdrant_filters import (
     among,
     deletions,
@@ -41,7 +41,7 @@ from lakewake.store.qdrant_filters import (
     undecided,
 )
 from lakewake.store.qdrant_place import QdrantPlace
-from lakewake.store.qdrant_points import Points
+from lakewake.store.qdrant_points import Points, unreached
 from lakewake.store.qdrant_reader import QdrantReader
 from lakewake.store.qdrant_rows import dimension, indexes
 from lakewake.store.qdrant_staging import QdrantStaging, WrittenPart, read_parts, write_part
@@ -74,7 +74,9 @@ class QdrantStore:
         """The number of the active generation, 0 when there is none that can be told."""
         try:
             head = self._fence.read()
-        except Unreadable:
+        except StoreError as error:
+            if unreached(error) or not self._fence.is_damaged():
+                raise
             return self._newest()
         return head.generation if head else 0
 
@@ -188,7 +190,9 @@ class QdrantStore:
         self._check_own()
         try:
             head = self._fence.found()
-        except Unreadable:
+        except StoreError as error:
+            if unreached(error) or not self._fence.is_damaged():
+                raise
             # Only a rebuild that was asked for comes here.
             head = self._fence.begin_anew(self._newest())
         if head.generation != after:
@@ -340,15 +344,17 @@ class QdrantStore:
         try:
             yield
         except BaseException as error:
-            with suppress(StoreError):
-                undo()
-            if isinstance(error, StoreError):
+            if not (isinstance(error, StoreError) and unreached(error)):
+                with suppress(StoreError):
+                    undo()
                 self._check_unmoved(seen, error)
             raise
 
-    def _check_unmoved(self, seen: Head, error: StoreError) -> None:
+    def _check_unmoved(self, seen: Head, error: BaseException) -> None:
         """Tell a writer that was overtaken so: upkeep may have removed what it wrote."""
         moved = False
+        if not isinstance(error, StoreError):
+            return
         with suppress(StoreError):
             now = self._read()
             moved = (now.collection, now.version) != (seen.collection, seen.version)

@@ -24,7 +24,7 @@ from qdrant_client.models import Filter
 from lakewake.errors import OutcomeUnknown, StoreError
 from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
-from lakewake.store.qdrant_points import Points
+from lakewake.store.qdrant_points import Points, unreached
 
 FORMAT = 1
 #: The frontier point's id, the same in every index.
@@ -33,10 +33,6 @@ POINT = str(uuid5(NAMESPACE_URL, "lakewake:frontier"))
 REMEMBERED = 1_000
 #: A reader that was killed does not keep old points for ever.
 PINNED_FOR = 24 * 3600.0
-
-
-class Unreadable(StoreError):
-    """The frontier point says something that this version does not understand."""
 
 
 @dataclass(frozen=True)
@@ -182,8 +178,7 @@ class Fence:
         """What it says now; None where there is none yet.
 
         Raises:
-            Unreadable: it is damaged.
-            StoreError: it cannot be reached, or is that of another index.
+            StoreError: it cannot be reached, is damaged, or is that of another index.
         """
         payload = self._payload()
         if payload is None:
@@ -191,7 +186,7 @@ class Fence:
         try:
             head = read_head(payload)
         except ValueError as error:
-            raise Unreadable(
+            raise StoreError(
                 f"{self.collection} does not say where index '{self.name}' stands: {error}",
                 hint=f"`lakewake sync {self.name} --rebuild` builds it again; "
                 "texts embedded before are reused",
@@ -202,6 +197,14 @@ class Fence:
                 hint="name another collection in the store's address: each index has its own",
             )
         return head
+
+    def is_damaged(self) -> bool:
+        """Whether it is there and says something that this version does not understand."""
+        try:
+            read_head(self._payload() or Head(self.name).payload())
+        except ValueError:
+            return True
+        return False
 
     def found(self, generation: int = 0) -> Head:
         """The same; the point is made where there is none, after a generation that is gone."""
@@ -276,8 +279,8 @@ class Fence:
     def _payload(self) -> dict[str, Any] | None:
         try:
             return self.points.payload(self.collection, POINT)
-        except StoreError:
-            if not self.points.exists(self.collection):
+        except StoreError as error:
+            if not unreached(error) and not self.points.exists(self.collection):
                 return None
             raise
 

@@ -116,6 +116,8 @@ def _leaf(leaf: Leaf, type: pa.DataType, negated: bool) -> Filter:
     is_null = models.IsEmptyCondition(is_empty=models.PayloadField(key=key))
     if isinstance(leaf, IsNull):
         return Filter(must_not=[is_null]) if negated else every(is_null)
+    if isinstance(leaf, Compare) and leaf.op == "!=" and isinstance(leaf.value, bool):
+        leaf = Compare(leaf.column, "=", not leaf.value)
     if isinstance(leaf, Compare) and not negated and leaf.op != "!=":
         return _compare(key, type, leaf) or Filter(must_not=[is_null])
     if isinstance(leaf, In) and not negated:
@@ -134,12 +136,19 @@ def _compare(key: str, type: pa.DataType, leaf: Compare) -> Filter | None:
             return every(same)
         if not is_whole(type) or abs(float(_number(leaf.value))) >= _EXACT_BELOW:
             return None
-    # The ends are always in: two decimals may be one double, two nanoseconds one microsecond.
+    if is_whole(type):
+        return every(models.FieldCondition(key=key, range=_range(leaf)))
+    # The ends are in: two decimals may be one double, two nanoseconds one microsecond.
     low = _bound(leaf.value) if leaf.op in ("=", ">", ">=") else None
     high = _bound(leaf.value) if leaf.op in ("=", "<", "<=") else None
     range_type = models.Range if kind == "number" else models.DatetimeRange
     inside = models.FieldCondition(key=key, range=range_type(gte=low, lte=high))
-    return every(inside) if is_whole(type) else Filter(should=[inside, among("_odd", [key])])
+    return Filter(should=[inside, among("_odd", [key])])
+
+
+def _range(leaf: Compare) -> models.Range:
+    end = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}[leaf.op]
+    return models.Range(**{end: _bound(leaf.value)})
 
 
 def _equal(key: str, type: pa.DataType, value: Literal) -> models.FieldCondition | None:

@@ -8,6 +8,7 @@ The key is taken from the environment when a client is made: it is in no address
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import threading
@@ -151,8 +152,16 @@ class Connections:
         if client is not None:
             client.close()
 
+    def close_all(self) -> None:
+        """Let go of all that this process holds."""
+        for process, place in list(self._open):
+            if process == os.getpid():
+                self.close(place)
+
 
 CONNECTIONS = Connections()
+# The client lets go of a folder by modules that are gone when the interpreter ends.
+atexit.register(CONNECTIONS.close_all)
 
 
 def local_folder(place: str, name: str) -> tuple[QdrantFolder, str]:

@@ -34,6 +34,7 @@ FOREIGN = (
     ValueError,
     RuntimeError,
     LookupError,
+    AssertionError,
     sqlite3.Error,
 )
 #: Answers that another try may change.
@@ -219,6 +220,11 @@ class Points:
 
 #: A filter that no point of an index passes.
 NOTHING = Filter(must=[models.FieldCondition(key="_to", range=models.Range(lt=-1))])
+
+
+def unreached(error: StoreError) -> bool:
+    """Whether there was no answer, however often it was asked: other calls would have none."""
+    return isinstance(error.__cause__, Exception) and _wait(error.__cause__, 0) is not None
 
 
 def _status(error: Exception) -> int | None:
