@@ -33,6 +33,8 @@ from lakewake.section import KIND_NAMES, Section, kind_of
 DEFAULT_FILE = "lakewake.toml"
 MAX_WEIGHT = 1000
 DEFAULT_STORE = "lance://index"
+_LOCAL_STORES = ("lance", "qdrant+local")
+_REMOTE_STORES = ("lance+s3", "qdrant", "qdrants", "qdrant+https")
 FILE_VARIABLE = "LAKEWAKE_CONFIG"
 MASTER_VARIABLE = "LAKEWAKE_SPARK_MASTER"
 #: Win over `url` and `name` of [recommend].
@@ -189,9 +191,15 @@ def _store(section: Section, folder: Path) -> str:
     uri: str = section.get("store", str, DEFAULT_STORE)
     scheme, mark, path = uri.partition("://")
     if not mark or not path:
-        valid = 'write it as "lance://FOLDER" or "lance+s3://BUCKET/FOLDER"'
+        valid = 'write it as "lance://FOLDER", "lance+s3://BUCKET/FOLDER" or "qdrant://HOST:6333"'
         raise section.fail(f"`store` is {uri!r}", valid)
-    return f"lance://{_locate(folder, path)}" if scheme == "lance" else uri
+    if scheme.startswith("qdrant") and "@" in path and scheme not in _LOCAL_STORES:
+        # Not shown: what stands before the @ may well be the key.
+        raise section.fail(
+            "`store` has a user or key in its address",
+            "put the key into the environment variable QDRANT_API_KEY",
+        )
+    return f"{scheme}://{_locate(folder, path)}" if scheme in _LOCAL_STORES else uri
 
 
 def _text_fields(section: Section) -> tuple[TextField, ...]:
@@ -404,8 +412,8 @@ def _embedding_store(
     if named:
         return EmbeddingStoreSettings(_locate(folder, named), max_mb)
     stores = [_store(s, folder).partition("://") for s in indexes]
-    beside = next((place for scheme, _, place in stores if scheme == "lance"), None)
-    if beside is None and any(scheme == "lance+s3" for scheme, _, _ in stores):
+    beside = next((place for scheme, _, place in stores if scheme in _LOCAL_STORES), None)
+    if beside is None and any(scheme in _REMOTE_STORES for scheme, _, _ in stores):
         beside = _locate(folder, DEFAULT_STORE.removeprefix("lance://"))
     return EmbeddingStoreSettings(beside, max_mb) if beside else None
 

@@ -10,6 +10,7 @@ import atexit
 import os
 import re
 import shutil
+import sys
 import tarfile
 import tempfile
 import zipfile
@@ -59,7 +60,7 @@ def equip(spark: SparkSession) -> None:
     if is_local(context.master) or context.applicationId in _equipped:
         return
     context.addPyFile(str(_zipped_package()))
-    needed = {name: metadata.version(name) for name in NEEDED}
+    needed = {name: metadata.version(name) for name in needed_packages()}
     if _lacking(spark, needed):
         context.addArchive(f"{_packed()}#{_PACKED}")
         # As for a file of `addPyFile`: workers look for modules there.
@@ -71,6 +72,11 @@ def equip(spark: SparkSession) -> None:
                 hint="they need the driver's version of Python and its kind of machine",
             )
     _equipped.add(context.applicationId)
+
+
+def needed_packages() -> tuple[str, ...]:
+    """What our work stands on, with the client of a store that needs one of its own."""
+    return (*NEEDED, "qdrant-client") if "qdrant_client" in sys.modules else NEEDED
 
 
 def send(spark: SparkSession, files: Iterable[Path]) -> dict[Path, Path]:
@@ -152,7 +158,7 @@ def _packed() -> Path:
     """The installed packages that ours stands on, as an archive."""
     target = _scratch() / f"{_PACKED}.tar"
     with tarfile.open(target, "w") as out:
-        for name in sorted(closure(NEEDED)):
+        for name in sorted(closure(needed_packages())):
             for path, place in _installed(name):
                 out.add(path, place, recursive=False)
     return target

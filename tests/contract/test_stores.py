@@ -559,7 +559,7 @@ def test_a_memory_store_is_the_same_for_the_whole_process() -> None:
     assert open_store("memory://there", "wines") is not first
 
 
-@pytest.mark.parametrize("url", ["qdrant://x", "index", "", "lance://", "://x"])
+@pytest.mark.parametrize("url", ["redis://x", "index", "", "lance://", "://x"])
 def test_an_address_that_is_no_store_is_refused_with_the_valid_ones(url: str) -> None:
     with pytest.raises(ConfigError) as error:
         open_store(url, "wines")

@@ -32,6 +32,8 @@ from lakewake.source.memory import History, MemoryTable
 from lakewake.store import Store
 from lakewake.store.lance import LanceStore
 from lakewake.store.memory import MemoryStore
+from lakewake.store.qdrant import QdrantStore
+from lakewake.store.qdrant_place import CONNECTIONS, QdrantPlace
 from lakewake.sync import ORDINARY, Parts, Wish, sync
 from lakewake.verify import repair, verify
 from lakewake.verify.vectors import Vectors
@@ -49,6 +51,8 @@ from moments import (
     watched,
 )
 from oracle import built_from_nothing, contents
+from qdrant_edge_engine import EdgePlace
+from qdrant_places import InMemory
 from sampling import SCHEMA, rid, sample_parts, sample_recipe, values
 
 FIRST = "A first sentence that several of the texts begin with."
@@ -343,6 +347,35 @@ class AnyHistoryInLance(AnyHistory):
             super().teardown()
 
 
+class AnyHistoryInQdrant(AnyHistory):
+    """The same on the Qdrant client's own mode."""
+
+    def place(self) -> QdrantPlace:
+        """Where Qdrant lies."""
+        return InMemory()
+
+    def store(self) -> Store:
+        if not hasattr(self, "_place"):
+            self._place = self.place()
+        return QdrantStore(self._place, "sample", "sample")
+
+    def teardown(self) -> None:
+        super().teardown()
+        CONNECTIONS.close(self._place)
+
+
+class AnyHistoryInEdge(AnyHistoryInQdrant):
+    """The same on Qdrant's real engine."""
+
+    def place(self) -> QdrantPlace:
+        self._folder = tempfile.TemporaryDirectory(prefix="lakewake-any-history-")
+        return EdgePlace(self._folder.name)
+
+    def teardown(self) -> None:
+        with self._folder:
+            super().teardown()
+
+
 FAST = settings(
     stateful_step_count=12,
     deadline=None,
@@ -367,3 +400,15 @@ def test_any_history_is_followed(part):
 def test_any_history_is_followed_in_lance(part):
     machine = _part(AnyHistoryInLance, part)
     run_state_machine_as_test(machine, settings=settings(FAST, max_examples=15))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_any_history_is_followed_in_qdrant(part):
+    machine = _part(AnyHistoryInQdrant, part)
+    run_state_machine_as_test(machine, settings=settings(FAST, max_examples=15))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_any_history_is_followed_in_qdrants_real_engine(part):
+    machine = _part(AnyHistoryInEdge, part)
+    run_state_machine_as_test(machine, settings=settings(FAST, max_examples=4))

@@ -255,6 +255,25 @@ def test_uris_and_absolute_paths_stay_as_they_are(table: str):
     assert only(TEXT.replace("lake/wine_reviews", table)).table == table
 
 
+def test_a_qdrant_folder_is_relative_to_the_file_and_the_embedding_store_lies_beside_it():
+    index = only(TEXT + 'store = "qdrant+local://index"\n')
+    assert index.store == "qdrant+local:///proj/conf/index"
+    assert index.embedding_store == EmbeddingStoreSettings("/proj/conf/index", 10_000)
+
+
+@pytest.mark.parametrize("scheme", ["qdrant", "qdrants", "qdrant+https"])
+def test_an_index_that_moves_to_a_qdrant_server_keeps_its_embedding_store(scheme: str):
+    index = only(TEXT + f'store = "{scheme}://host:6333/wines"\n')
+    assert index.embedding_store == only(TEXT).embedding_store
+
+
+def test_a_key_in_the_address_of_a_store_is_refused_and_not_shown():
+    with pytest.raises(ConfigError) as error:
+        only(TEXT + 'store = "qdrants://user:s3cr3t@host:6333/w"\n')
+    assert "s3cr3t" not in str(error.value)
+    assert "QDRANT_API_KEY" in error.value.hint
+
+
 def test_stores_other_than_local_lance_stay_as_they_are():
     assert only(TEXT + 'store = "qdrant://h:6333/w"\n').store == "qdrant://h:6333/w"
     assert only(TEXT + 'store = "lance://s3://b/i"\n').store == "lance://s3://b/i"

@@ -1,11 +1,12 @@
-"""Store addresses: `lance://folder`, `lance+s3://bucket/folder`, `memory://name`."""
+"""Store addresses: `lance://folder`, `lance+s3://bucket/folder`, `memory://name`, `qdrant://…`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from lakewake.errors import ConfigError
+from lakewake.errors import ConfigError, SetupError
 from lakewake.model.recipe import ModelIdentity
 from lakewake.model.settings import IndexSettings
 from lakewake.store import Store
@@ -42,10 +43,33 @@ def _memory(place: str, name: str) -> Store:
     return _in_this_process.setdefault((place, name), MemoryStore())
 
 
+def _qdrant(scheme: str, place: str, name: str) -> Store:
+    from lakewake.store.qdrant_place import local_folder, server
+
+    if scheme == "qdrant+local":
+        folder, collection = local_folder(place, name)
+        return _in_qdrant()(folder, name, collection)
+    address, collection = server(scheme, place, name)
+    return _in_qdrant()(address, name, collection)
+
+
+def _in_qdrant() -> Callable[..., Store]:
+    try:
+        from lakewake.store.qdrant import QdrantStore
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "qdrant_client":
+            raise
+        raise SetupError(
+            "the Qdrant client is not installed", hint="pip install 'lakewake[qdrant]'"
+        ) from error
+    return QdrantStore
+
+
 STORES: dict[str, Callable[[str, str], Store]] = {
     "lance": _local_lance,
     "lance+s3": _lance_s3,
     "memory": _memory,
+    **{s: partial(_qdrant, s) for s in ("qdrant", "qdrants", "qdrant+https", "qdrant+local")},
 }
 
 

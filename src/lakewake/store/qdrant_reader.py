@@ -1,0 +1,254 @@
+"""Reading one pinned version of an index in Qdrant."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from qdrant_client import models
+from qdrant_client.models import Filter
+
+from lakewake.errors import StoreError
+from lakewake.model.chunks import Pieces, StoredChunk
+from lakewake.model.frontier import Frontier
+from lakewake.model.query import Query
+from lakewake.model.recipe import Recipe
+from lakewake.model.rows import RowId
+from lakewake.model.where import Where, leaves
+from lakewake.store.filters import fitted, matches
+from lakewake.store.nearest import HIDDEN, as_matrix, check_query, count_rows, first_rows, rank
+from lakewake.store.qdrant_fence import Fence, Head
+from lakewake.store.qdrant_filters import among, every, exactly, to_filter, valid_at
+from lakewake.store.qdrant_points import Points
+from lakewake.store.qdrant_rows import Decoder
+
+#: Values that are looked up in one call.
+LIST_LENGTH = 1_000
+#: An index with more chunks is read in this many pieces, each a range of point ids.
+PIECES, PIECES_FROM = 16, 10_000
+_IDENTITY = ["_partition", "_key"]
+_STORED = ["_id", "_hash", "_source_hash", "_payload_hash"]
+
+
+@dataclass(frozen=True)
+class QdrantReader:
+    """One version of one generation; can be pickled."""
+
+    fence: Fence
+    head: Head
+
+    @property
+    def generation(self) -> int:
+        """Which build of the index this is, counted from 1."""
+        return self.head.generation
+
+    def frontier(self) -> Frontier:
+        """What this version has absorbed."""
+        return self.head.frontier
+
+    def recipe(self) -> Recipe:
+        """What this version was built by."""
+        return self.head.recipe
+
+    def schema(self) -> pa.Schema:
+        """The index's columns."""
+        return self.head.schema
+
+    def pinned(self) -> AbstractContextManager[None]:
+        """Keeps upkeep from dropping this version, however long it is read."""
+        return self.fence.pin(self.head)
+
+    def counts(self) -> tuple[int, int]:
+        """(rows, chunks) it holds."""
+        return self._counts
+
+    @cached_property
+    def _counts(self) -> tuple[int, int]:
+        if len(self.recipe().fields) > 1:
+            identities = pa.Table.from_batches(
+                list(self.scan(_IDENTITY)), Decoder(self.schema(), _IDENTITY).schema
+            )
+            return count_rows(identities), identities.num_rows
+        # Each row has one first chunk, so that nothing the size of the index is held.
+        first = every(self._valid, exactly("_chunk", 0))
+        rows, chunks = (self._points.count(self.head.collection, f) for f in (first, self._valid))
+        self._check_kept()
+        return rows, chunks
+
+    def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
+        """The chunks of those of the given rows that have any."""
+        wanted = set(rows)
+        out: dict[RowId, tuple[StoredChunk, ...]] = {}
+        for batch in self._having("_key", {r.key for r in wanted}, [*_IDENTITY, *_STORED]):
+            for partition, key, *stored in zip(*(c.to_pylist() for c in batch), strict=True):
+                row = RowId(partition, key)
+                if row in wanted:
+                    out[row] = (*out.get(row, ()), StoredChunk(*stored))
+        return out
+
+    def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
+        """Text hash → a vector of that text, for those it holds anywhere."""
+        out: dict[str, np.ndarray] = {}
+        for batch in self._having("_hash", set(hashes), ["_hash", "_vector"]):
+            held = batch.filter(pc.is_valid(batch["_vector"]))
+            matrix = as_matrix(held["_vector"], self.recipe().model.dimension)
+            out.update(zip(held["_hash"].to_pylist(), matrix, strict=True))
+        return out
+
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """All chunks, only these columns, in bounded batches."""
+        return self._read(self._valid, columns)
+
+    def pieces(self, columns: Sequence[str]) -> Pieces:
+        """The same, in ranges of point ids; where only this process can read, read by it now."""
+        schema = Decoder(self.schema(), columns).schema
+        if not self._points.place.reached_by_all:
+            return Pieces(schema, tuple([batch] for batch in self.scan(columns)))
+        number = PIECES if self.counts()[1] > PIECES_FROM else 1
+        return Pieces(schema, tuple(Piece(self, tuple(columns), n, number) for n in range(number)))
+
+    def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Up to `n` chunks, picked at random, only these columns."""
+        decoder = Decoder(self.schema(), columns)
+        random = models.SampleQuery(sample=models.Sample.RANDOM)
+        found = self._points.nearest(
+            self.head.collection, random, self._valid, n, decoder.fields, vectors=decoder.vectors
+        )
+        self._check_kept()
+        if found:
+            yield decoder.batch(found)
+
+    def search(self, query: Query) -> pa.Table:
+        """The nearest chunks, best first."""
+        vector = check_query(query, self.recipe().model.dimension)
+        where = None if query.where is None else fitted(query.where, self.schema())
+        decoder = Decoder(self.schema(), self._shown(where))
+        if self.recipe().metric != "cosine":
+            return self._search_all(query, vector, where, decoder)
+        wanted, exact = query.limit, query.exact
+        while True:
+            found = self._nearest(vector, wanted, where, decoder, exact)
+            nearest, rows = self._ranked(found, vector, where, query.limit)
+            exhausted = found.num_rows < wanted
+            if rows == query.limit or (exhausted and exact):
+                return nearest
+            # An approximate search may have missed some; the exact one decides.
+            exact = exact or exhausted
+            wanted = wanted if exhausted else wanted * 4
+
+    @property
+    def _points(self) -> Points:
+        return self.fence.points
+
+    @property
+    def _valid(self) -> Filter:
+        return valid_at(self.head.version)
+
+    def _shown(self, where: Where | None) -> list[str]:
+        asked = {leaf.column for leaf in leaves(where)} if where else set()
+        kept = {"_vector"} | asked
+        return [n for n in self.schema().names if n not in HIDDEN or n in kept]
+
+    def _nearest(
+        self, vector: np.ndarray, limit: int, where: Where | None, decoder: Decoder, exact: bool
+    ) -> pa.Table:
+        """So many chunks by their cosine, as Qdrant finds them."""
+        length = float(np.linalg.norm(vector.astype(np.float64)))
+        asked = every(self._valid, *([to_filter(where, self.schema())] if where else []))
+        found = self._points.nearest(
+            self.head.collection,
+            (vector.astype(np.float64) / (length or 1.0)).tolist(),
+            asked,
+            limit,
+            decoder.fields,
+            exact=exact,
+        )
+        self._check_kept()
+        return pa.Table.from_batches([decoder.batch(found)])
+
+    def _search_all(
+        self, query: Query, vector: np.ndarray, where: Where | None, decoder: Decoder
+    ) -> pa.Table:
+        """By another metric than the collection's: compared with every chunk that passes."""
+        asked = every(self._valid, *([to_filter(where, self.schema())] if where else []))
+        found = pa.Table.from_batches(list(self._read(asked, decoder.schema.names)), decoder.schema)
+        return self._ranked(found, vector, where, query.limit)[0]
+
+    def _ranked(
+        self, found: pa.Table, vector: np.ndarray, where: Where | None, limit: int
+    ) -> tuple[pa.Table, int]:
+        """What passes the filter itself, best first, up to so many rows."""
+        keep = found.filter(pc.is_valid(found["_vector"]))
+        if where is not None:
+            values = keep.drop_columns(["_vector"]).to_pylist()
+            keep = keep.filter(pa.array([matches(where, v) for v in values], pa.bool_()))
+        return first_rows(rank(keep, self.recipe().metric, vector), limit)
+
+    def _having(
+        self, column: str, values: set[str], columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """The chunks whose column has one of the values."""
+        listed = sorted(values)
+        for start in range(0, len(listed), LIST_LENGTH):
+            some = among(column, listed[start : start + LIST_LENGTH])
+            yield from self._read(every(self._valid, some), columns)
+
+    def _read(self, where: Filter, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        yield from self.read_from(None, None, where, columns)
+
+    def read_from(
+        self, start: str | None, end: str | None, where: Filter | None, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Chunks whose points have ids in a range."""
+        decoder = Decoder(self.schema(), columns)
+        pages = self._points.pages(
+            self.head.collection,
+            where or self._valid,
+            decoder.fields,
+            vectors=decoder.vectors,
+            start=start,
+        )
+        for page in pages:
+            inside = [p for p in page if end is None or str(p.id) < end]
+            self._check_kept()
+            if inside:
+                yield decoder.batch(inside)
+            if len(inside) < len(page):
+                return
+
+    def _check_kept(self) -> None:
+        """Refuse to pass on what was read while upkeep may have removed some of it.
+
+        Raises:
+            StoreError: this version is too old.
+        """
+        if not self.fence.holds(self.head):
+            raise StoreError(
+                f"version {self.head.version} of index '{self.fence.name}' is no longer kept",
+                hint="open the index again; its newest version is always there",
+            )
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some columns of the chunks in one of several equal ranges of point ids; can be pickled."""
+
+    reader: QdrantReader
+    columns: tuple[str, ...]
+    number: int
+    of: int
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        start, end = (_bound(n, self.of) for n in (self.number, self.number + 1))
+        return self.reader.read_from(start, end, None, self.columns)
+
+
+def _bound(n: int, of: int) -> str | None:
+    """The smallest point id of a range; None at both ends of all ranges."""
+    return None if n in (0, of) else str(UUID(int=n * 2**128 // of))

@@ -1,0 +1,465 @@
+"""The contract for the Qdrant store, on three engines, and what it promises beyond it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import pickle
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from qdrant_client.models import Filter
+from store_contract import (
+    FULL,
+    SCHEMA,
+    StoreContract,
+    as_stored,
+    batch,
+    chunk,
+    contents,
+    frontier,
+    keys,
+    query,
+    recipe,
+    staged,
+)
+
+from lakewake.errors import ConfigError, SetupError, StaleFrontier, StoreError
+from lakewake.executors import closure, needed_packages
+from lakewake.model.chunks import Batch
+from lakewake.model.query import Query
+from lakewake.model.rows import RowId
+from lakewake.model.where import Compare, IsNull, Like
+from lakewake.store import Removed, Store
+from lakewake.store import qdrant_upkeep as upkeep
+from lakewake.store.qdrant import QdrantStore
+from lakewake.store.qdrant_place import CONNECTIONS, QdrantFolder, QdrantPlace, server
+from lakewake.store.qdrant_points import Points
+from lakewake.store.registry import open_store
+from qdrant_edge_engine import EdgePlace
+from qdrant_places import InMemory
+from qdrant_rest_server import RestServer
+
+
+def opened(place: QdrantPlace) -> Iterator[QdrantStore]:
+    yield QdrantStore(place, "wines", "wines")
+    CONNECTIONS.close(place)
+
+
+class TestQdrantInMemory(StoreContract):
+    many = 600
+
+    @pytest.fixture
+    def store(self) -> Iterator[Store]:
+        yield from opened(InMemory())
+
+
+class TestQdrantEdge(StoreContract):
+    """The real engine."""
+
+    many = 3_000
+
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Iterator[Store]:
+        yield from opened(EdgePlace(str(tmp_path / "edge")))
+
+
+class TestQdrantOverHttp(StoreContract):
+    many = 300
+
+    @pytest.fixture
+    def store(self) -> Iterator[Store]:
+        served = RestServer()
+        yield from opened(served.place())
+        served.close()
+
+
+def test_all_is_found_by_the_payload_indexes_of_the_real_engine(tmp_path: Path) -> None:
+    place = EdgePlace(str(tmp_path), indexed=True)
+    store = QdrantStore(place, "wines", "wines")
+    rows = [chunk(str(n), str(n), **{**FULL, "points": n, "country": f"c{n}"}) for n in range(20)]
+    store.create(recipe(), batch(*rows), frontier(1), after=0)
+    changed = chunk("3", "changed", **{**FULL, "points": 30, "country": "c3"})
+    store.commit(batch(changed, deletes=(rows[4]["_id"],)), frontier(1), frontier(2))
+    reader = store.open()
+    assert contents(reader) == as_stored(*rows[:3], changed, *rows[5:])
+    assert set(reader.existing([RowId("p", "3"), RowId("p", "4")])) == {RowId("p", "3")}
+    for where, found in [
+        (Compare("points", ">=", 18), {"18", "19", "3"}),
+        (Compare("country", "=", "c3"), {"3"}),
+        (Compare("tax", "=", Decimal("1.50")), {str(n) for n in range(20) if n != 4}),
+        (Compare("bottled", "<", datetime.date(2020, 2, 29)), set()),
+        (Compare("seen", "=", FULL["seen"]), {str(n) for n in range(20) if n != 4}),
+        (IsNull("country"), set()),
+    ]:
+        assert set(keys(reader.search(query("7", 20, where=where)))) == found
+    CONNECTIONS.close(place)
+
+
+@pytest.fixture
+def place() -> Iterator[InMemory]:
+    place = InMemory()
+    yield place
+    CONNECTIONS.close(place)
+
+
+@pytest.fixture
+def points(place: InMemory) -> Points:
+    return Points(place)
+
+
+@pytest.fixture
+def store(place: InMemory) -> QdrantStore:
+    return QdrantStore(place, "wines", "wines")
+
+
+@pytest.fixture
+def built(store: QdrantStore) -> QdrantStore:
+    rows = [chunk("a", "red"), chunk("b", "white"), chunk("c", "rosé")]
+    store.create(recipe(), batch(*rows), frontier(1), after=0)
+    return store
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Upkeep takes every reader of an earlier version for done."""
+    monkeypatch.setattr(upkeep, "KEEP_FOR", -1.0)
+
+
+def generations(points: Points) -> list[str]:
+    return sorted(n for n in points.names() if upkeep.generation_number("wines", n))
+
+
+def held(points: Points) -> int:
+    (collection,) = generations(points)
+    return points.count(collection, Filter())
+
+
+def test_an_index_on_disk_is_there_again_when_it_is_opened_again(tmp_path: Path) -> None:
+    place = QdrantFolder(str(tmp_path / "index"))
+    store = QdrantStore(place, "wines", "wines")
+    store.create(recipe(), batch(chunk("a"), chunk("b")), frontier(1), after=0)
+    store.commit(batch(chunk("c"), deletes=(chunk("a")["_id"],)), frontier(1), frontier(2))
+    CONNECTIONS.close(place)
+    again = QdrantStore(place, "wines", "wines")
+    assert contents(again.open()) == as_stored(chunk("b"), chunk("c"))
+    assert again.open().frontier() == frontier(2)
+    CONNECTIONS.close(place)
+
+
+def test_a_folder_that_another_client_has_is_an_error_that_says_so(tmp_path: Path) -> None:
+    other = QdrantFolder(str(tmp_path)).connect()
+    try:
+        with pytest.raises(StoreError, match="in use by another process") as error:
+            QdrantStore(QdrantFolder(str(tmp_path)), "wines", "wines").open()
+        assert "qdrant://" in error.value.hint
+    finally:
+        other.close()
+
+
+def test_the_plain_name_of_the_collection_is_an_alias_of_the_active_generation(
+    built: QdrantStore, points: Points
+) -> None:
+    assert [points.alias("wines")] == generations(points)
+    built.create(recipe(), batch(chunk("z")), frontier(2), after=1)
+    assert points.alias("wines") == generations(points)[1]
+
+
+def test_a_collection_of_somebody_else_is_left_alone(store: QdrantStore, points: Points) -> None:
+    points.create("wines", 4, {})
+    with pytest.raises(StoreError, match="no index of Lakewake"):
+        store.create(recipe(), batch(chunk("a")), frontier(1), after=0)
+    assert points.names() == ["wines"]
+
+
+def test_two_indexes_do_not_share_a_collection_unawares(
+    built: QdrantStore, place: InMemory
+) -> None:
+    other = QdrantStore(place, "beers", "wines")
+    create = lambda: other.create(recipe(), batch(), frontier(1), after=0)  # noqa: E731
+    for call in (other.open, other.generation, create, other.maintain):
+        with pytest.raises(StoreError, match="belongs to index 'wines'"):
+            call()
+    assert len(contents(built.open())) == 3
+
+
+def test_a_changed_chunk_is_a_new_point_and_the_former_one_stays_for_its_readers(
+    built: QdrantStore, points: Points
+) -> None:
+    before = built.open()
+    built.commit(batch(chunk("a", "orange")), frontier(1), frontier(2))
+    built.maintain()
+    assert held(points) == 4
+    assert contents(before)[chunk("a")["_id"]]["_text"] == "red"
+    assert contents(built.open())[chunk("a")["_id"]]["_text"] == "orange"
+
+
+def test_what_no_reader_sees_any_more_is_removed(
+    built: QdrantStore, points: Points, at_once: None
+) -> None:
+    built.commit(
+        batch(chunk("a", "orange"), deletes=(chunk("b")["_id"],)), frontier(1), frontier(2)
+    )
+    before = contents(built.open())
+    assert built.maintain() == {"points_abandoned": 1, "points_removed": 2}
+    assert held(points) == 2
+    assert contents(built.open()) == before
+    assert built.maintain() == {}
+
+
+def test_a_reader_whose_points_may_be_gone_says_so_instead_of_telling_half(
+    built: QdrantStore, at_once: None
+) -> None:
+    old = built.open()
+    built.commit(batch(deletes=(chunk("a")["_id"],)), frontier(1), frontier(2))
+    built.maintain()
+    for read in (
+        lambda: contents(old),
+        lambda: old.search(query("red")),
+        lambda: old.existing([RowId("p", "a")]),
+        lambda: old.counts(),
+        lambda: list(old.sample(2, ["_key"])),
+    ):
+        with pytest.raises(StoreError, match="no longer kept"):
+            read()
+
+
+def test_a_version_that_is_pinned_outlives_upkeep(
+    built: QdrantStore, points: Points, at_once: None
+) -> None:
+    old = built.open()
+    with old.pinned():
+        built.commit(batch(deletes=(chunk("a")["_id"],)), frontier(1), frontier(2))
+        assert "points_removed" not in built.maintain()
+        assert len(contents(old)) == 3
+    assert built.maintain() == {"points_removed": 1}
+
+
+def test_the_pin_of_a_reader_that_was_killed_counts_no_more_after_a_day(
+    built: QdrantStore, at_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with built.open().pinned():
+        built.commit(batch(deletes=(chunk("a")["_id"],)), frontier(1), frontier(2))
+        monkeypatch.setattr("lakewake.store.qdrant_fence.PINNED_FOR", -1.0)
+        assert built.maintain()["points_removed"] == 1
+
+
+def test_a_batch_that_failed_on_its_way_leaves_no_point(built: QdrantStore, points: Points) -> None:
+    def failing() -> pa.RecordBatchReader:
+        def rows() -> Any:
+            yield from batch(*(chunk(str(n)) for n in range(300))).rows()
+            raise ConfigError("the provider failed")
+
+        return pa.RecordBatchReader.from_batches(SCHEMA, rows())
+
+    with pytest.raises(ConfigError):
+        built.commit(Batch(SCHEMA, failing), frontier(1), frontier(2))
+    assert held(points) == 3
+    with pytest.raises(ConfigError):
+        built.create(recipe(), Batch(SCHEMA, failing), frontier(2), after=1)
+    assert held(points) == 3
+
+
+def test_upkeep_removes_former_generations_and_attempts(built: QdrantStore, points: Points) -> None:
+    with built.staging(after=1) as staging:
+        staged(staging, "never used")
+    built.create(recipe("dot"), batch(chunk("z")), frontier(2), after=1)
+    assert len(generations(points)) == 3
+    assert built.maintain() == {"generations_removed": 2}
+    assert contents(built.open()) == as_stored(chunk("z"))
+
+
+def test_upkeep_leaves_a_build_alone_that_is_on_its_way(built: QdrantStore, points: Points) -> None:
+    with built.staging(after=1) as staging:
+        written = [staged(staging, "z")]
+        assert built.maintain() == {}
+        whole = staging.batch(SCHEMA, written, Removed())
+        built.create(recipe(), whole, frontier(2), after=1)
+    assert contents(built.open()) == as_stored(chunk("z"))
+
+
+def test_upkeep_sets_an_alias_that_was_lost(built: QdrantStore, points: Points) -> None:
+    points.create("other", 4, {})
+    points.set_alias("wines", "other")
+    assert built.maintain() == {"alias_set": 1}
+    assert [points.alias("wines")] == generations(points)
+
+
+def test_staged_parts_of_an_index_that_moved_on_are_stale(built: QdrantStore) -> None:
+    with built.staging() as staging:
+        written = [staged(staging, "late")]
+    built.commit(batch(chunk("d")), frontier(1), frontier(2))
+    late = staging.batch(SCHEMA, written, Removed())
+    with pytest.raises(StaleFrontier):
+        built.commit(late, frontier(2), frontier(3))
+
+
+def test_a_part_of_which_points_are_missing_is_not_committed(
+    built: QdrantStore, points: Points
+) -> None:
+    with built.staging() as staging:
+        told = json.loads(staged(staging, "d"))
+        whole = staging.batch(SCHEMA, [json.dumps({**told, "points": 2}).encode()], Removed())
+        with pytest.raises(StoreError, match="took 2 points"):
+            built.commit(whole, frontier(1), frontier(2))
+    assert built.open().frontier() == frontier(1)
+
+
+@pytest.mark.parametrize("damage", [{"format": 2}, {"version": "x"}, {"schema": "?"}])
+def test_a_damaged_frontier_is_said_and_a_rebuild_replaces_it(
+    built: QdrantStore, points: Points, damage: dict[str, Any]
+) -> None:
+    points.set("wines.frontier", damage, Filter())
+    with pytest.raises(StoreError, match="does not say where") as error:
+        built.open()
+    assert "--rebuild" in error.value.hint
+    assert built.generation() == 1
+    built.create(recipe(), batch(chunk("z")), frontier(5), after=1)
+    assert contents(built.open()) == as_stored(chunk("z"))
+    assert built.maintain() == {"generations_removed": 1}
+
+
+def test_a_deleted_collection_is_an_error_and_can_be_built_again(
+    built: QdrantStore, points: Points
+) -> None:
+    reader = built.open()
+    points.drop(generations(points)[0])
+    fresh = QdrantStore(points.place, "wines", "wines")
+    with pytest.raises(StoreError, match="is gone") as error:
+        fresh.open()
+    assert "--rebuild" in error.value.hint
+    with pytest.raises(StoreError):
+        reader.search(query("red"))
+    with pytest.raises(StoreError):
+        built.commit(batch(), frontier(1), frontier(2))
+    fresh.create(recipe(), batch(chunk("z")), frontier(5), after=fresh.generation())
+    assert contents(fresh.open()) == as_stored(chunk("z"))
+
+
+def test_a_deleted_frontier_leaves_no_index_and_can_be_built_again(
+    built: QdrantStore, points: Points
+) -> None:
+    points.drop("wines.frontier")
+    assert built.open() is None
+    built.create(recipe(), batch(chunk("z")), frontier(5), after=0)
+    assert contents(built.open()) == as_stored(chunk("z"))
+    assert built.maintain() == {"generations_removed": 1}
+
+
+def test_an_index_is_read_anew_only_when_it_has_moved(built: QdrantStore) -> None:
+    first = built.open()
+    assert built.open() is first
+    built.commit(batch(chunk("d")), frontier(1), frontier(2))
+    assert built.open().frontier() == frontier(2)
+
+
+def test_large_indexes_are_read_in_ranges_that_overlap_nowhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lakewake.store.qdrant_reader.PIECES_FROM", 10)
+    served = RestServer()
+    store = QdrantStore(served.place(), "wines", "wines")
+    rows = [chunk(str(n), str(n)) for n in range(60)]
+    store.create(recipe(), batch(*rows), frontier(1), after=0)
+    pieces = pickle.loads(pickle.dumps(store.open().pieces(["_key"])))
+    parts = [[k for b in part for k in b["_key"].to_pylist()] for part in pieces.parts]
+    assert len(parts) == 16
+    assert sum(map(bool, parts)) > 8
+    assert sorted(k for part in parts for k in part) == sorted(str(n) for n in range(60))
+    CONNECTIONS.close(served.place())
+    served.close()
+
+
+def test_vectors_of_any_length_come_back_as_they_were(store: QdrantStore) -> None:
+    unit = np.zeros(8, np.float32)
+    unit[3] = 1
+    vectors = {
+        "unit": unit.tolist(),
+        "long": (unit * 1e30).tolist(),
+        "short": (unit * 1e-30).tolist(),
+        "none": [0.0] * 8,
+    }
+    rows = [chunk(name, name, _vector=vector) for name, vector in vectors.items()]
+    store.create(recipe(), batch(*rows), frontier(1), after=0)
+    assert {c["_key"]: c["_vector"] for c in contents(store.open()).values()} == {
+        name: np.array(vector, np.float32).tolist() for name, vector in vectors.items()
+    }
+    found = store.open().search(Query(unit, 4))
+    assert set(keys(found)) == {"unit", "long", "short"}
+
+
+def test_a_query_without_direction_finds_nothing(built: QdrantStore) -> None:
+    assert built.open().search(Query(np.zeros(8, np.float32), 3)).num_rows == 0
+
+
+def test_a_filter_that_qdrant_cannot_tell_still_fills_the_answer(store: QdrantStore) -> None:
+    rows = [chunk(str(n), str(n), country="odd" if n % 10 else "even") for n in range(60)]
+    store.create(recipe(), batch(*rows), frontier(1), after=0)
+    found = store.open().search(query("7", 6, where=Like("country", "e%n")))
+    assert set(keys(found)) == {"0", "10", "20", "30", "40", "50"}
+
+
+@pytest.mark.parametrize(
+    ("url", "address", "collection"),
+    [
+        ("qdrant://host:6333/wines", "http://host:6333", "wines"),
+        ("qdrant://host", "http://host:6333", "the-index"),
+        ("qdrant://host:7000/", "http://host:7000", "the-index"),
+        ("qdrants://host:6333/wines", "https://host:6333", "wines"),
+        ("qdrant+https://host/a.b", "https://host:6333", "a.b"),
+        ("qdrant://[::1]:6333/w", "http://[::1]:6333", "w"),
+    ],
+)
+def test_an_address_names_server_and_collection(url: str, address: str, collection: str) -> None:
+    scheme, _, place = url.partition("://")
+    found, name = server(scheme, place, "the-index")
+    assert (found.url, name) == (address, collection)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "qdrant://",
+        "qdrant:///wines",
+        "qdrant://host:0x/wines",
+        "qdrant://host/a/b",
+        "qdrant://host/wi nes",
+        "qdrant://host/wines?api_key=x",
+        "qdrants://user:s3cr3t@host/wines",
+    ],
+)
+def test_an_address_with_more_or_less_in_it_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        open_store(url, "wines")
+    assert error.value.hint
+    assert "s3cr3t" not in str(error.value)
+
+
+def test_the_registry_opens_a_folder(tmp_path: Path) -> None:
+    store = open_store(f"qdrant+local://{tmp_path}/index", "wines")
+    store.create(recipe(), batch(chunk("a")), frontier(1), after=0)
+    assert (tmp_path / "index" / "qdrant" / "meta.json").exists()
+    CONNECTIONS.close(QdrantFolder(f"{tmp_path}/index/qdrant"))
+
+
+def test_without_the_client_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.delitem(sys.modules, "lakewake.store.qdrant")
+    for name in [n for n in sys.modules if n.split(".")[0] == "qdrant_client"]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in [n for n in sys.modules if n.startswith("lakewake.store.qdrant_")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "qdrant_client", None)
+    with pytest.raises(SetupError) as error:
+        open_store("qdrant://host:6333/wines", "wines")
+    assert "lakewake[qdrant]" in error.value.hint
+
+
+def test_executors_are_sent_the_client_and_what_it_needs() -> None:
+    assert {"qdrant-client", "pydantic", "httpx"} <= closure(needed_packages())

@@ -1,0 +1,491 @@
+"""An index in Qdrant behind a bad network, a strict server, kill -9 and racing processes."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import pickle
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import qdrant_committing
+from qdrant_committing import RACES, RECIPE, batch_number, expected, frontier, place_at
+
+from lakewake.errors import OutcomeUnknown, StoreError
+from lakewake.model.plan import Action
+from lakewake.model.query import Query
+from lakewake.source.memory import MemoryTable
+from lakewake.store.embeddings import FILE, SqliteEmbeddings
+from lakewake.store.lance import LanceStore
+from lakewake.store.qdrant import QdrantStore
+from lakewake.store.qdrant_place import (
+    CONNECTIONS,
+    KEY_VARIABLE,
+    QdrantPlace,
+)
+from lakewake.store.qdrant_points import TRIES
+from lakewake.sync import Wish, sync
+from lakewake.verify import verify
+from oracle import built_from_nothing, indexed
+from qdrant_rest_server import Hangup, Refused, Request, RestServer, honest
+from sampling import HASHING, rid, sample_parts, sample_recipe, values
+from sampling import SCHEMA as ROW_SCHEMA
+
+KILLS = 4
+AHEAD = np.array([0, 1, 2, 3], np.float32)
+SECRET = "s3cr3t-key"
+
+
+def state(place: QdrantPlace) -> tuple[int, dict[str, int]]:
+    """How far the index is, and the batch that each of its rows is of."""
+    reader = QdrantStore(place, "wines", "wines").open()
+    assert reader is not None
+    rows = [r for b in reader.scan(["_key", "batch"]) for r in b.to_pylist()]
+    held = {r["_key"]: r["batch"] for r in rows}
+    assert len(held) == len(rows), "an id is there twice"
+    return reader.frontier().sync, held
+
+
+@pytest.fixture
+def served() -> Iterator[RestServer]:
+    server = RestServer()
+    yield server
+    CONNECTIONS.close(server.place())
+    server.close()
+
+
+@pytest.fixture
+def waits() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def store(served: RestServer, waits: list[float]) -> QdrantStore:
+    return QdrantStore(served.place(), "wines", "wines", sleep=waits.append)
+
+
+@pytest.fixture
+def built(store: QdrantStore) -> QdrantStore:
+    store.create(RECIPE, batch_number(0), frontier(0), after=0)
+    return store
+
+
+def lost_before(request: Request) -> None:
+    raise Hangup
+
+
+def lost_after(request: Request) -> None:
+    request.do()
+    raise Hangup
+
+
+def failed_before(request: Request) -> None:
+    raise Refused(500, "out of sorts")
+
+
+def failed_after(request: Request) -> None:
+    request.do()
+    raise Refused(503, "out of sorts")
+
+
+def too_many(request: Request) -> None:
+    raise Refused(429, "slow down", Retry_After="3")
+
+
+def too_many_and_no_more(request: Request) -> None:
+    raise Refused(429, "slow down")
+
+
+FAULTS = [lost_before, lost_after, failed_before, failed_after, too_many, too_many_and_no_more]
+
+
+def only(number: int, fault: Callable[[Request], None]) -> tuple[Any, list[int]]:
+    """A mischief that does something to one request, counted from now, and what it was done to."""
+    numbers, done = count(), list[int]()
+
+    def mischief(request: Request) -> None:
+        if next(numbers) == number:
+            done.append(number)
+            fault(request)
+
+    return mischief, done
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_whichever_request_of_a_commit_fails_once_it_is_sent_again_and_the_commit_lands(
+    fault: Callable[[Request], None],
+    built: QdrantStore,
+    served: RestServer,
+    waits: list[float],
+) -> None:
+    for n in range(60):
+        served.mischief, done = only(n, fault)
+        built.commit(batch_number(n + 1), frontier(n), frontier(n + 1))
+        served.mischief = honest
+        assert state(served.place()) == (n + 1, expected(n + 1))
+        if not done:
+            break
+    assert 10 < n < 59
+    assert len(waits) == n
+    assert all(w == 3.0 for w in waits) is (fault is too_many)
+
+
+@pytest.mark.parametrize("fault", [lost_before, lost_after, failed_after])
+def test_whichever_request_of_a_build_fails_once_it_is_sent_again_and_the_build_lands(
+    fault: Callable[[Request], None], store: QdrantStore, served: RestServer
+) -> None:
+    for n in range(90):
+        served.mischief, done = only(n, fault)
+        store.create(RECIPE, batch_number(n), frontier(n), after=n)
+        served.mischief = honest
+        assert state(served.place()) == (n, expected(n))
+        if not done:
+            break
+    assert 20 < n < 89
+
+
+def failure_of(work: Callable[[], None]) -> StoreError | None:
+    try:
+        work()
+    except StoreError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("fault", [lost_before, lost_after, failed_before])
+def test_a_server_that_is_gone_for_good_at_any_request_leaves_the_old_index_or_the_new(
+    fault: Callable[[Request], None], built: QdrantStore, served: RestServer, waits: list[float]
+) -> None:
+    told = set()
+    for n in range(60):
+        numbers = count()
+        served.mischief = lambda r, n=n, numbers=numbers: fault(r) if next(numbers) >= n else None
+        waits.clear()
+        error = failure_of(
+            lambda n=n: built.commit(batch_number(n + 1), frontier(n), frontier(n + 1))
+        )
+        served.mischief = honest
+        if error is None:
+            break
+        told.add((type(error), error.landed))
+        assert error.hint
+        assert len(waits) in (TRIES - 1, 2 * (TRIES - 1))
+        assert state(served.place()) in [(n, expected(n)), (n + 1, expected(n + 1))]
+        fresh = QdrantStore(served.place(), "wines", "wines")
+        fresh.commit(batch_number(n + 1), frontier(n), frontier(n + 1))
+        assert state(served.place()) == (n + 1, expected(n + 1))
+    assert 10 < n < 59
+    assert told == {
+        (StoreError, "nothing was written"),
+        (OutcomeUnknown, "the commit may or may not have landed"),
+        (OutcomeUnknown, "the batch is written whole, and lands with the next sync"),
+    }
+
+
+def test_an_answer_that_does_not_come_is_asked_for_again(
+    built: QdrantStore, served: RestServer
+) -> None:
+    impatient = served.place(timeout=1)
+    store = QdrantStore(impatient, "wines", "wines", sleep=lambda _: None)
+    reader = store.open()
+
+    def stalls(request: Request) -> None:
+        if request.path.endswith("points/query"):
+            served.mischief = honest
+            served.released.wait()
+
+    served.mischief = stalls
+    assert reader.search(Query(AHEAD, 2)).num_rows == 2
+    assert served.mischief is honest
+    CONNECTIONS.close(impatient)
+
+
+def test_a_server_that_is_not_there_is_said_with_its_address(waits: list[float]) -> None:
+    # Nobody listens on the port of a server that has ended.
+    ended = RestServer()
+    ended.close()
+    place = ended.place()
+    with pytest.raises(StoreError, match=rf"{place.url} cannot be reached") as error:
+        QdrantStore(place, "wines", "wines", sleep=waits.append).open()
+    assert error.value.landed == "nothing was written"
+    assert error.value.hint
+    assert len(waits) == TRIES - 1
+    assert waits == sorted(waits)
+
+
+def test_something_else_at_the_address_is_an_error(store: QdrantStore, served: RestServer) -> None:
+    def another_service(request: Request) -> None:
+        raise Refused(200, "hello")
+
+    served.mischief = another_service
+    with pytest.raises(StoreError):
+        store.open()
+
+
+def test_an_old_server_is_refused_before_anything_is_written(
+    store: QdrantStore, served: RestServer
+) -> None:
+    served.version = "1.15.4"
+    with pytest.raises(StoreError, match=r"version 1\.15, an index needs 1\.16"):
+        store.create(RECIPE, batch_number(0), frontier(0), after=0)
+    assert served.requests == []
+
+
+def test_what_the_server_refuses_is_not_sent_again(
+    built: QdrantStore, served: RestServer, waits: list[float]
+) -> None:
+    def refuses(request: Request) -> None:
+        if (request.method, request.path.rpartition("/")[2]) == ("PUT", "points"):
+            raise Refused(400, "Wrong input: too long")
+
+    served.mischief = refuses
+    with pytest.raises(StoreError, match="too long") as error:
+        built.commit(batch_number(1), frontier(0), frontier(1))
+    assert error.value.landed == "nothing was written"
+    assert waits == []
+    assert state(served.place()) == (0, expected(0))
+
+
+def test_a_reader_whose_key_may_only_read_is_served(built: QdrantStore, served: RestServer) -> None:
+    def read_only(request: Request) -> None:
+        reads = ("scroll", "count", "query", "exists", "collections", "aliases")
+        retrieves = (request.method, request.path.rpartition("/")[2]) == ("POST", "points")
+        if not retrieves and request.path.rpartition("/")[2] not in reads:
+            raise Refused(403)
+
+    served.mischief = read_only
+    reader = QdrantStore(served.place(), "wines", "wines").open()
+    with reader.pinned():
+        assert reader.search(Query(AHEAD, 2)).num_rows == 2
+        assert reader.counts() == (5, 5)
+    with pytest.raises(StoreError, match=r"refuses the key \(403\)"):
+        built.commit(batch_number(1), frontier(0), frontier(1))
+
+
+@pytest.fixture
+def guarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[RestServer]:
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    server = RestServer(key=SECRET)
+    yield server
+    CONNECTIONS.close(server.place())
+    server.close()
+
+
+@pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
+@pytest.mark.parametrize("key", [None, "wrong"])
+def test_without_the_key_the_error_names_the_variable_and_no_key(
+    key: str | None, guarded: RestServer, monkeypatch: pytest.MonkeyPatch, waits: list[float]
+) -> None:
+    if key:
+        monkeypatch.setenv(KEY_VARIABLE, key)
+    with pytest.raises(StoreError, match=r"refuses the key \(401\)") as error:
+        QdrantStore(guarded.place(), "wines", "wines", sleep=waits.append).open()
+    assert KEY_VARIABLE in error.value.hint
+    assert "wrong" not in str(error.value)
+    assert waits == []
+
+
+@pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
+def test_the_key_is_in_nothing_that_is_kept_or_sent_elsewhere(
+    guarded: RestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, SECRET)
+    store = QdrantStore(guarded.place(), "wines", "wines")
+    store.create(RECIPE, batch_number(0), frontier(0), after=0)
+    reader = store.open()
+    with store.staging() as staging:
+        kept = pickle.dumps([reader, staging, reader.pieces(["_key"])])
+    assert SECRET.encode() not in kept
+    assert SECRET not in f"{vars(store)} {reader} {staging}"
+    payloads = guarded.client.scroll("wines.frontier", with_payload=True)[0]
+    assert SECRET not in str(payloads)
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A certificate of this machine that signs itself, with its key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "lakewake test")])
+    now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - day)
+        .not_valid_after(now + day)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    own = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    file = tmp_path / "server.pem"
+    file.write_bytes(made.public_bytes(pem) + own)
+    return file
+
+
+@pytest.fixture
+def encrypted(certificate: Path) -> Iterator[RestServer]:
+    server = RestServer(key=SECRET, certificate=certificate)
+    yield server
+    CONNECTIONS.close(server.place())
+    server.close()
+
+
+def test_over_tls_with_a_key_an_index_is_built_and_read(
+    encrypted: RestServer, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    monkeypatch.setenv(KEY_VARIABLE, SECRET)
+    store = QdrantStore(encrypted.place(), "wines", "wines")
+    store.create(RECIPE, batch_number(0), frontier(0), after=0)
+    assert state(encrypted.place()) == (0, expected(0))
+
+
+def test_a_certificate_that_is_not_trusted_ends_it_at_once(
+    encrypted: RestServer, monkeypatch: pytest.MonkeyPatch, waits: list[float]
+) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.setenv(KEY_VARIABLE, SECRET)
+    with pytest.raises(StoreError, match="cannot be reached") as error:
+        QdrantStore(encrypted.place(), "wines", "wines", sleep=waits.append).open()
+    assert "certificate" in error.value.hint
+    assert waits == []
+    assert encrypted.requests == []
+
+
+def child(task: str, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, qdrant_committing.__file__, task, *arguments]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def kill_after(process: subprocess.Popen[str], lines: int, seconds: float) -> int:
+    """Kill the process some moment after it has said so many lines; what it said last."""
+    assert process.stdout is not None
+    said = [process.stdout.readline() for _ in range(lines)]
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+    rest = process.stdout.read().split()
+    assert process.wait() == -signal.SIGKILL
+    return int((rest or [said[-1]])[-1])
+
+
+@pytest.mark.parametrize("where", ["folder", "server"])
+def test_a_commit_killed_anywhere_landed_whole_or_not_at_all(
+    where: str, served: RestServer, tmp_path: Path
+) -> None:
+    dice = random.Random(7)
+    address = str(tmp_path / "index") if where == "folder" else served.place().url
+    for _ in range(KILLS):
+        process = child("commit_for_ever", address)
+        reported = kill_after(process, dice.randint(1, 3), dice.uniform(0, 0.1))
+        sync, held = state(place_at(address))
+        # One that was decided on lands with the next commit.
+        assert sync in (reported, reported + 1)
+        assert held == expected(sync)
+        CONNECTIONS.close(place_at(address))
+
+
+def test_racing_processes_commit_each_frontier_once(served: RestServer) -> None:
+    place = served.place()
+    QdrantStore(place, "wines", "wines").create(RECIPE, batch_number(0), frontier(0), after=0)
+    writers = [child("commit_raced", place.url, w) for w in ("one", "two")]
+    for writer in writers:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    won = [int(w.communicate()[0]) for w in writers]
+    sync, held = state(place)
+    assert sync == sum(won) == RACES
+    assert {k for k in held if k.startswith("shared")} == {f"shared{n + 1}" for n in range(RACES)}
+    for name, times in zip(("one", "two"), won, strict=True):
+        assert sum(k.startswith(name) for k in held) == times
+
+
+def test_syncs_over_a_bad_network_keep_the_index_equal_to_its_table(served: RestServer) -> None:
+    dice = random.Random(20_260_729)
+    table = MemoryTable(sample_recipe(), ROW_SCHEMA)
+    store = QdrantStore(served.place(), "sample", "sample", sleep=lambda _: None)
+    parts = sample_parts(table, store, recipe=sample_recipe())
+
+    def bad(request: Request) -> None:
+        if dice.random() < 0.25:
+            dice.choice(FAULTS)(request)
+
+    for n in range(12):
+        table.upsert({rid(f"k{dice.randrange(9)}"): values(f"text {n} {i}", i) for i in range(4)})
+        table.delete([rid(f"k{dice.randrange(9)}")])
+        served.mischief = bad
+        # A call may fail more often than it is tried.
+        with suppress(StoreError):
+            sync(parts, Wish(rebuild=n == 6))
+        served.mischief = honest
+        sync(parts)
+        assert indexed(parts) == built_from_nothing(parts)
+    assert verify(parts).agrees
+
+
+def test_an_index_that_moves_from_lance_to_qdrant_embeds_nothing(
+    served: RestServer, tmp_path: Path
+) -> None:
+    recipe = sample_recipe()
+    table = MemoryTable(recipe, ROW_SCHEMA)
+    table.upsert({rid(f"k{n}"): values(f"text number {n}", n) for n in range(40)})
+    in_lance = sample_parts(
+        table,
+        LanceStore(str(tmp_path), "sample"),
+        recipe=recipe,
+        embeddings=SqliteEmbeddings(tmp_path / FILE, recipe.model),
+    )
+    assert sync(in_lance).embedded == 40
+    in_qdrant = sample_parts(
+        table,
+        QdrantStore(served.place(), "sample", "sample"),
+        recipe=recipe,
+        embeddings=SqliteEmbeddings(tmp_path / FILE, recipe.model),
+    )
+    report = sync(in_qdrant)
+    assert (report.action, report.embedded, report.reused) == (Action.BUILD, 0, 40)
+    assert in_qdrant.embedder.received == []
+    assert indexed(in_qdrant) == indexed(in_lance) == built_from_nothing(in_lance)
+    table.upsert({rid("k1"): values("text number 1", 7), rid("k2"): values("changed")})
+    assert sync(in_qdrant).embedded == 1
+    assert indexed(in_qdrant) == built_from_nothing(in_qdrant)
+
+
+def test_rows_are_staged_and_read_by_those_who_work_on_them(served: RestServer) -> None:
+    recipe = sample_recipe()
+    table = MemoryTable(recipe, ROW_SCHEMA)
+    table.parts = 3
+    store = QdrantStore(served.place(), "sample", "sample")
+    parts = sample_parts(table, store, recipe=recipe, model=HASHING)
+    table.upsert({rid(f"k{n}"): values(f"text number {n}", n) for n in range(12)})
+    assert sync(parts).chunks_upserted == 12
+    table.upsert({rid(f"k{n}"): values(f"changed {n}", n) for n in range(5)})
+    table.delete([rid("k7")])
+    assert sync(parts).action is Action.FOLLOW
+    assert indexed(parts) == built_from_nothing(replace(parts, model=None))
+    assert verify(parts).agrees

@@ -1,0 +1,399 @@
+"""A commit and a build in Qdrant, disturbed between each two of their steps.
+
+At each such moment, one after the other: the process dies; another writer comes and is done; upkeep
+runs; readers look. Whatever happens, an index says what it said before or what it is to say.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from qdrant_client.models import Filter
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
+from store_contract import SCHEMA, as_stored, batch, chunk, contents, frontier, recipe
+
+from lakewake.errors import IndexMissing, StaleFrontier
+from lakewake.model.chunks import Batch
+from lakewake.store import Removed
+from lakewake.store import qdrant_upkeep as upkeep
+from lakewake.store.qdrant import QdrantStore
+from lakewake.store.qdrant_place import CONNECTIONS, QdrantPlace
+from lakewake.store.qdrant_points import Points
+from moments import PowerCut
+from qdrant_edge_engine import EdgePlace
+from qdrant_places import Disturbed, InMemory, Moments
+
+#: More than any of the works here has; each is tried up to the moment that it does not have.
+MOMENTS = 60
+ROWS = [chunk("a", "red"), chunk("b", "white"), chunk("c", "rosé")]
+BEFORE = as_stored(*ROWS)
+CHANGED = [chunk("a", "orange"), chunk("d", "new")]
+GONE = chunk("b")["_id"]
+AFTER = as_stored(*CHANGED, ROWS[2])
+OTHERS = as_stored(*ROWS, chunk("theirs"))
+
+Work = Callable[[QdrantStore], None]
+
+
+@pytest.fixture(params=["memory", "edge"])
+def fresh_place(request: pytest.FixtureRequest) -> Iterator[Callable[[], QdrantPlace]]:
+    made: list[QdrantPlace] = []
+    with tempfile.TemporaryDirectory(prefix="lakewake-steps-") as folder:
+
+        def make() -> QdrantPlace:
+            while made:
+                CONNECTIONS.close(made.pop())
+            edge = request.param == "edge"
+            made.append(EdgePlace(tempfile.mkdtemp(dir=folder)) if edge else InMemory())
+            return made[0]
+
+        yield make
+        make()
+        CONNECTIONS.close(made.pop())
+
+
+def store_in(place: QdrantPlace) -> QdrantStore:
+    return QdrantStore(place, "wines", "wines")
+
+
+def build(store: QdrantStore) -> None:
+    store.create(recipe(), batch(*ROWS), frontier(1), after=0)
+
+
+def commit(store: QdrantStore) -> None:
+    store.commit(batch(*CHANGED, deletes=(GONE,)), frontier(1), frontier(2))
+
+
+def commit_staged(store: QdrantStore) -> None:
+    with store.staging() as staging:
+        _, *written = [
+            staging.write(SCHEMA, iter(batch(one).rows()))
+            for one in (chunk("a", "of a part that failed"), *CHANGED)
+        ]
+        removed = Removed((GONE,), tuple(c["_id"] for c in CHANGED))
+        store.commit(staging.batch(SCHEMA, written, removed), frontier(1), frontier(2))
+
+
+def others(store: QdrantStore) -> None:
+    """What another writer does, starting from the same frontier."""
+    store.commit(batch(chunk("theirs")), frontier(1), frontier(2, "b"))
+
+
+def disturbed(place: QdrantPlace, at: int, deed: Callable[[], None], work: Work) -> bool:
+    """Do a work with something happening at one of its moments; whether it had that moment."""
+    moments = Moments(at, deed)
+    there = Disturbed(place, moments)
+    try:
+        work(store_in(there))
+    finally:
+        CONNECTIONS.close(there)
+    return moments.happened
+
+
+class Death:
+    """From one moment on nothing is done any more."""
+
+    def __init__(self) -> None:
+        self.dead = False
+
+    def __call__(self) -> None:
+        self.dead = True
+        raise PowerCut
+
+
+def killed(place: QdrantPlace, at: int, work: Work) -> bool:
+    """Do a work in a process that dies at one of its moments."""
+    death = Death()
+    moments = Moments(at, death)
+
+    def moment() -> None:
+        if death.dead:
+            raise PowerCut
+        moments()
+
+    there = Disturbed(place, moment)
+    with suppress(PowerCut):
+        work(store_in(there))
+    CONNECTIONS.close(there)
+    return moments.happened
+
+
+def each_moment(happened: Callable[[int], bool]) -> None:
+    """Try every moment that there is."""
+    for at in range(MOMENTS):
+        if not happened(at):
+            assert at > 6, "hardly any moment was tried"
+            return
+    raise AssertionError("there are more moments")
+
+
+def check_tidy(store: QdrantStore, place: QdrantPlace, expected: dict[str, Any]) -> None:
+    """After upkeep there is what the index says, and nothing else."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(upkeep, "KEEP_FOR", -1.0)
+        store.maintain()
+    assert store.maintain() == {}
+    assert contents(store.open()) == expected
+    points = Points(place)
+    (collection,) = (n for n in points.names() if upkeep.generation_number("wines", n))
+    assert points.count(collection, Filter()) == len(expected)
+    assert points.alias("wines") == collection
+
+
+@pytest.mark.parametrize("work", [commit, commit_staged])
+def test_a_commit_that_dies_between_any_two_steps_is_finished_by_the_next(
+    work: Work, fresh_place: Callable[[], QdrantPlace]
+) -> None:
+    landed = []
+
+    def happened(at: int) -> bool:
+        place = fresh_place()
+        store = store_in(place)
+        build(store)
+        early = store.open()
+        cut = killed(place, at, work)
+        reader = store.open()
+        stands = {frontier(1).to_json(): BEFORE, frontier(2).to_json(): AFTER}
+        assert contents(reader) == stands[reader.frontier().to_json()]
+        landed.append(reader.frontier() == frontier(2))
+        assert contents(early) == BEFORE
+        commit(store_in(place))
+        assert contents(store.open()) == AFTER
+        assert contents(early) == BEFORE
+        check_tidy(store, place, AFTER)
+        return cut
+
+    each_moment(happened)
+    assert landed == sorted(landed)
+    assert set(landed) == {False, True}
+
+
+def test_after_a_death_another_batch_finds_the_old_frontier_or_is_told_that_it_moved(
+    fresh_place: Callable[[], QdrantPlace],
+) -> None:
+    outcomes = []
+
+    def happened(at: int) -> bool:
+        place = fresh_place()
+        store = store_in(place)
+        build(store)
+        cut = killed(place, at, commit)
+        try:
+            others(store_in(place))
+            outcomes.append(OTHERS)
+        except StaleFrontier:
+            outcomes.append(AFTER)
+        check_tidy(store, place, outcomes[-1])
+        return cut
+
+    each_moment(happened)
+    assert OTHERS in outcomes
+    assert outcomes.count(AFTER) > 2, "what was decided is finished by whoever comes next"
+
+
+def test_upkeep_finishes_what_was_decided_and_nothing_else(
+    fresh_place: Callable[[], QdrantPlace],
+) -> None:
+    finished = []
+
+    def happened(at: int) -> bool:
+        place = fresh_place()
+        store = store_in(place)
+        build(store)
+        cut = killed(place, at, commit)
+        finished.append(store.maintain().get("commits_finished", 0))
+        reader = store.open()
+        expected = AFTER if reader.frontier() == frontier(2) else BEFORE
+        assert contents(reader) == expected
+        return cut
+
+    each_moment(happened)
+    assert 0 < sum(finished) < len(finished)
+
+
+def test_a_build_that_dies_between_any_two_steps_leaves_nothing_or_the_index(
+    fresh_place: Callable[[], QdrantPlace],
+) -> None:
+    def happened(at: int) -> bool:
+        place = fresh_place()
+        cut = killed(place, at, build)
+        store = store_in(place)
+        if store.open() is None:
+            assert store.generation() == 0
+            with pytest.raises(IndexMissing):
+                commit(store)
+            build(store)
+        assert contents(store.open()) == BEFORE
+        check_tidy(store, place, BEFORE)
+        return cut
+
+    each_moment(happened)
+
+
+def test_a_rebuild_that_dies_between_any_two_steps_leaves_the_former_index_or_the_new_one(
+    fresh_place: Callable[[], QdrantPlace],
+) -> None:
+    def rebuild(store: QdrantStore) -> None:
+        store.create(recipe(), batch(*CHANGED), frontier(2), after=1)
+
+    def happened(at: int) -> bool:
+        place = fresh_place()
+        store = store_in(place)
+        build(store)
+        cut = killed(place, at, rebuild)
+        expected = {1: BEFORE, 2: as_stored(*CHANGED)}
+        assert contents(store.open()) == expected[store.generation()]
+        if store.generation() == 1:
+            rebuild(store)
+        check_tidy(store, place, as_stored(*CHANGED))
+        return cut
+
+    each_moment(happened)
+
+
+@pytest.mark.parametrize("work", [commit, commit_staged])
+def test_of_two_writers_at_any_two_steps_one_lands_and_the_other_is_told(
+    work: Work, fresh_place: Callable[[], QdrantPlace]
+) -> None:
+    winners = []
+
+    def happened(at: int) -> bool:
+        place = fresh_place()
+        store = store_in(place)
+        build(store)
+        outcome: dict[str, bool] = {}
+
+        def meanwhile() -> None:
+            outcome["theirs"] = lands(lambda: others(store_in(place)))
+
+        def ours(there: QdrantStore) -> None:
+            outcome["ours"] = lands(lambda: work(there))
+
+        disturbs = disturbed(place, at, meanwhile, ours)
+        assert sum(outcome.values()) == 1
+        winners.append(outcome["ours"])
+        check_tidy(store, place, AFTER if outcome["ours"] else OTHERS)
+        return disturbs
+
+    each_moment(happened)
+    assert set(winners) == {False, True}
+
+
+def lands(work: Callable[[], None]) -> bool:
+    try:
+        work()
+    except StaleFrontier:
+        return False
+    return True
+
+
+def test_of_two_builders_at_any_two_steps_one_lands_and_the_other_is_told(
+    fresh_place: Callable[[], QdrantPlace],
+) -> None:
+    def happened(at: int) -> bool:
+        place = fresh_place()
+        outcome: dict[str, bool] = {}
+        theirs = lambda: store_in(place).create(  # noqa: E731
+            recipe(), batch(chunk("theirs")), frontier(1, "b"), after=0
+        )
+
+        def meanwhile() -> None:
+            outcome["theirs"] = lands(theirs)
+
+        def ours(there: QdrantStore) -> None:
+            outcome["ours"] = lands(lambda: build(there))
+
+        disturbs = disturbed(place, at, meanwhile, ours)
+        assert sum(outcome.values()) == 1
+        check_tidy(
+            store_in(place), place, BEFORE if outcome["ours"] else as_stored(chunk("theirs"))
+        )
+        return disturbs
+
+    each_moment(happened)
+
+
+def test_a_writer_that_slept_through_later_commits_and_upkeep_changes_nothing(
+    fresh_place: Callable[[], QdrantPlace],
+) -> None:
+    """However late it goes on: what it began is done by others or never."""
+
+    def happened(at: int) -> bool:
+        place = fresh_place()
+        store = store_in(place)
+        build(store)
+        stood: list[dict[str, Any]] = []
+
+        def meanwhile() -> None:
+            awake = store_in(place)
+            for n in range(3):
+                now = awake.open().frontier()
+                if n == 0:
+                    # Whatever was decided is finished first; then this one comes from there.
+                    awake.maintain()
+                    now = awake.open().frontier()
+                rows = batch(chunk("a", f"later {n}"), deletes=(chunk("c")["_id"],))
+                awake.commit(rows, now, frontier(now.sync + 1, "b"))
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(upkeep, "KEEP_FOR", -1.0)
+                awake.maintain()
+            stood.append(contents(awake.open()))
+
+        slept = disturbed(place, at, meanwhile, lambda there: lands(lambda: commit(there)))
+        if stood and store.open().frontier() != frontier(2):
+            assert contents(store.open()) == stood[0]
+            check_tidy(store, place, stood[0])
+        return slept
+
+    each_moment(happened)
+
+
+def test_readers_at_any_step_see_the_index_before_or_after(
+    fresh_place: Callable[[], QdrantPlace],
+) -> None:
+    place = fresh_place()
+    build(store_in(place))
+    early = store_in(place).open()
+    seen: list[dict[str, Any]] = []
+
+    def look() -> None:
+        assert contents(early) == BEFORE
+        reader = store_in(place).open()
+        seen.append(contents(reader))
+        expected = AFTER if reader.frontier() == frontier(2) else BEFORE
+        assert seen[-1] == expected
+        assert reader.counts() == (len(expected), len(expected))
+
+    there = Disturbed(place, look)
+    commit(store_in(there))
+    CONNECTIONS.close(there)
+    assert BEFORE in seen
+    assert seen[-1] == AFTER
+
+
+def test_a_batch_whose_points_upkeep_took_for_abandoned_is_stale(
+    fresh_place: Callable[[], QdrantPlace],
+) -> None:
+    place = fresh_place()
+    store = store_in(place)
+    build(store)
+
+    def slow() -> Any:
+        yield from batch(*(chunk(str(n)) for n in range(300))).rows()
+        awake = store_in(place)
+        others(awake)
+        awake.maintain()
+        yield from batch(chunk("last")).rows()
+
+    late = Batch(SCHEMA, lambda: pa.RecordBatchReader.from_batches(SCHEMA, slow()))
+    with pytest.raises(StaleFrontier):
+        store.commit(late, frontier(1), frontier(2))
+    check_tidy(store, place, OTHERS)
