@@ -17,7 +17,7 @@ from qdrant_client.models import Filter
 from lakewake.errors import StoreError
 from lakewake.model.chunks import Pieces, StoredChunk
 from lakewake.model.frontier import Frontier
-from lakewake.model.query import Query
+from lakewake.model.query import Query, Words
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
 from lakewake.model.where import Where, leaves
@@ -27,6 +27,7 @@ from lakewake.store.qdrant_fence import Fence, Head
 from lakewake.store.qdrant_filters import among, every, exactly, to_filter, valid_at
 from lakewake.store.qdrant_points import Points
 from lakewake.store.qdrant_rows import Decoder
+from lakewake.store.words import by_words
 
 #: Values that are looked up in one call.
 LIST_LENGTH = 1_000
@@ -142,6 +143,14 @@ class QdrantReader:
             exact = exact or exhausted
             wanted = wanted if exhausted else wanted * 4
 
+    def keyword(self, words: Words) -> pa.Table:
+        """The chunks with any of the words, best first. All texts that pass the filter are read."""
+        where = None if words.where is None else fitted(words.where, self.schema())
+        columns = [name for name in self._shown(where) if name != "_vector"]
+        batches = list(self._read(self._asked(where), columns))
+        found = pa.Table.from_batches(batches, Decoder(self.schema(), columns).schema)
+        return first_rows(by_words(_passing(found, where), words.text), words.limit)[0]
+
     @property
     def _points(self) -> Points:
         return self.fence.points
@@ -160,11 +169,10 @@ class QdrantReader:
     ) -> pa.Table:
         """So many chunks by their cosine, as Qdrant finds them."""
         length = float(np.linalg.norm(vector.astype(np.float64)))
-        asked = every(self._valid, *([to_filter(where, self.schema())] if where else []))
         found = self._points.nearest(
             self.head.collection,
             (vector.astype(np.float64) / (length or 1.0)).tolist(),
-            asked,
+            self._asked(where),
             limit,
             decoder.fields,
             exact=exact,
@@ -176,19 +184,20 @@ class QdrantReader:
         self, query: Query, vector: np.ndarray, where: Where | None, decoder: Decoder
     ) -> pa.Table:
         """By another metric than the collection's: compared with every chunk that passes."""
-        asked = every(self._valid, *([to_filter(where, self.schema())] if where else []))
-        found = pa.Table.from_batches(list(self._read(asked, decoder.schema.names)), decoder.schema)
+        batches = list(self._read(self._asked(where), decoder.schema.names))
+        found = pa.Table.from_batches(batches, decoder.schema)
         return self._ranked(found, vector, where, query.limit)[0]
 
     def _ranked(
         self, found: pa.Table, vector: np.ndarray, where: Where | None, limit: int
     ) -> tuple[pa.Table, int]:
         """What passes the filter itself, best first, up to so many rows."""
-        keep = found.filter(pc.is_valid(found["_vector"]))
-        if where is not None:
-            values = keep.drop_columns(["_vector"]).to_pylist()
-            keep = keep.filter(pa.array([matches(where, v) for v in values], pa.bool_()))
+        keep = _passing(found.filter(pc.is_valid(found["_vector"])), where)
         return first_rows(rank(keep, self.recipe().metric, vector), limit)
+
+    def _asked(self, where: Where | None) -> Filter:
+        """What Qdrant can tell of the filter, among the chunks of this version."""
+        return every(self._valid, *([to_filter(where, self.schema())] if where else []))
 
     def _having(
         self, column: str, values: set[str], columns: Sequence[str]
@@ -247,6 +256,15 @@ class Piece:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         start, end = (_bound(n, self.of) for n in (self.number, self.number + 1))
         return self.reader.read_from(start, end, None, self.columns)
+
+
+def _passing(chunks: pa.Table, where: Where | None) -> pa.Table:
+    """Those that pass the filter itself: Qdrant may have told it less finely."""
+    if where is None:
+        return chunks
+    shown = [name for name in chunks.column_names if name != "_vector"]
+    values = chunks.select(shown).to_pylist()
+    return chunks.filter(pa.array([matches(where, v) for v in values], pa.bool_()))
 
 
 def _bound(n: int, of: int) -> str | None:
