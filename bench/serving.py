@@ -24,6 +24,7 @@ from bench.memory import descendants, resident
 from bench.searching import K, Searched, searched
 
 READY_WITHIN = 60.0
+FOLLOWED_WITHIN = 300.0
 CLIENTS = 16
 #: Rows that every commit of bar 17 rewrites together: an answer with two versions is mixed.
 TOGETHER = 10
@@ -126,6 +127,7 @@ def bar_17(ground: Ground) -> Outcome:
     _commit_together(ground, found.followed, 0)
     found.followed.sync()
     with serving(ground, found.followed, "--watch") as served:
+        _until_followed(ground, found.followed, served)
         idle = _clients(ground, found, served, seconds / 4)
         with _writing(ground, found.followed) as commits:
             busy = _clients(ground, found, served, seconds)
@@ -149,6 +151,18 @@ def bar_17(ground: Ground) -> Outcome:
             "busy_median_milliseconds": statistics.median(busy["milliseconds"]),
         },
     )
+
+
+def _until_followed(ground: Ground, followed: Followed, served: Served) -> None:
+    """One commit, until the server answers from it: by then the watch has its Spark."""
+    address = f"{served.url}/indexes/{served.name}/status"
+    before = httpx.get(address).json()["instant"]
+    _commit_together(ground, followed, -1)
+    ends = time.monotonic() + FOLLOWED_WITHIN
+    while httpx.get(address).json()["instant"] == before:
+        if time.monotonic() > ends:
+            raise RuntimeError(f"no commit was followed within {FOLLOWED_WITHIN:.0f} s")
+        time.sleep(0.1)
 
 
 def _clients(ground: Ground, found: Searched, served: Served, seconds: float) -> dict[str, Any]:

@@ -20,8 +20,11 @@ pytestmark = pytest.mark.spark
 
 #: Interrupts its whole process group, the JVM in it, while a job that would take hours runs.
 INTERRUPTED = """
-import os, signal, threading
+import faulthandler, os, signal, threading
 from lakewake.spark import start_session, stop_session
+
+# Should it ever hang, this tells where.
+faulthandler.dump_traceback_later(90, exit=True)
 
 spark = start_session({"spark.master": "local[1]"})
 interrupt = lambda: os.killpg(os.getpgid(0), signal.SIGINT)
