@@ -140,7 +140,7 @@ def test_whichever_request_of_a_commit_fails_once_it_is_sent_again_and_the_commi
     assert all(w == 3.0 for w in waits) is (fault is too_many)
 
 
-@pytest.mark.parametrize("fault", [lost_before, lost_after, failed_after])
+@pytest.mark.parametrize("fault", [lost_before, lost_after])
 def test_whichever_request_of_a_build_fails_once_it_is_sent_again_and_the_build_lands(
     fault: Callable[[Request], None], store: QdrantStore, served: RestServer
 ) -> None:
