@@ -25,6 +25,8 @@ from lakewake.spark import start_session, stop_session
 
 # Should it ever hang, this tells where.
 faulthandler.dump_traceback_later(90, exit=True)
+# A shell starts what runs in its background with SIGINT ignored, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 spark = start_session({"spark.master": "local[1]"})
 interrupt = lambda: os.killpg(os.getpgid(0), signal.SIGINT)
