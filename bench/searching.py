@@ -19,6 +19,8 @@ from lakewake import sample
 from lakewake.watch import watch
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from lakewake.api import Index
     from lakewake.model.query import SearchResult
 
@@ -48,13 +50,11 @@ def searched(ground: Ground) -> Searched:
 
 
 def _searched(ground: Ground) -> Searched:
-    from pyspark.sql import functions as f
 
     rows = ground.wines(ground.sizes.search_rows)
-    bucket = f.concat(f.lit("b"), f.pmod(f.hash("wine_id"), f.lit(PARTITIONS)))
     followed = ground.followed(
         "titles",
-        rows.withColumn("bucket", bucket),
+        in_buckets(rows),
         RECIPE,
         partition="bucket",
         options=QUICK_COMMITS,
@@ -62,6 +62,14 @@ def _searched(ground: Ground) -> Searched:
     seconds, report = followed.sync()
     ground.say(f"built {ground.sizes.search_rows:,} titles in {seconds:.0f} s: {report['seconds']}")
     return Searched(followed, _vectors(followed), _queries(ground), report)
+
+
+def in_buckets(rows: DataFrame) -> DataFrame:
+    """Rows with the column that their table is partitioned by."""
+    from pyspark.sql import functions as f
+
+    bucket = f.concat(f.lit("b"), f.pmod(f.hash("wine_id"), f.lit(PARTITIONS)))
+    return rows.withColumn("bucket", bucket)
 
 
 def _vectors(followed: Followed) -> np.ndarray:
@@ -118,10 +126,11 @@ def _search(found: Searched, query: np.ndarray) -> SearchResult:
 
 
 def _times(found: Searched) -> list[float]:
-    return [_timed(_search, found, query) for query in found.queries]
+    return [timed(_search, found, query) for query in found.queries]
 
 
-def _timed(do: Any, *args: Any) -> float:
+def timed(do: Any, *args: Any) -> float:
+    """Seconds of one call."""
     began = time.perf_counter()
     do(*args)
     return time.perf_counter() - began
@@ -144,7 +153,7 @@ def _numpy_times(found: Searched) -> list[float]:
         top = np.argpartition(-near, K)[:K]
         return top[np.argsort(-near[top])]
 
-    return [_timed(exact, query) for query in found.queries[:100]]
+    return [timed(exact, query) for query in found.queries[:100]]
 
 
 def _lancedb_times(found: Searched) -> list[float]:
@@ -156,7 +165,7 @@ def _lancedb_times(found: Searched) -> list[float]:
     def bare(query: np.ndarray) -> None:
         table.search(query, vector_column_name="_vector").limit(K).to_arrow()
 
-    return [_timed(bare, query) for query in found.queries[:100]]
+    return [timed(bare, query) for query in found.queries[:100]]
 
 
 def bar_10(ground: Ground) -> Outcome:
@@ -227,7 +236,7 @@ def _medians(found: Searched, before: Index) -> tuple[float, float]:
     for warm in (True, False):
         for query in found.queries:
             for index, taken in zip((found.followed.index, before), times, strict=True):
-                seconds = _timed(lambda i=index, q=query: i.search(vector=q.tolist(), k=K))
+                seconds = timed(lambda i=index, q=query: i.search(vector=q.tolist(), k=K))
                 taken += [] if warm else [seconds]
     return statistics.median(times[0]) * 1000, statistics.median(times[1]) * 1000
 
@@ -259,8 +268,7 @@ def _commit_one_row(ground: Ground, followed: Followed, n: int) -> None:
     absent = [c for c in sample.SCHEMA.names if c not in changed.columns]
     kinds = {"price": "double"}
     changed = changed.withColumns({c: f.lit(None).cast(kinds.get(c, "string")) for c in absent})
-    bucket = f.concat(f.lit("b"), f.pmod(f.hash("wine_id"), f.lit(PARTITIONS)))
-    ordered = changed.select(*sample.SCHEMA.names).withColumn("bucket", bucket)
+    ordered = in_buckets(changed.select(*sample.SCHEMA.names))
     followed.table.upsert(ordered.coalesce(1))
 
 

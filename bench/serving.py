@@ -21,7 +21,7 @@ import httpx
 from bench.ground import Followed, Ground, environment
 from bench.measures import Measure, Outcome, percentile, rounded
 from bench.memory import descendants, resident
-from bench.searching import K, Searched, searched
+from bench.searching import K, Searched, in_buckets, searched, timed
 
 READY_WITHIN = 60.0
 FOLLOWED_WITHIN = 300.0
@@ -99,8 +99,8 @@ def bar_16(ground: Ground) -> Outcome:
         for warm in (True, False):
             for query in found.queries:
                 body = {"vector": query.tolist(), "k": K}
-                ours = _timed(lambda b=body: found.followed.index.search(**b))
-                theirs = _timed(lambda b=body: served.search(client, b).raise_for_status())
+                ours = timed(lambda b=body: found.followed.index.search(**b))
+                theirs = timed(lambda b=body: served.search(client, b).raise_for_status())
                 if not warm:
                     inside.append(ours)
                     over.append(theirs)
@@ -113,12 +113,6 @@ def bar_16(ground: Ground) -> Outcome:
             "http_milliseconds": statistics.median(over) * 1000,
         },
     )
-
-
-def _timed(do: Any) -> float:
-    began = time.perf_counter()
-    do()
-    return time.perf_counter() - began
 
 
 def bar_17(ground: Ground) -> Outcome:
@@ -184,11 +178,10 @@ def _commit_together(ground: Ground, followed: Followed, n: int) -> None:
 
     keys = [f"wine_{k}" for k in range(TOGETHER)]
     rows = ground.wines(ground.sizes.search_rows).where(f.col("wine_id").isin(keys))
-    bucket = f.concat(f.lit("b"), f.pmod(f.hash("wine_id"), f.lit(128)))
     changed = rows.withColumns({"points": f.lit(n).cast("long"), "ts": f.lit(10**12 + n)})
     types = dict(rows.dtypes)
     changed = changed.select(*(f.col(c).cast(types[c]).alias(c) for c in rows.columns))
-    followed.table.upsert(changed.withColumn("bucket", bucket).coalesce(1))
+    followed.table.upsert(in_buckets(changed).coalesce(1))
 
 
 @contextmanager

@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakewake.config import load_config
 from lakewake.embed.registry import load_embedder
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     from lakewake.model.rows import RowId
     from lakewake.rerank import Reranker
     from lakewake.search.run import Ranking
-    from lakewake.verify.vectors import Vectors
+
+Choice = TypeVar("Choice", bound=Enum)
 
 
 def open(
@@ -255,8 +257,9 @@ class Index:
             HistoryLost: what changed since the last sync cannot be told; sync first.
         """
         from lakewake import verify as stage
+        from lakewake.verify.vectors import Vectors
 
-        how = _vectors(vectors)
+        how = _one_of(Vectors, "vectors", vectors)
         return stage.repair(self.parts, how) if repair else stage.verify(self.parts, how)
 
     def search(
@@ -292,9 +295,8 @@ class Index:
         """
         from lakewake.search.run import check_question, search
 
-        question = Question(
-            self.name, text, vector, k, where, exact, like, _mode(mode), offset, min_score
-        )
+        how = _one_of(Mode, "mode", mode)
+        question = Question(self.name, text, vector, k, where, exact, like, how, offset, min_score)
         check_question(question)
         return search(self._reader(), self.parts.embedder, question, self._ranking(rerank))
 
@@ -456,22 +458,12 @@ class Index:
             self.parts.embeddings.close()
 
 
-def _mode(name: str) -> Mode:
+def _one_of(kind: type[Choice], what: str, given: str) -> Choice:
     try:
-        return Mode(name)
+        return kind(given)
     except ValueError:
-        valid = ", ".join(m.value for m in Mode)
-        raise ConfigError(f"mode cannot be {name!r}", hint=f"valid: {valid}") from None
-
-
-def _vectors(how: str) -> Vectors:
-    from lakewake.verify.vectors import Vectors
-
-    try:
-        return Vectors(how)
-    except ValueError:
-        valid = ", ".join(v.value for v in Vectors)
-        raise ConfigError(f"vectors cannot be {how!r}", hint=f"valid: {valid}") from None
+        valid = ", ".join(c.value for c in kind)
+        raise ConfigError(f"{what} cannot be {given!r}", hint=f"valid: {valid}") from None
 
 
 def _counted(limit: int) -> int:

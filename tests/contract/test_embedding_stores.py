@@ -23,6 +23,7 @@ from lakewake.store.embeddings import (
     MemoryEmbeddings,
     SqliteEmbeddings,
 )
+from racing import start_together
 
 MODEL = ModelIdentity("hashing", "test", 4)
 ONE, TWO = np.array([1, 2, 3, 4], np.float32), np.array([5, 6, 7, 8], np.float32)
@@ -228,13 +229,7 @@ def test_two_processes_that_put_at_once_lose_nothing(path: Path) -> None:
         )
         for name in ("one", "two")
     ]
-    for writer in writers:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "ready\n"
-    for writer in writers:
-        assert writer.stdin is not None
-        writer.stdin.write("go\n")
-        writer.stdin.flush()
+    start_together(writers)
     assert [w.communicate()[0] for w in writers] == ["", ""]
     put = {f"{w}-{n}-{i}": [n] * 4 for w in ("one", "two") for n in range(100) for i in range(10)}
     assert held(SqliteEmbeddings(path, MODEL), *put) == put

@@ -172,16 +172,13 @@ def test_a_build_killed_anywhere_landed_whole_or_not_at_all(tmp_path: Path) -> N
 
 
 def test_racing_processes_commit_each_frontier_once(tmp_path: Path) -> None:
+    # Here, since this file is also run by itself, without the tests' folder on its path.
+    from racing import start_together
+
     store = LanceStore(str(tmp_path), "wines")
     store.create(RECIPE, batch_number(0), frontier(0), after=0)
     writers = [child("commit_raced", str(tmp_path), w) for w in ("one", "two")]
-    for writer in writers:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "ready\n"
-    for writer in writers:
-        assert writer.stdin is not None
-        writer.stdin.write("go\n")
-        writer.stdin.flush()
+    start_together(writers)
     won = [int(w.communicate()[0]) for w in writers]
     sync, held = state(tmp_path)
     assert sync == sum(won) == RACES

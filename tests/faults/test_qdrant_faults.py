@@ -38,6 +38,7 @@ from lakewake.sync import Wish, sync
 from lakewake.verify import verify
 from oracle import built_from_nothing, indexed
 from qdrant_rest_server import Hangup, Refused, Request, RestServer, honest
+from racing import start_together
 from sampling import HASHING, rid, sample_parts, sample_recipe, values
 from sampling import SCHEMA as ROW_SCHEMA
 
@@ -410,13 +411,7 @@ def test_racing_processes_commit_each_frontier_once(served: RestServer) -> None:
     place = served.place()
     QdrantStore(place, "wines", "wines").create(RECIPE, batch_number(0), frontier(0), after=0)
     writers = [child("commit_raced", place.url, w) for w in ("one", "two")]
-    for writer in writers:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "ready\n"
-    for writer in writers:
-        assert writer.stdin is not None
-        writer.stdin.write("go\n")
-        writer.stdin.flush()
+    start_together(writers)
     won = [int(w.communicate()[0]) for w in writers]
     sync, held = state(place)
     assert sync == sum(won) == RACES

@@ -18,12 +18,13 @@ from lakewake.model.recipe import Recipe, TextField
 from lakewake.model.rows import RowId
 from lakewake.model.settings import ModelSettings
 from lakewake.model.timeline import TableIdentity
+from lakewake.model.words import words_of
 from lakewake.search.fuse import RANKS, best_of_rows, fuse
 from lakewake.search.highlight import highlight, sentences
 from lakewake.search.run import Ranking, search
 from lakewake.store import StoreReader
 from lakewake.store.memory import MemoryStore
-from lakewake.store.words import relevance, words_of
+from lakewake.store.words import relevance
 
 PAYLOAD = pa.schema({"stock": pa.int64()})
 SHOP = {

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import unicodedata
+
+from lakewake.model.words import words_of
 
 #: A sentence ends at . ! ? … with a blank behind it, or with its line.
 _SENTENCE = re.compile(r"[^\n]+?(?:[.!?…]+(?=[\s\"'”’)\]]|$)[\"'”’)\]]*|(?=\n)|$)")
-_WORD = re.compile(r"\w+")
-_MARKS = re.compile("[\u0300-\u036f]")
 #: Words that tell little of what a question asks for.
 _SMALL = frozenset(
-    _WORD.findall(
+    words_of(
         "a an and are as at be by for from has have i in is it its of on or that the this to was "
         "were which with"
     )
@@ -46,5 +45,4 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int] | None:
 
 
 def _stems(text: str) -> set[str]:
-    plain = _MARKS.sub("", unicodedata.normalize("NFKD", text)).casefold()
-    return {w[:_STEM] for w in _WORD.findall(plain) if w not in _SMALL}
+    return {w[:_STEM] for w in words_of(text) if w not in _SMALL}

@@ -25,7 +25,8 @@ from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
 from lakewake.s3 import HINT
 from lakewake.store.filters import to_sql
-from lakewake.store.nearest import HIDDEN, as_matrix, check_query, count_rows, first_rows, rank
+from lakewake.store.held import STORED, chunks_by_row, vectors_by_hash
+from lakewake.store.nearest import HIDDEN, check_query, count_rows, first_rows, rank
 from lakewake.store.place import S3
 from lakewake.store.words import best_first, by_words
 
@@ -105,22 +106,12 @@ class LanceReader:
     def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
         """The chunks of those of the given rows that have any."""
         wanted = set(rows)
-        columns = ["_partition", "_key", "_id", "_hash", "_source_hash", "_payload_hash"]
-        out: dict[RowId, tuple[StoredChunk, ...]] = {}
-        for batch in self._having("_key", {r.key for r in wanted}, columns):
-            for partition, key, *stored in zip(*(c.to_pylist() for c in batch), strict=True):
-                row = RowId(partition, key)
-                if row in wanted:
-                    out[row] = (*out.get(row, ()), StoredChunk(*stored))
-        return out
+        return chunks_by_row(self._having("_key", {r.key for r in wanted}, STORED), wanted)
 
     def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
         """Text hash → a vector of that text, for those it holds anywhere."""
-        out: dict[str, np.ndarray] = {}
-        for batch in self._having("_hash", set(hashes), ["_hash", "_vector"]):
-            matrix = as_matrix(batch["_vector"], self._recipe.model.dimension)
-            out.update(zip(batch["_hash"].to_pylist(), matrix, strict=True))
-        return out
+        batches = self._having("_hash", set(hashes), ["_hash", "_vector"])
+        return vectors_by_hash(batches, self._recipe.model.dimension)
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All chunks, only these columns, in bounded batches."""

@@ -22,7 +22,8 @@ from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
 from lakewake.model.where import Where, leaves
 from lakewake.store.filters import fitted, matches
-from lakewake.store.nearest import HIDDEN, as_matrix, check_query, count_rows, first_rows, rank
+from lakewake.store.held import STORED, chunks_by_row, vectors_by_hash
+from lakewake.store.nearest import HIDDEN, check_query, count_rows, first_rows, rank
 from lakewake.store.qdrant_fence import Fence, Head
 from lakewake.store.qdrant_filters import among, every, exactly, to_filter, valid_at
 from lakewake.store.qdrant_points import Points
@@ -34,7 +35,6 @@ LIST_LENGTH = 1_000
 #: An index with more chunks is read in this many pieces, each a range of point ids.
 PIECES, PIECES_FROM = 16, 10_000
 _IDENTITY = ["_partition", "_key"]
-_STORED = ["_id", "_hash", "_source_hash", "_payload_hash"]
 
 
 @dataclass(frozen=True)
@@ -85,22 +85,12 @@ class QdrantReader:
     def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
         """The chunks of those of the given rows that have any."""
         wanted = set(rows)
-        out: dict[RowId, tuple[StoredChunk, ...]] = {}
-        for batch in self._having("_key", {r.key for r in wanted}, [*_IDENTITY, *_STORED]):
-            for partition, key, *stored in zip(*(c.to_pylist() for c in batch), strict=True):
-                row = RowId(partition, key)
-                if row in wanted:
-                    out[row] = (*out.get(row, ()), StoredChunk(*stored))
-        return out
+        return chunks_by_row(self._having("_key", {r.key for r in wanted}, STORED), wanted)
 
     def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
         """Text hash → a vector of that text, for those it holds anywhere."""
-        out: dict[str, np.ndarray] = {}
-        for batch in self._having("_hash", set(hashes), ["_hash", "_vector"]):
-            held = batch.filter(pc.is_valid(batch["_vector"]))
-            matrix = as_matrix(held["_vector"], self.recipe().model.dimension)
-            out.update(zip(held["_hash"].to_pylist(), matrix, strict=True))
-        return out
+        batches = self._having("_hash", set(hashes), ["_hash", "_vector"])
+        return vectors_by_hash(batches, self.recipe().model.dimension)
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All chunks, only these columns, in bounded batches."""

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from lakewake.model.words import words_of
 from lakewake.store.nearest import HIDDEN
 
 #: Okapi BM25, with the constants that everybody uses.
 K1, B = 1.2, 0.75
-_WORD = re.compile(r"\w+")
-_MARKS = re.compile("[\u0300-\u036f]")
-
-
-def words_of(text: str) -> list[str]:
-    """Its words, without case and accents."""
-    plain = _MARKS.sub("", unicodedata.normalize("NFKD", text))
-    return _WORD.findall(plain.casefold())
 
 
 def relevance(texts: Sequence[str | None], question: str) -> np.ndarray:

@@ -1,0 +1,39 @@
+"""What a store's batches of chunks say, by row and by text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakewake.model.chunks import StoredChunk
+from lakewake.model.rows import RowId
+from lakewake.store.nearest import as_matrix
+
+#: What `chunks_by_row` takes, in this order.
+STORED = ("_partition", "_key", "_id", "_hash", "_source_hash", "_payload_hash")
+
+
+def chunks_by_row(
+    batches: Iterable[pa.RecordBatch], wanted: Collection[RowId]
+) -> dict[RowId, tuple[StoredChunk, ...]]:
+    """The chunks of the wanted rows, from batches of the columns `STORED`."""
+    out: dict[RowId, tuple[StoredChunk, ...]] = {}
+    for batch in batches:
+        for partition, key, *stored in zip(*(c.to_pylist() for c in batch), strict=True):
+            row = RowId(partition, key)
+            if row in wanted:
+                out[row] = (*out.get(row, ()), StoredChunk(*stored))
+    return out
+
+
+def vectors_by_hash(batches: Iterable[pa.RecordBatch], dimension: int) -> dict[str, np.ndarray]:
+    """Text hash → a vector of that text, from batches of `_hash` and `_vector`."""
+    out: dict[str, np.ndarray] = {}
+    for batch in batches:
+        held = batch.filter(pc.is_valid(batch["_vector"]))
+        matrix = as_matrix(held["_vector"], dimension)
+        out.update(zip(held["_hash"].to_pylist(), matrix, strict=True))
+    return out
