@@ -77,6 +77,13 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == "lakewake 0.1.0\n"
 
 
+def test_the_package_runs_as_a_module() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "lakewake", "--version"], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout == "lakewake 0.1.0\n"
+
+
 def test_help_imports_nothing_heavy() -> None:
     script = (
         "import sys; from lakewake.cli import run; run(['--help']);"

@@ -146,6 +146,18 @@ def test_a_body_that_is_no_json_is_refused(content: bytes) -> None:
     assert answer.json()["error"]
 
 
+def test_half_a_surrogate_pair_is_refused_as_text_not_as_json() -> None:
+    index, _ = wine_index()
+    with asking(index) as client:
+        answer = client.post(
+            SEARCH,
+            content=b'{"text": "red \\ud83c wine"}',
+            headers={"Content-Type": "application/json"},
+        )
+    assert answer.status_code == 400
+    assert "not valid Unicode" in answer.json()["error"]
+
+
 def test_a_form_of_another_site_is_no_question() -> None:
     index, _ = wine_index()
     with asking(index) as client:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import FastAPI, Query
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -94,6 +96,7 @@ def build_app(
         redoc_url=None,
     )
     app.state.desk = desk
+    app.router.route_class = _Route
     _add_routes(app, desk)
     files = read_page() if page is None else page
     for path, file in files.items():
@@ -272,6 +275,29 @@ def _add_routes(app: FastAPI, desk: Desk) -> None:
     get("/health", desk.health, shapes.Health, _REFUSALS)
     get("/ready", desk.ready, shapes.Readiness, {**_REFUSALS, 503: {"model": shapes.Readiness}})
     app.add_api_route("/metrics", desk.show_metrics, response_class=Response, responses=_TEXT)
+
+
+class _Request(Request):
+    """Reads the numbers of a vector six times as fast."""
+
+    async def json(self) -> Any:
+        """The body's value."""
+        try:
+            return from_json(await self.body())
+        except ValueError:
+            # That one says in FastAPI's way what is wrong, and takes half a surrogate pair.
+            return await super().json()
+
+
+class _Route(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The endpoint, with our reading of bodies."""
+        handle = super().get_route_handler()
+
+        async def read(request: Request) -> Response:
+            return await handle(_Request(request.scope, request.receive))
+
+        return read
 
 
 def _endpoint(file: PageFile) -> Callable[[Request], Any]:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -58,14 +59,15 @@ class Gate:
         Raises:
             Refused: no thread was free (429), or it took too long (504).
         """
-        future = asyncio.wrap_future(await self._begin(work))
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        await self._begin(work, partial(_tell, answer))
         # Not `wait_for`: the work's own TimeoutError would look like ours.
-        done, _ = await asyncio.wait({future}, timeout=self.seconds)
-        if not done:
-            # Nobody will ask any more what became of it.
-            future.add_done_callback(lambda f: f.cancelled() or f.exception())
-            raise self._too_slow()
-        return future.result()
+        late = loop.call_later(self.seconds, _give_up, answer, self._too_slow())
+        try:
+            return await answer
+        finally:
+            late.cancel()
 
     async def stream(self, items: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
         """Each item as soon as it is there; the thread stops at the next one when nobody listens.
@@ -81,7 +83,7 @@ class Gate:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(queue.put_nowait, item)
 
-        await self._begin(lambda: _pump(items, put, left))
+        await self._begin(lambda: _pump(items, put, left), lambda _: None)
         deadline = loop.time() + self.seconds
         try:
             while not isinstance(item := await self._next(queue, deadline - loop.time()), _Ended):
@@ -95,14 +97,8 @@ class Gate:
         """Take no more work; what runs is not waited for."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    async def _begin(self, work: Callable[[], T]) -> Future[T]:
-        try:
-            async with asyncio.timeout(self._patience):
-                await self._free.acquire()
-        except TimeoutError:
-            again = {"Retry-After": str(RETRY_AFTER)}
-            fact = "too many searches run at once"
-            raise Refused(429, "busy", fact, "try again in a moment", again) from None
+    async def _begin(self, work: Callable[[], T], tell: Callable[[Future[T]], None]) -> None:
+        await self._thread()
         try:
             future = self._pool.submit(work)
         except BaseException:
@@ -110,14 +106,33 @@ class Gate:
             raise
         self._running.add(future)
         loop = asyncio.get_running_loop()
-        future.add_done_callback(lambda f: self._over(f, loop))
-        return future
+        future.add_done_callback(lambda f: self._over(f, loop, tell))
 
-    def _over(self, future: Future[Any], loop: asyncio.AbstractEventLoop) -> None:
+    async def _thread(self) -> None:
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._free.acquire()
+        except TimeoutError:
+            again = {"Retry-After": str(RETRY_AFTER)}
+            fact = "too many searches run at once"
+            raise Refused(429, "busy", fact, "try again in a moment", again) from None
+
+    def _over(
+        self,
+        future: Future[T],
+        loop: asyncio.AbstractEventLoop,
+        tell: Callable[[Future[T]], None],
+    ) -> None:
         """In the thread: its work is done, somebody else may have it."""
         self._running.discard(future)
+
+        def over() -> None:
+            self._free.release()
+            tell(future)
+
+        # Once for both: to wake the loop takes longer than what it then does.
         with suppress(RuntimeError):
-            loop.call_soon_threadsafe(self._free.release)
+            loop.call_soon_threadsafe(over)
 
     async def _next(self, queue: asyncio.Queue[T], seconds: float) -> T:
         try:
@@ -133,6 +148,23 @@ class Gate:
             f"there was no answer within {self.seconds:g} s",
             "ask for less, or raise `timeout` in [serve]",
         )
+
+
+def _tell(answer: asyncio.Future[T], future: Future[T]) -> None:
+    """What became of the work, where somebody still waits for it."""
+    if answer.done():
+        return
+    if future.cancelled():
+        answer.cancel()
+    elif error := future.exception():
+        answer.set_exception(error)
+    else:
+        answer.set_result(future.result())
+
+
+def _give_up(answer: asyncio.Future[Any], refused: Refused) -> None:
+    if not answer.done():
+        answer.set_exception(refused)
 
 
 def _pump(
