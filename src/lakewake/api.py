@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,7 +23,7 @@ from lakewake.model.plan import Action
 from lakewake.model.query import Mode, Question, SearchResult
 from lakewake.model.recipe import Recipe
 from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
-from lakewake.model.settings import IndexSettings, RecommendSettings, Settings
+from lakewake.model.settings import IndexSettings, ModelSettings, RecommendSettings, Settings
 from lakewake.model.timeline import Look
 from lakewake.progress import Reporter, Silent
 from lakewake.record import Recorder
@@ -36,6 +36,7 @@ from lakewake.sync import Parts
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakewake.embed import Embedder
     from lakewake.model.recommendation import Recommendation
     from lakewake.model.rows import RowId
     from lakewake.rerank import Reranker
@@ -113,7 +114,11 @@ class Lakewake(Mapping[str, "Index"]):
         self.settings = settings
         self._sessions = sessions
         home, chat = settings.path.parent, settings.recommend
-        self._indexes = {s.name: Index(s, sessions, reporter, home, chat) for s in settings.indexes}
+        # Indexes of one model share it: a server of ten holds it once.
+        load = cache(load_embedder)
+        self._indexes = {
+            s.name: Index(s, sessions, reporter, home, chat, load) for s in settings.indexes
+        }
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -167,12 +172,13 @@ class Index:
         reporter: Reporter,
         home: Path = Path("."),
         chat: RecommendSettings | None = None,
+        load: Callable[[ModelSettings, str | None], Embedder] = load_embedder,
     ) -> None:
         self.settings = settings
         self._sessions = sessions
         self._reporter = reporter
         self._chat = chat or RecommendSettings()
-        self._home = home
+        self._home, self._load = home, load
         self._recorder = Recorder(settings.name, lambda: self._log, reporter.say)
         self._facets: tuple[tuple[int, Frontier], tuple[Facet, ...]] | None = None
 
@@ -187,7 +193,7 @@ class Index:
         s = self.settings
         # A model named beside a vector column is what the table's vectors were made by.
         own = s.vector if s.model.provider == "column" else None
-        embedder = load_embedder(s.model, column=own)
+        embedder = self._load(s.model, own)
         recipe = Recipe(
             model=embedder.identity,
             fields=s.fields,
