@@ -13,6 +13,12 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from lakewake.config_models import (
+    read_model,
+    read_rerank,
+    read_text_model,
+    read_vector_model,
+)
 from lakewake.config_recommend import read_recommend
 from lakewake.config_serve import read_serve
 from lakewake.errors import ConfigError
@@ -24,11 +30,10 @@ from lakewake.model.settings import (
     IndexSettings,
     ModelSettings,
     RecommendSettings,
-    RerankSettings,
     ServeSettings,
     Settings,
 )
-from lakewake.section import KIND_NAMES, Section, kind_of
+from lakewake.section import KIND_NAMES, Section, kind_of, locate
 
 DEFAULT_FILE = "lakewake.toml"
 MAX_WEIGHT = 1000
@@ -40,10 +45,7 @@ MASTER_VARIABLE = "LAKEWAKE_SPARK_MASTER"
 #: Win over `url` and `name` of [recommend].
 RECOMMEND_VARIABLES = {"LAKEWAKE_RECOMMEND_URL": "url", "LAKEWAKE_RECOMMEND_NAME": "name"}
 
-PROVIDERS = ("onnx", "sentence-transformers", "http", "hashing")
-PRECISIONS = ("fp32", "int8")
 METRICS = ("cosine",)
-RERANKERS = ("http", "cross-encoder")
 
 _TOP_KEYS = ("index", "model", "spark", "embedding_store", "recommend", "serve")
 _EMBEDDING_STORE_KEYS = tuple(f.name for f in fields(EmbeddingStoreSettings))
@@ -53,11 +55,7 @@ _INDEX_KEYS = (
     *(_IN_FILE.get(f.name, f.name) for f in fields(IndexSettings) if f.name != "weights"),
     "dimension",
 )
-_RERANK_KINDS = {f.name: type(f.default) for f in fields(RerankSettings)}
-_MODEL_KINDS = {f.name: type(f.default) for f in fields(ModelSettings)}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SECRET_KEYS = ("key", "api_key", "token", "secret", "password")
 _SECRET_ENDINGS = (".secret.key", ".session.token", ".password", ".secret", ".token")
 
 
@@ -116,7 +114,7 @@ def parse_config(text: str, path: Path, chat: Mapping[str, str] | None = None) -
         raise ConfigError(f"{path}: {error}", hint="the line does not parse as TOML") from error
     top = Section(f"{path}", values)
     top.refuse_unknown(_TOP_KEYS)
-    default = _model(top, path.parent) or ModelSettings()
+    default = read_model(top, path.parent) or ModelSettings()
     sections = _index_sections(top)
     kept = _embedding_store(top, sections, path.parent)
     indexes = tuple(_index(s, default, kept, path.parent) for s in sections)
@@ -163,28 +161,21 @@ def _index(
     keeps = section.get("embedding_store", bool, True) and not vector
     return IndexSettings(
         name=name,
-        table=_locate(folder, section.need("table", '"lake/wine_reviews"')),
+        table=locate(folder, section.need("table", '"lake/wine_reviews"')),
         store=_store(section, folder),
         fields=() if vector else _text_fields(section),
         vector=vector,
         payload=_payload(section),
         chunking=_chunking(section),
-        model=_vector_model(section, vector, folder)
+        model=read_vector_model(section, vector, folder)
         if vector
-        else _text_model(section, default, folder),
+        else read_text_model(section, default, folder),
         metric=section.choice("metric", METRICS, "cosine"),
         embedding_store=kept if keeps else None,
         weights={} if vector else _weights(section),
-        rerank=_rerank(section, folder),
+        rerank=read_rerank(section, folder),
         freshness=section.seconds("freshness"),
     )
-
-
-def _locate(folder: Path, path: str) -> str:
-    """A path made absolute from the file's folder; a URI stays as it is."""
-    if "://" in path:
-        return path
-    return os.path.normpath(folder / Path(path).expanduser())
 
 
 def _store(section: Section, folder: Path) -> str:
@@ -199,7 +190,7 @@ def _store(section: Section, folder: Path) -> str:
             "`store` has a user or key in its address",
             "put the key into the environment variable QDRANT_API_KEY",
         )
-    return f"{scheme}://{_locate(folder, path)}" if scheme in _LOCAL_STORES else uri
+    return f"{scheme}://{locate(folder, path)}" if scheme in _LOCAL_STORES else uri
 
 
 def _text_fields(section: Section) -> tuple[TextField, ...]:
@@ -241,28 +232,6 @@ def _weights(section: Section) -> dict[str, float]:
                 raise inner.fail(f"`weight` is {weight}, expected more than 0, up to {MAX_WEIGHT}")
             out[_text_field(inner).name] = weight
     return out
-
-
-def _rerank(section: Section, folder: Path) -> RerankSettings | None:
-    value = section.values.get("rerank")
-    if value is None:
-        return None
-    if not isinstance(value, dict):
-        raise section.fail(f"`rerank` is {kind_of(value)}, expected a table")
-    inner = Section(f"{section.where}: rerank", value)
-    _refuse_secrets(inner)
-    inner.refuse_unknown(_RERANK_KINDS)
-    inner.choice("provider", RERANKERS, "http")
-    inner.count("rows", 1, least=1)
-    found = RerankSettings(**{k: inner.get(k, _RERANK_KINDS[k]) for k in value})
-    if found.timeout <= 0:
-        raise inner.fail(f"`timeout` is {found.timeout}, expected more than 0 seconds")
-    needed = "url" if found.provider == "http" else "name"
-    if not value.get(needed):
-        raise inner.fail(f'provider "{found.provider}" needs `{needed}`')
-    if found.provider == "http" and not found.url.startswith(("http://", "https://")):
-        raise inner.fail("`url` is not an address", 'url = "http://localhost:8080"')
-    return replace(found, name=_model_name(folder, found.name))
 
 
 def _check_template(section: Section, field: TextField) -> None:
@@ -322,76 +291,6 @@ def _chunking(section: Section) -> Chunking:
     return Chunking(tokens, overlap)
 
 
-def _text_model(section: Section, default: ModelSettings, folder: Path) -> ModelSettings:
-    if "dimension" in section.values:
-        raise section.fail(
-            "`dimension` belongs to `vector`", "for a model that cannot tell, put it into its table"
-        )
-    return _model(section, folder) or default
-
-
-def _vector_model(section: Section, vector: str, folder: Path) -> ModelSettings:
-    """What made the column's vectors: the index's own `model` where it names one, else unknown."""
-    made_by = _model(section, folder) or ModelSettings(provider="column", name=vector)
-    dimension = section.count("dimension", made_by.dimension, least=1)
-    if not dimension and made_by.provider == "column":
-        raise section.fail(
-            "`vector` needs `dimension`, the length of its vectors", "dimension = 384"
-        )
-    return replace(made_by, dimension=dimension)
-
-
-def _model(section: Section, folder: Path) -> ModelSettings | None:
-    """The model that a section names, or None where it names none."""
-    value = section.values.get("model")
-    if value is None:
-        return None
-    if isinstance(value, str):
-        value = {"name": section.get("model", str)}
-    if not isinstance(value, dict):
-        raise section.fail(f"`model` is {kind_of(value)}, expected a name or a table")
-    inner = Section(f"{section.where}: model", value)
-    _refuse_secrets(inner)
-    inner.refuse_unknown(_MODEL_KINDS)
-    found = ModelSettings(**{k: inner.get(k, _MODEL_KINDS[k]) for k in value})
-    _check_model(inner, found)
-    tokenizer = _locate(folder, found.tokenizer) if found.tokenizer else ""
-    return replace(found, name=_model_name(folder, found.name), tokenizer=tokenizer)
-
-
-def _refuse_secrets(section: Section) -> None:
-    for key in section.values:
-        if key in _SECRET_KEYS:
-            raise section.fail(
-                f"`{key}`: secrets do not belong into this file",
-                'put it into the environment and name the variable: key_env = "OPENAI_API_KEY"',
-            )
-    variable = section.get("key_env", str, "X")
-    if variable and not _VARIABLE.fullmatch(variable):
-        # Not shown: it may well be the key itself.
-        raise section.fail("`key_env` is not the name of a variable", 'key_env = "OPENAI_API_KEY"')
-
-
-def _check_model(section: Section, model: ModelSettings) -> None:
-    section.choice("provider", PROVIDERS, "onnx")
-    section.choice("precision", PRECISIONS, "fp32")
-    for key in ("dimension", "max_tokens", "batch", "retries"):
-        section.count(key, 0)
-    if model.timeout <= 0:
-        raise section.fail(f"`timeout` is {model.timeout}, expected more than 0 seconds")
-    if model.precision != "fp32" and model.provider != "onnx":
-        raise section.fail(f'`precision` {model.precision!r} is for provider "onnx" only')
-    if model.provider == "http":
-        for key in ("name", "url", "dimension"):
-            if not section.values.get(key):
-                raise section.fail(f'provider "http" needs `{key}`')
-
-
-def _model_name(folder: Path, name: str) -> str:
-    """A name stays; a folder written as a path is made absolute."""
-    return _locate(folder, name) if name.startswith((".", "/", "~")) else name
-
-
 def _embedding_store(
     top: Section, indexes: Iterable[Section], folder: Path
 ) -> EmbeddingStoreSettings | None:
@@ -410,11 +309,11 @@ def _embedding_store(
     max_mb = section.count("max_mb", MAX_MB, least=1)
     named: str | None = section.get("folder", str)
     if named:
-        return EmbeddingStoreSettings(_locate(folder, named), max_mb)
+        return EmbeddingStoreSettings(locate(folder, named), max_mb)
     stores = [_store(s, folder).partition("://") for s in indexes]
     beside = next((place for scheme, _, place in stores if scheme in _LOCAL_STORES), None)
     if beside is None and any(scheme in _REMOTE_STORES for scheme, _, _ in stores):
-        beside = _locate(folder, DEFAULT_STORE.removeprefix("lance://"))
+        beside = locate(folder, DEFAULT_STORE.removeprefix("lance://"))
     return EmbeddingStoreSettings(beside, max_mb) if beside else None
 
 
@@ -427,7 +326,7 @@ def _recommend(top: Section, chat: Mapping[str, str]) -> RecommendSettings:
     if not isinstance(value, dict):
         raise top.fail(f"`recommend` is {kind_of(value)}, expected a table")
     section = Section(f"{top.where}: recommend", {**value, **chat})
-    _refuse_secrets(section)
+    section.refuse_secrets()
     return read_recommend(section)
 
 
@@ -436,7 +335,7 @@ def _serve(top: Section, folder: Path) -> ServeSettings:
     if not isinstance(value, dict):
         raise top.fail(f"`serve` is {kind_of(value)}, expected a table")
     found = read_serve(Section(f"{top.where}: serve", value))
-    return replace(found, keys=_locate(folder, found.keys)) if found.keys else found
+    return replace(found, keys=locate(folder, found.keys)) if found.keys else found
 
 
 def _spark(top: Section) -> dict[str, str]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from lakewake.errors import ConfigError
@@ -17,9 +19,8 @@ MAY_BE_BLANK = ("key_env",)
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*")
-
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET_KEYS = ("key", "api_key", "token", "secret", "password")
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,19 @@ class Section:
                 near = difflib.get_close_matches(key, valid, n=1)
                 guess = f"did you mean `{near[0]}`? " if near else ""
                 raise self.fail(f"unknown key `{key}`", f"{guess}valid keys are {', '.join(valid)}")
+
+    def refuse_secrets(self) -> None:
+        """Refuse keys and passwords, and a `key_env` that looks like one."""
+        for key in self.values:
+            if key in _SECRET_KEYS:
+                raise self.fail(
+                    f"`{key}`: secrets do not belong into this file",
+                    'put it into the environment and name the variable: key_env = "OPENAI_API_KEY"',
+                )
+        variable = self.get("key_env", str, "X")
+        if variable and not _VARIABLE.fullmatch(variable):
+            # Not shown: it may well be the key itself.
+            raise self.fail("`key_env` is not the name of a variable", 'key_env = "OPENAI_API_KEY"')
 
     def get(self, key: str, kind: type, default: Any = None) -> Any:
         """The value of a key, of that type; the default when it is absent."""
@@ -99,3 +113,10 @@ def kind_of(value: object) -> str:
     if isinstance(value, dict):
         return "a table"
     return KIND_NAMES.get(type(value), "a date or time")
+
+
+def locate(folder: Path, path: str) -> str:
+    """A path made absolute from the file's folder; a URI stays as it is."""
+    if "://" in path:
+        return path
+    return os.path.normpath(folder / Path(path).expanduser())

@@ -10,11 +10,10 @@ import pytest
 from lakewake.config import (
     _EMBEDDING_STORE_KEYS,
     _INDEX_KEYS,
-    _MODEL_KINDS,
-    _RERANK_KINDS,
     load_config,
     parse_config,
 )
+from lakewake.config_models import MODEL_KINDS, RERANK_KINDS
 from lakewake.config_recommend import KINDS
 from lakewake.config_serve import SERVE_KEYS
 from lakewake.errors import ConfigError
@@ -481,5 +480,5 @@ def test_every_example_of_the_documentation_is_accepted():
 def test_the_documentation_names_every_key():
     guide = (Path(__file__).parents[2] / "docs" / "config.md").read_text()
     named = set(re.findall(r"^\| `(\w+)` \|", guide, re.MULTILINE))
-    kinds = (_INDEX_KEYS, _MODEL_KINDS, _RERANK_KINDS, _EMBEDDING_STORE_KEYS, KINDS, SERVE_KEYS)
+    kinds = (_INDEX_KEYS, MODEL_KINDS, RERANK_KINDS, _EMBEDDING_STORE_KEYS, KINDS, SERVE_KEYS)
     assert named == set().union(*kinds)
