@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -58,6 +59,14 @@ class Watcher:
         """The syncs that did something."""
         lines = self._told.read_text().splitlines()
         return [report for line in lines for report in json.loads(line)["indexes"]]
+
+    def kill_jvm(self) -> None:
+        """Its Java, and nothing else, is gone at once."""
+        threads = Path(f"/proc/{self._process.pid}/task").glob("*/children")
+        children = [int(pid) for file in threads for pid in file.read_text().split()]
+        jvms = [pid for pid in children if Path(f"/proc/{pid}/comm").read_text() == "java\n"]
+        assert len(jvms) == 1
+        os.kill(jvms[0], signal.SIGKILL)
 
     def lives(self, seconds: float = 0) -> bool:
         """Whether it is still there after that time."""

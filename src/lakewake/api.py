@@ -92,9 +92,12 @@ class Sessions:
         """The caller's session, or one of our own."""
         if self._given is not None:
             return self._given
-        if self._own is None:
-            from lakewake.spark import start_session
+        from lakewake.spark import has_ended, start_session, stop_session
 
+        if self._own is not None and has_ended(self._own):
+            stop_session()
+            self._own = None
+        if self._own is None:
             self._own = start_session(self.options, tables=self.tables, verbose=self._verbose)
         return self._own
 

@@ -92,6 +92,9 @@ def local_options(files: Files) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "2g",
+        # Driver and executor are one process here. When the machine slept, they miss each other's
+        # heartbeats, and the JVM would end itself ten minutes later.
+        "spark.executor.heartbeat.maxFailures": str(2**31 - 1),
         "spark.hadoop.hadoop.tmp.dir": str(files.scratch / "hadoop"),
         "spark.local.dir": str(files.scratch / "local"),
         "spark.sql.shuffle.partitions": "4",
@@ -208,9 +211,28 @@ def start_session(
 def stop_session() -> None:
     """Stop the session that `start_session` started. A caller's own is left alone."""
     global _ours
-    if _ours is not None:
+    if _ours is None:
+        return
+    if has_ended(_ours):
+        _forget()
+    else:
         _ours.stop()
-        _ours = None
+    _ours = None
+
+
+def has_ended(spark: SparkSession) -> bool:
+    """Whether the JVM that was started for a session is gone: killed, or out of memory."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    return process is not None and process.poll() is not None
+
+
+def _forget() -> None:
+    """Let go of a session that cannot be asked to stop, so that another one can be started."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def running_session() -> SparkSession | None:

@@ -75,3 +75,24 @@ def test_two_watchers_share_the_work_and_survive_whatever_happens_to_the_folder(
                 assert indexed(index.parts) == built_from_nothing(index.parts)
                 assert [watcher.stop() for watcher in watchers] == [0, 0]
                 assert all("nothing was left in part" in watcher.said for watcher in watchers)
+
+
+def test_a_watcher_whose_jvm_is_killed_starts_another(spark, small_tables, tmp_path):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    table.write([row(f"k{n}") for n in range(5)])
+    config = tmp_path / "lakewake.toml"
+    with counting_service() as (port, received):
+        config.write_text(CONFIG.format(port=port))
+        with lakewake.open(config, spark=spark) as lake, watching(config, 1) as [watcher]:
+            index = lake["sample"]
+            wait_until(lambda: index.status().in_step, [watcher])
+            watcher.kill_jvm()
+            table.write([row("k0", "changed when it was gone", ts=2)])
+            wait_until(lambda: index.status().in_step, [watcher])
+            table.write([row("k1", "changed just before it went", ts=2)])
+            watcher.kill_jvm()
+            wait_until(lambda: index.status().in_step, [watcher])
+            assert indexed(index.parts) == built_from_nothing(index.parts)
+            assert watcher.stop() == 0
+            assert len(received) == len(set(received)) == 7
+            assert "Traceback" not in watcher.said

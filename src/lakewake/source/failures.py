@@ -28,11 +28,14 @@ def reading(path: str, gone: Callable[[], Exception]) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError, ConnectionError) as error:
-        if _file_is_gone(error):
+        try:
+            vanished, why = _file_is_gone(error), _first_line(error)
+        except (Py4JError, ConnectionError):
+            vanished, why = False, "Spark's JVM has ended"
+        if vanished:
             raise gone() from error
         raise TableError(
-            f"table {path} cannot be read: {_first_line(error)}",
-            hint="-v shows all that Spark says",
+            f"table {path} cannot be read: {why}", hint="-v shows all that Spark says"
         ) from error
 
 

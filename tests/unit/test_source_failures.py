@@ -1,0 +1,26 @@
+"""What is told of a read that Spark did not finish."""
+
+import pytest
+from py4j.protocol import Py4JError
+
+from lakewake.errors import TableError
+from lakewake.source.failures import reading
+
+
+class OfADeadJvm(Py4JError):
+    """What Java raised last; nobody is there any more to be asked about it."""
+
+    @property
+    def java_exception(self) -> object:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+@pytest.mark.parametrize("error", [OfADeadJvm("An error occurred"), ConnectionResetError()])
+def test_a_jvm_that_is_gone_is_an_error_of_the_read(error: Exception) -> None:
+    with pytest.raises(TableError, match="table t cannot be read"), reading("t", KeyError):
+        raise error
+
+
+def test_a_jvm_that_cannot_be_asked_has_ended() -> None:
+    with pytest.raises(TableError, match="Spark's JVM has ended"), reading("t", KeyError):
+        raise OfADeadJvm("An error occurred")
