@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -183,6 +184,7 @@ class Index:
         self._chat = chat or RecommendSettings()
         self._home, self._load = home, load
         self._recorder = Recorder(settings.name, lambda: self._log, reporter.say)
+        self._counting = threading.Lock()
         self._facets: tuple[tuple[int, Frontier], tuple[Facet, ...]] | None = None
 
     @property
@@ -320,10 +322,11 @@ class Index:
             )
         if chosen is None or rerank is False:
             return Ranking(weights)
-        return Ranking(weights, self._reranker.score, chosen.rows)
+        return Ranking(weights, self.reranker.score, chosen.rows)
 
     @cached_property
-    def _reranker(self) -> Reranker:
+    def reranker(self) -> Reranker:
+        """What ranks the best hits anew, where the configuration names it."""
         from lakewake.rerank import load_reranker
 
         assert self.settings.rerank is not None
@@ -439,13 +442,19 @@ class Index:
         Raises:
             IndexMissing: there is no index yet.
         """
+        return self.facets_and_instant()[1]
+
+    def facets_and_instant(self) -> tuple[str, tuple[Facet, ...]]:
+        """The same, with the table instant that they were counted at."""
         from lakewake.search.facets import compute_facets
 
-        reader = self._reader()
-        version = reader.generation, reader.frontier()
-        if self._facets is None or self._facets[0] != version:
-            self._facets = version, compute_facets(reader)
-        return self._facets[1]
+        # Who asks while they are counted waits for them, and does not count once more.
+        with self._counting:
+            reader = self._reader()
+            version, instant = (reader.generation, reader.frontier()), reader.frontier().newest
+            if self._facets is None or self._facets[0] != version:
+                self._facets = version, compute_facets(reader)
+            return instant, self._facets[1]
 
     def _reader(self) -> StoreReader:
         reader = self.parts.store.open()

@@ -3,7 +3,7 @@
 LakewakeError                what is the fact, did anything land, what to do next
 ├── ConfigError              lakewake.toml, a flag or an argument is wrong            exit 2
 │   └── FilterError          a --where that does not parse or does more than filter   exit 2
-├── SetupError               weights, Hudi bundle, Java or an extra is missing        exit 2
+├── SetupError               weights, Hudi bundle, Java, an extra or a key is missing exit 2
 ├── TableError               the table cannot be read as asked                        exit 1
 │   └── HistoryLost          its history cannot be followed from the frontier         exit 3
 ├── EmbedError               the provider failed                                      exit 1
@@ -68,7 +68,7 @@ class FilterError(ConfigError):
 
 
 class SetupError(LakewakeError):
-    """Something that `lakewake setup` or an extra provides is not there."""
+    """Something that `lakewake setup`, an extra or the environment provides is not there."""
 
     exit_code = 2
 

@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 
-from lakewake.errors import ConfigError
+from lakewake.errors import SetupError
 
 #: Seconds. A service that asks for more than the last is not waited for.
 FIRST_WAIT, LONGEST_BACK_OFF, LONGEST_WAIT = 0.5, 30.0, 300.0
@@ -54,16 +54,16 @@ def read_key(variable: str, url: httpx.URL) -> str:
     """The key that an environment variable holds; '' where the service needs none.
 
     Raises:
-        ConfigError: the service is elsewhere and the variable is not set, or holds no key.
+        SetupError: the service is elsewhere and the variable is not set, or holds no key.
     """
     key = os.environ.get(variable, "").strip() if variable else ""
     if not key and variable and not _is_local(url.host):
-        raise ConfigError(
+        raise SetupError(
             f"{shown(url)} needs a key, and the environment variable {variable} is not set",
             hint=f'export {variable}=…, or say `key_env = ""` for a service without keys',
         )
     if not (key.isascii() and key.isprintable()):
-        raise ConfigError(f"the environment variable {variable} holds something that is not a key")
+        raise SetupError(f"the environment variable {variable} holds something that is not a key")
     return key
 
 

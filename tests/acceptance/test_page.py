@@ -181,6 +181,17 @@ def test_a_thumb_of_the_slider_sets_its_end(page: Page, pretend: PretendServer) 
     expect(page.get_by_label("points, at least")).to_have_value("90")
 
 
+def test_a_thumb_back_at_its_end_asks_for_nothing(page: Page, pretend: PretendServer) -> None:
+    page.goto(pretend.url)
+    for column in ("points", "price"):
+        high = page.locator(f"[data-column={column}] .slider input").last
+        field = page.get_by_label(f"{column}, at most")
+        high.evaluate("(e) => { e.stepDown(); e.dispatchEvent(new Event('input')); }")
+        expect(field).not_to_have_value("")
+        high.evaluate("(e) => { e.value = e.max; e.dispatchEvent(new Event('input')); }")
+        expect(field).to_have_value("")
+
+
 def test_the_keyboard_is_enough(page: Page, served: Served) -> None:
     page.goto(served.url)
     expect(badge(page)).to_contain_text("in step")

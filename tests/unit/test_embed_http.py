@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lakewake.embed.http import HttpEmbedder, read_vectors
-from lakewake.errors import ConfigError
+from lakewake.errors import ConfigError, SetupError
 from lakewake.model.settings import ModelSettings
 from lakewake.service import read_retry_after, wait_to_retry
 
@@ -141,13 +141,13 @@ def test_an_address_that_is_none_is_refused(url):
 def test_a_service_elsewhere_needs_a_key(monkeypatch):
     monkeypatch.delenv("SOME_KEY", raising=False)
     embedder = make(url="https://embeddings.invalid/v1", key_env="SOME_KEY")
-    with pytest.raises(ConfigError, match="SOME_KEY"):
+    with pytest.raises(SetupError, match="SOME_KEY"):
         embedder.embed(["text"])
 
 
 def test_a_key_that_no_header_can_carry_is_not_printed(monkeypatch):
     monkeypatch.setenv("SOME_KEY", "secret\nvalue")
-    with pytest.raises(ConfigError, match="SOME_KEY") as caught:
+    with pytest.raises(SetupError, match="SOME_KEY") as caught:
         make(key_env="SOME_KEY").embed(["text"])
     assert "secret" not in str(caught.value)
 

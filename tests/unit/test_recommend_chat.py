@@ -26,11 +26,11 @@ from chat_service import (
     stalls_midway,
     status,
 )
-from lakewake.errors import ConfigError
+from lakewake.deadline import TooLate, within
+from lakewake.errors import SetupError
 from lakewake.model.settings import RecommendSettings
 from lakewake.recommend.answer import Piece
 from lakewake.recommend.chat import Chat, ChatError
-from lakewake.recommend.deadline import TooLate, within
 
 MESSAGES = ({"role": "user", "content": "Which jacket?"},)
 BOTH = pytest.mark.parametrize("stream", [True, False])
@@ -110,7 +110,7 @@ def test_the_key_is_sent_and_never_shown(service: Service, monkeypatch: pytest.M
 def test_a_service_elsewhere_is_not_asked_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(KEY_ENV, raising=False)
     chat = Chat(RecommendSettings(url="https://chat.invalid/v1", name="m", key_env=KEY_ENV))
-    with pytest.raises(ConfigError, match=KEY_ENV):
+    with pytest.raises(SetupError, match=KEY_ENV):
         list(chat.ask(MESSAGES, stream=True))
 
 

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from lakewake.errors import ConfigError, EmbedError, SetupError
+from lakewake.errors import EmbedError, SetupError
 from lakewake.model.settings import RerankSettings
 from lakewake.rerank import Reranker, load_reranker
-from lakewake.rerank.http import read_scores
+from lakewake.rerank.http import LONGEST, read_scores
 
 INSTALLED = importlib.util.find_spec("sentence_transformers") is not None
 
@@ -29,6 +30,7 @@ class Service:
     asked: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     answers: list[Callable[[Handler, dict[str, Any]], None]] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
 
     def reranker(self, **settings: Any) -> Reranker:
         return load_reranker(RerankSettings(url=self.url, name="tiny", **settings))
@@ -79,6 +81,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield made
+    made.over.set()
     server.shutdown()
     thread.join()
     server.server_close()
@@ -128,11 +131,34 @@ def test_a_service_that_fails_is_named_with_the_way_out(
     assert len(service.asked) == len(answers)
 
 
+def drips(handler: Handler, _body: dict[str, Any]) -> None:
+    """A byte now and then, for longer than anybody waits."""
+    handler.send_response(200)
+    handler.end_headers()
+    with suppress(OSError):
+        while not handler.service.over.wait(0.05):
+            handler.wfile.write(b" ")
+            handler.wfile.flush()
+
+
+def test_a_service_that_drips_is_left_when_the_time_is_over(service: Service) -> None:
+    service.answers = [drips]
+    with pytest.raises(EmbedError, match=r"did not answer: not within 0\.3 s"):
+        service.reranker(timeout=0.3).score("q", ["a"])
+    service.over.set()
+
+
+def test_an_answer_without_end_is_refused(service: Service) -> None:
+    service.answers = [says(200, b" " * (LONGEST + 1))]
+    with pytest.raises(EmbedError, match="answered more than"):
+        service.reranker().score("q", ["a"])
+
+
 def test_a_key_that_is_no_key_is_not_sent(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RERANK_API_KEY", "ключ")
-    with pytest.raises(ConfigError, match="RERANK_API_KEY holds something else than a key"):
+    with pytest.raises(SetupError, match="RERANK_API_KEY holds something else than a key"):
         service.reranker().score("q", ["a"])
     assert service.asked == []
 
@@ -150,6 +176,8 @@ def test_a_key_that_is_no_key_is_not_sent(
         {"results": [{"index": 0, "score": 1}, {"index": 1, "score": None}]},
         {"results": [{"index": 0, "score": 1}, {"index": 1, "score": float("nan")}]},
         {"results": [{"index": 0, "score": 1}, {"index": 1, "score": True}]},
+        {"results": [{"index": 0, "score": 1}, {"index": 1, "score": 10**400}]},
+        {"results": [{"index": 0, "score": 1}, {"index": [1], "score": 1}]},
     ],
 )
 def test_an_answer_that_is_not_one_number_a_text_is_refused(body: object) -> None:

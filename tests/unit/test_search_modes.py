@@ -58,13 +58,19 @@ def chunk(embedder: HashingEmbedder, key: str, field: str, text: str, stock: int
 @pytest.fixture
 def reader(embedder: HashingEmbedder) -> StoreReader:
     fields = (TextField("name", "{name}"), TextField("story", "{story}"))
-    recipe = Recipe(embedder.identity, fields, payload=("stock",))
-    schema = index_schema(recipe, PAYLOAD)
     rows = [
         chunk(embedder, key, field, text, stock)
         for stock, (key, texts) in enumerate(SHOP.items())
         for field, text in zip(("name", "story"), texts, strict=True)
     ]
+    return reader_of(rows, fields, embedder)
+
+
+def reader_of(
+    rows: list[dict[str, Any]], fields: tuple[TextField, ...], embedder: HashingEmbedder
+) -> StoreReader:
+    recipe = Recipe(embedder.identity, fields, payload=("stock",))
+    schema = index_schema(recipe, PAYLOAD)
     table = pa.Table.from_pylist(rows, schema)
     frontier = Frontier(TableIdentity("shop", "id", "", "COPY_ON_WRITE"), {"2025010100": "2"})
     store = MemoryStore()
@@ -104,6 +110,24 @@ def test_a_keyword_search_for_words_that_no_row_has_finds_nothing(
 def test_filters_hold_for_words_too(reader: StoreReader, embedder: HashingEmbedder) -> None:
     asked = ask("waterproof", mode=Mode.KEYWORD, where="stock > 1")
     assert keys(search(reader, embedder, asked).hits) == ["tent"]
+
+
+def test_pages_of_a_hybrid_search_have_each_row_once(embedder: HashingEmbedder) -> None:
+    texts = [f"jacket {'winter ' * (n % 7)}{'rain ' * (n % 5)}number {n}" for n in range(150)]
+    made = [chunk(embedder, f"k{n}", "name", text, n) for n, text in enumerate(texts)]
+    reader = reader_of(made, (TextField("name", "{name}"),), embedder)
+    pages = [
+        search(reader, embedder, ask("winter rain jacket", mode=Mode.HYBRID, k=10, offset=offset))
+        for offset in range(0, 150, 10)
+    ]
+    keys = [hit.key for page in pages for hit in page.hits]
+    assert len(keys) == len(set(keys)) == 150
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("unit", [".", ". ", '."', "\n", " ", "x.", "?x"])
+def test_a_long_run_of_anything_is_cut_into_sentences_in_time(unit: str) -> None:
+    assert highlight(unit * 200_000 + "x", "nothing") is None
 
 
 def test_a_hybrid_search_has_the_rows_of_both_and_puts_first_what_both_have(

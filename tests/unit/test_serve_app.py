@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from sampling import SCHEMA, rid, sample_recipe, values
 from serving import URL, WINES, asking, served_index, wine_index
 
 SEARCH = "/indexes/sample/search"
+RECOMMEND = "/indexes/sample/recommend"
 
 
 def hits(answer: Any) -> list[str]:
@@ -434,5 +438,72 @@ def test_an_index_replaced_while_it_is_read_is_asked_again() -> None:
         assert hits(client.post(SEARCH, json={"text": "smoky red with leather", "k": 1})) == [
             "smoky"
         ]
+        store.failures = 1
+        streamed = client.post(RECOMMEND, json={"query": "smoky red", "stream": True})
+        assert streamed.status_code == 200
+        assert "event: answer" in streamed.text
+        store.failures = 1
+        assert client.get("/indexes/sample/status").status_code == 200
+        store.failures = 1
+        assert client.get("/ready").json()["ready"]
         store.failures = 100
         assert client.post(SEARCH, json={"text": "x"}).status_code == 503
+
+
+def test_an_index_that_cannot_be_counted_does_not_hide_the_others() -> None:
+    from lakewake.errors import StoreError
+    from lakewake.store.memory import MemoryReader, MemoryStore
+
+    class Damaged(MemoryReader):
+        def counts(self) -> tuple[int, int]:
+            raise StoreError("a fragment is damaged")
+
+    class Spoilt(MemoryStore):
+        def open(self) -> Any:
+            found = super().open()
+            return found and Damaged(**vars(found))
+
+    sound, _ = wine_index()
+    spoilt, _ = wine_index(store=Spoilt(), name="spoilt")
+    with asking(sound, spoilt) as client:
+        told = {index["name"]: index for index in client.get("/indexes").json()["indexes"]}
+    assert (told["sample"]["rows"], told["sample"]["fresh"]) == (3, True)
+    assert (told["spoilt"]["rows"], told["spoilt"]["fresh"]) == (0, False)
+
+
+def test_addresses_in_the_history_are_shown_without_passwords() -> None:
+    from lakewake.model.history import SyncRecord
+
+    index, _ = wine_index()
+    told = "http://bob:geh'eim@x@host/v1 did not answer"
+    record = SyncRecord(datetime.now(UTC), "sample", "failed", error=told)
+    index._log.append(record)
+    with asking(index) as client:
+        answers = [client.get(f"/indexes/sample/{path}").text for path in ("status", "history")]
+    for answer in answers:
+        assert "did not answer" in answer
+        assert "geh" not in answer
+        assert "eim" not in answer
+
+
+def test_pages_that_ask_at_once_have_facets_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lakewake.search import facets
+
+    counted, begun, go = [], threading.Event(), threading.Event()
+
+    def count_slowly(reader: Any) -> Any:
+        counted.append(reader)
+        begun.set()
+        assert go.wait(30)
+        return ()
+
+    monkeypatch.setattr(facets, "compute_facets", count_slowly)
+    index, _ = wine_index()
+    with asking(index) as client, ThreadPoolExecutor(6) as pool:
+        asked = [pool.submit(client.get, "/indexes/sample/facets") for _ in range(2)]
+        assert begun.wait(30)
+        # However long that takes, whoever asks whether the server is ready is told.
+        assert client.get("/ready").status_code == 200
+        go.set()
+        assert [answer.result().status_code for answer in asked] == [200, 200]
+    assert len(counted) == 1

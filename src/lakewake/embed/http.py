@@ -74,7 +74,7 @@ class HttpEmbedder:
         Raises:
             TextRefused: the service refuses some of the texts; it has the vectors of the others.
             EmbedError: it failed, or its answer cannot be used.
-            ConfigError: it needs a key, and there is none.
+            SetupError: it needs a key, and there is none.
         """
         refuse_undecodable(texts)
         vectors = np.full((len(texts), self._settings.dimension), np.nan, np.float32)

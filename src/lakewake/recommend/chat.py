@@ -10,10 +10,10 @@ from typing import Any
 
 import httpx
 
+from lakewake.deadline import TooLate, within
 from lakewake.errors import ConfigError, LakewakeError
 from lakewake.model.settings import RecommendSettings
 from lakewake.recommend.answer import Piece, UnusableAnswer, read_stream, read_whole
-from lakewake.recommend.deadline import TooLate, within
 from lakewake.service import Outcome, read_key, shown, wait_to_retry
 
 TRIES = 3
@@ -62,7 +62,7 @@ class Chat:
 
         Raises:
             ChatError: no answer, none in time, or one that cannot be used.
-            ConfigError: the service needs a key, and there is none.
+            SetupError: the service needs a key, and there is none.
         """
         # Compressed, a few bytes could become more than there is memory.
         headers = {"Accept-Encoding": "identity"}

@@ -12,15 +12,16 @@ import unicodedata
 #: Joiners that scripts and emoji need; all other invisible characters go.
 _KEPT = frozenset("\n\t\u200c\u200d")
 _INVISIBLE = frozenset({"Cc", "Cf", "Co", "Cs"})
-_BRACKETED = re.compile(r"\[(\s*(?:row|#)?\s*[0-9][0-9\s,;–-]*)\]", re.IGNORECASE)
+# Possessive where blanks may follow blanks: thousands of them must not stall a server.
+_BRACKETED = re.compile(r"\[(\s*+(?:(?:row|#)\s*+)?[0-9][0-9\s,;–-]*+)\]", re.IGNORECASE)
 _TO_A_MODEL = re.compile(
     r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,60}"
     r"\b(?:instructions?|prompts?|rules|guidelines|previous|prior|above)\b"
     r"|\b(?:system|developer)\s+(?:prompt|message|instructions?)\b"
     r"|\byou\s+are\s+(?:now\b|an?\s+(?:ai|assistant|language\s+model|chat\s*bot)\b)"
     r"|\b(?:new|updated|real)\s+instructions?\s*:"
-    r"|^\s*(?:system|assistant|developer)\s*:"
-    r"|<\|[a-z_]+\|>|\[/?INST\]|<<\s*/?\s*(?:row|end|sys)\b",
+    r"|^[^\S\n]*+(?:system|assistant|developer)\s*:"
+    r"|<\|[a-z_]+\|>|\[/?INST\]|<<\s*+(?:/\s*+)?(?:row|end|sys)\b",
     re.IGNORECASE | re.MULTILINE | re.DOTALL,
 )
 

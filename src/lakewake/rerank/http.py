@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 import httpx
 
-from lakewake.errors import ConfigError, EmbedError
+from lakewake.deadline import TooLate, within
+from lakewake.errors import EmbedError, SetupError
 from lakewake.model.settings import RerankSettings
 
 #: A question waits for the answer, so that no more than one second try is made.
 TRIES = 2
+#: Bytes of an answer: a number for each of some thousand texts is far less.
+LONGEST = 10_000_000
 HINT = "search without it: rerank=False, `--no-rerank`"
 
 
@@ -29,34 +33,59 @@ class HttpReranker:
 
         Raises:
             EmbedError: the service failed, or its answer cannot be used.
-            ConfigError: the variable with its key holds no key.
+            SetupError: the variable with its key holds no key.
         """
         body = {"model": self._settings.name, "query": question, "documents": list(texts)}
-        response = self._post(body)
+        answer = self._post(body)
         try:
-            return read_scores(response.json(), len(texts))
+            return read_scores(json.loads(answer), len(texts))
         except ValueError as error:
             reason = error if str(error).startswith("answered") else "answered no JSON"
             raise EmbedError(f"the re-ranking service {reason}", hint=HINT) from error
 
-    def _post(self, body: Mapping[str, object]) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+    def _post(self, body: Mapping[str, object]) -> bytes:
+        headers = {"Accept-Encoding": "identity"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
         for tries_left in reversed(range(TRIES)):
+            request = self._client.build_request("POST", self._url, json=body, headers=headers)
             try:
-                response = self._client.post(self._url, json=body, headers=headers)
-            except httpx.HTTPError as error:
-                if tries_left and not isinstance(error, httpx.TimeoutException):
+                response, answer = self._within_time(request)
+            except (httpx.HTTPError, TooLate) as error:
+                late = isinstance(error, httpx.TimeoutException | TooLate)
+                if tries_left and not late:
                     continue
-                why = str(error) or type(error).__name__
+                why = str(error) or f"not within {self._settings.timeout:g} s"
                 raise EmbedError(
                     f"the re-ranking service did not answer: {why}", hint=HINT
                 ) from error
             if response.is_success:
-                return response
+                return answer
             if not (tries_left and response.is_server_error):
                 break
         said = f"{response.status_code} {response.reason_phrase}".strip()
         raise EmbedError(f"the re-ranking service answered {said}", hint=HINT)
+
+    def _within_time(self, request: httpx.Request) -> tuple[httpx.Response, bytes]:
+        """The answer, all of it within the time limit and no longer than anybody needs."""
+        answer = bytearray()
+        opened: list[httpx.Response] = []
+
+        def parts() -> Iterator[bytes]:
+            opened.append(self._client.send(request, stream=True))
+            yield from opened[0].iter_raw()
+
+        def stop() -> None:
+            for response in opened:
+                response.close()
+
+        for part in within(self._settings.timeout, parts(), stop):
+            answer += part
+            if len(answer) > LONGEST:
+                raise EmbedError(
+                    f"the re-ranking service answered more than {LONGEST:,} bytes", hint=HINT
+                )
+        return opened[0], bytes(answer)
 
     @cached_property
     def _client(self) -> httpx.Client:
@@ -66,7 +95,7 @@ class HttpReranker:
     def _key(self) -> str:
         key = os.environ.get(self._settings.key_env, "").strip() if self._settings.key_env else ""
         if not (key.isascii() and key.isprintable()):
-            raise ConfigError(
+            raise SetupError(
                 f"the variable {self._settings.key_env} holds something else than a key"
             )
         return key
@@ -82,10 +111,17 @@ def read_scores(body: object, count: int) -> list[float]:
     items = body.get("results") if isinstance(body, dict) else body
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise ValueError("answered no list of results")
-    scores = {item.get("index"): item.get("relevance_score", item.get("score")) for item in items}
+    scores = {
+        item["index"]: item.get("relevance_score", item.get("score"))
+        for item in items
+        if type(item.get("index")) is int
+    }
     if len(items) != count or set(scores) != set(range(count)):
         raise ValueError(f"answered other than one result for each of {count} texts")
     numbers = [scores[n] for n in range(count)]
-    if not all(type(n) in (int, float) and math.isfinite(n) for n in numbers):
-        raise ValueError("answered scores that are no finite numbers")
-    return [float(n) for n in numbers]
+    try:
+        if all(type(n) in (int, float) and math.isfinite(n) for n in numbers):
+            return [float(n) for n in numbers]
+    except OverflowError:
+        pass
+    raise ValueError("answered scores that are no finite numbers")

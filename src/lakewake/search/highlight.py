@@ -7,7 +7,7 @@ import re
 from lakewake.model.words import words_of
 
 #: A sentence ends at . ! ? … with a blank behind it, or with its line.
-_SENTENCE = re.compile(r"[^\n]+?(?:[.!?…]+(?=[\s\"'”’)\]]|$)[\"'”’)\]]*|(?=\n)|$)")
+_SENTENCE = re.compile(r"[^\n]+?(?:(?<![.!?…])[.!?…]++(?=[\s\"'”’)\]]|$)[\"'”’)\]]*|(?=\n)|$)")
 #: Words that tell little of what a question asks for.
 _SMALL = frozenset(
     words_of(

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 #: More than anybody reads; a store would sort its whole index for it.
 MAX_K = 10_000
-#: How many rows each side of a hybrid search brings at least: what both have may stand deep in one.
-HYBRID_ROWS = 50
+#: How many rows each side of a hybrid search brings: what both have may stand deep in one. In
+#: steps, since with another depth rows change places: pages up to a step are of one ranking.
+HYBRID_ROWS = (200, 1_000, MAX_K + 2)
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class _Retrieval:
             )
         if self.question.mode is Mode.KEYWORD:
             return self._by_words(rows)
-        each = max(rows, HYBRID_ROWS)
+        each = next(depth for depth in HYBRID_ROWS if depth >= rows)
         return fuse(self._by_vector(each), self._by_words(each))
 
     def _by_vector(self, rows: int) -> list[Hit]:

@@ -37,6 +37,8 @@ _log = logging.getLogger("lakewake.serve")
 
 #: Threads for what is not a search: status, history, metrics. Stalled searches do not stall these.
 LOOKING = 4
+#: And for facets, which read whole columns: readiness does not wait for them.
+COUNTING = 2
 #: A model that writes takes longer than a search: so many times the time limit.
 WRITING = 4
 Limit = Annotated[int, Query(ge=1, le=1000, description="How many at most.")]
@@ -135,17 +137,21 @@ class Desk:
         seconds = settings.timeout
         self.searching = Gate(settings.concurrent, seconds)
         self.recommending = Gate(settings.concurrent, seconds * WRITING)
-        self.looking = Gate(LOOKING, seconds)
+        self.looking, self.counting = Gate(LOOKING, seconds), Gate(COUNTING, seconds)
         self.metrics = Metrics(indexes, lambda: self.running, self._restarts)
 
     @property
     def running(self) -> int:
         """How many threads are at work."""
-        return sum(g.running for g in (self.searching, self.recommending, self.looking))
+        return sum(gate.running for gate in self._gates)
+
+    @property
+    def _gates(self) -> tuple[Gate, ...]:
+        return self.searching, self.recommending, self.looking, self.counting
 
     def close(self) -> None:
         """Take no more work; what runs is not waited for."""
-        for gate in (self.searching, self.recommending, self.looking):
+        for gate in self._gates:
             gate.close()
 
     async def search(self, name: str, body: shapes.SearchBody) -> Response:
@@ -185,7 +191,8 @@ class Desk:
 
     async def facets(self, name: str) -> Response:
         """What the payload columns of an index hold, for filters."""
-        return await self._list(name, "facets", lambda i: [f.as_dict() for f in i.facets()])
+        index = self._index(name)
+        return await self.counting.run(lambda: Json(asking.facets(index)))
 
     async def commits(self, name: str, limit: Limit = 50) -> Response:
         """The table's newest commits, and by which sync each came into the index."""

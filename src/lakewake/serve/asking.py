@@ -12,7 +12,6 @@ from lakewake.serve.shapes import RecommendBody, SearchBody
 
 if TYPE_CHECKING:
     from lakewake.api import Index
-    from lakewake.store import StoreReader
 
 T = TypeVar("T")
 #: A rebuild removes the generation that a search is reading: then the new one is asked.
@@ -47,7 +46,9 @@ def recommend(index: Index, body: RecommendBody) -> dict[str, Any]:
 
 def recommend_stream(index: Index, body: RecommendBody) -> Iterator[Any]:
     """The message in pieces, then the whole."""
-    return index.recommend_stream(body.query, k=body.k, where=body.where, mode=body.mode)
+    return again(
+        lambda: index.recommend_stream(body.query, k=body.k, where=body.where, mode=body.mode)
+    )
 
 
 def again(work: Callable[[], T]) -> T:
@@ -64,11 +65,10 @@ def again(work: Callable[[], T]) -> T:
 
 def summary(index: Index) -> dict[str, Any]:
     """One index in a few words; one that cannot be read is empty and not fresh."""
-    reader = _reader(index)
-    rows, chunks = reader.counts() if reader else (0, 0)
+    instant, (rows, chunks) = _held(index)
     return {
         "name": index.name,
-        "instant": reader.frontier().newest if reader else "",
+        "instant": instant,
         "rows": rows,
         "chunks": chunks,
         "payload": list(index.settings.payload),
@@ -84,8 +84,8 @@ def modes(index: Index) -> tuple[str, ...]:
 
 def status(index: Index) -> dict[str, Any]:
     """Where it stands."""
-    report = index.status().as_dict()
-    return {**report, **{k: without_secrets(report[k]) for k in ("table", "store", "why")}}
+    report: dict[str, Any] = cleaned(again(index.status).as_dict())
+    return report
 
 
 def freshness(index: Index) -> dict[str, Any]:
@@ -96,10 +96,10 @@ def freshness(index: Index) -> dict[str, Any]:
 
 def _judged(index: Index) -> tuple[bool, str]:
     try:
-        report = index.status()
+        report = again(index.status)
     except TableError as error:
         # How far behind cannot be told; where nobody set a limit, it need not be.
-        there = index.settings.freshness is None and _reader(index) is not None
+        there = index.settings.freshness is None and bool(_held(index)[0])
         return there, error.fact
     except LakewakeError as error:
         return False, error.fact
@@ -111,15 +111,32 @@ def _judged(index: Index) -> tuple[bool, str]:
     return report.fresh, f"{report.lag_seconds:.1f} s behind the table{limit}"
 
 
+def facets(index: Index) -> dict[str, Any]:
+    """What the payload columns hold, with the instant that it was counted at."""
+    instant, found = again(index.facets_and_instant)
+    return {"index": index.name, "instant": instant, "facets": [f.as_dict() for f in found]}
+
+
 def dated(index: Index, name: str, read: Callable[[], list[Mapping[str, Any]]]) -> dict[str, Any]:
-    """A list that the index tells, with the instant that it speaks for."""
+    """A list of what happened to the index, with the instant that it speaks for."""
     for _ in range(ATTEMPTS):
         instant = _instant(index)
         found = again(read)
         # A commit in between: the list is of the one before it or of the one after.
         if _instant(index) == instant:
             break
-    return {"index": index.name, "instant": instant, name: found}
+    return {"index": index.name, "instant": instant, name: cleaned(found)}
+
+
+def cleaned(value: Any) -> Any:
+    """The same without secrets in any of its texts: what failed may have named an address."""
+    if isinstance(value, str):
+        return without_secrets(value)
+    if isinstance(value, Mapping):
+        return {key: cleaned(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [cleaned(inner) for inner in value]
+    return value
 
 
 def _instant(index: Index) -> str:
@@ -127,8 +144,10 @@ def _instant(index: Index) -> str:
     return reader.frontier().newest if reader else ""
 
 
-def _reader(index: Index) -> StoreReader | None:
+def _held(index: Index) -> tuple[str, tuple[int, int]]:
+    """Instant, rows and chunks of an index; nothing of one that cannot be read."""
     try:
-        return index.parts.store.open()
+        reader = index.parts.store.open()
+        return (reader.frontier().newest, reader.counts()) if reader else ("", (0, 0))
     except LakewakeError:
-        return None
+        return "", (0, 0)

@@ -149,8 +149,9 @@ class KeyRing:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._keys = read_keys(file)
+        # First the stamp: what changes in between is read again.
         self._seen = self._stamp()
+        self._keys = read_keys(file)
         if not self._keys:
             raise ConfigError(
                 f"{file} holds no key", hint=f"`lakewake keys add {file} NAME --scope read`"

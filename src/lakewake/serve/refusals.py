@@ -22,7 +22,7 @@ from lakewake.errors import (
 from lakewake.model.plain import json_value
 
 #: What stands before the @ of an address: a name and a password.
-_USERINFO = re.compile(r"(?<=://)[^/\s@'\"]+@")
+_USERINFO = re.compile(r"(?<=://)[^/\s]*@")
 _BEARER = re.compile(r"(?i)\b(bearer\s+)\S+")
 #: So many of the faults of a body are told.
 TOLD = 5

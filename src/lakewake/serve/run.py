@@ -32,7 +32,7 @@ GRACE = 4
 #: Connections open at the same time; a last bound, far above what searches are limited to.
 CONNECTIONS = 1000
 #: Models that run in this process take a moment to load: before the first search, not in it.
-LOADED = ("onnx", "sentence-transformers")
+LOADED = ("onnx", "sentence-transformers", "cross-encoder")
 
 
 @dataclass(frozen=True)
@@ -186,10 +186,13 @@ def prepare(index: Index, reporter: Reporter, *, needed: bool) -> None:
             f"there is no index '{index.name}' yet",
             hint=f"`lakewake sync {index.name}` builds it, and so does `lakewake serve --watch`",
         )
-    model = index.settings.model
+    model, anew = index.settings.model, index.settings.rerank
     if model.provider in LOADED:
         with reporter.stage(f"load {model.name}"):
             index.parts.embedder.embed(["ready"])
+    if anew is not None and anew.provider in LOADED:
+        with reporter.stage(f"load {anew.name}"):
+            index.reranker.score("ready", ["ready"])
 
 
 def _config(app: Any, wish: Wish) -> uvicorn.Config:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from lakewake.search.run import MAX_K
 
+#: More than any body has.
+MOST_KEYS = 50
 Mode = Literal["vector", "keyword", "hybrid"]
 Instant = Annotated[str, Field(description="The table's commit that the answer speaks for.")]
 Filter = Annotated[
@@ -25,6 +27,14 @@ class Asked(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_few_keys(cls, values: Any) -> Any:
+        # Each unknown key would be an error of its own: a hundred thousand would stall the server.
+        if isinstance(values, dict) and len(values) > MOST_KEYS:
+            raise ValueError(f"has {len(values):,} keys")
+        return values
+
 
 class RowRef(Asked):
     """A row of the table."""
@@ -37,7 +47,7 @@ class SearchBody(Asked):
     """A search: by `text`, by `vector`, or for rows `like` one."""
 
     text: str | None = None
-    vector: list[FiniteFloat] | None = None
+    vector: list[FiniteFloat] | None = Field(None, fail_fast=True)
     like: RowRef | None = None
     k: int = Field(5, ge=1, le=MAX_K, description="How many rows.")
     offset: int = Field(0, ge=0, le=MAX_K, description="So many of the best are left out.")

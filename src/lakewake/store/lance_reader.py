@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from uuid import uuid4
 
 import numpy as np
@@ -18,6 +17,7 @@ from lance import LanceDataset
 from lance.query import MatchQuery
 
 from lakewake.errors import StoreError
+from lakewake.lazy import lazy
 from lakewake.model.chunks import Pieces, StoredChunk
 from lakewake.model.frontier import Frontier
 from lakewake.model.query import Query, Words
@@ -87,7 +87,7 @@ class LanceReader:
         """(rows, chunks) it holds."""
         return self._counts
 
-    @cached_property
+    @lazy
     def _counts(self) -> tuple[int, int]:
         with reading(self._dataset, self._name):
             if len(self._recipe.fields) <= 1:
@@ -196,16 +196,16 @@ class LanceReader:
         with reading(self._dataset, self._name):
             return self._dataset.to_table(columns=self._shown, filter=chosen)
 
-    @cached_property
+    @lazy
     def _has_words(self) -> bool:
         with reading(self._dataset, self._name):
             return has_words(self._dataset)
 
-    @cached_property
+    @lazy
     def _shown(self) -> list[str]:
         return [c for c in self._dataset.schema.names if c not in HIDDEN]
 
-    @cached_property
+    @lazy
     def _has_ann(self) -> bool:
         with reading(self._dataset, self._name):
             return vector_index(self._dataset) is not None

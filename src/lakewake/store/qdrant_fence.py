@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
@@ -22,6 +21,7 @@ from qdrant_client import models
 from qdrant_client.models import Filter
 
 from lakewake.errors import OutcomeUnknown, StoreError
+from lakewake.lazy import lazy
 from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
 from lakewake.store.qdrant_points import Points, unreached
@@ -84,17 +84,17 @@ class Head:
     commits: tuple[Commit, ...] = ()
     decided: Decision | None = None
 
-    @cached_property
+    @lazy
     def recipe(self) -> Recipe:
         """What the active generation was built by."""
         return Recipe.from_dict(json.loads(self.recipe_text))
 
-    @cached_property
+    @lazy
     def schema(self) -> pa.Schema:
         """The index's columns."""
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.schema_text)))
 
-    @cached_property
+    @lazy
     def frontier(self) -> Frontier:
         """What the index has absorbed."""
         return Frontier.from_json(self.checkpoint)

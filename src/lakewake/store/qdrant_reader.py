@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
 from uuid import UUID
 
 import numpy as np
@@ -15,6 +14,7 @@ from qdrant_client import models
 from qdrant_client.models import Filter
 
 from lakewake.errors import StoreError
+from lakewake.lazy import lazy
 from lakewake.model.chunks import Pieces, StoredChunk
 from lakewake.model.frontier import Frontier
 from lakewake.model.query import Query, Words
@@ -69,7 +69,7 @@ class QdrantReader:
         """(rows, chunks) it holds."""
         return self._counts
 
-    @cached_property
+    @lazy
     def _counts(self) -> tuple[int, int]:
         if len(self.recipe().fields) > 1:
             identities = pa.Table.from_batches(

@@ -276,16 +276,18 @@ export class Filters {
    */
   thumb(facet, side, id) {
     const [min, max] = [Number(facet.min), Number(facet.max)];
-    const bound = side === "low" ? min : max;
+    const step = stepOf(min, max);
+    // The last position there is: the steps from the lower end need not meet the upper one.
+    const bound = side === "low" ? min : min + Math.floor((max - min) / step + 1e-9) * step;
     const choice = this.choice(facet.column);
     const thumb = /** @type {HTMLInputElement} */ (
-      make("input", { type: "range", id: `${id}-slide`, min, max, step: stepOf(min, max), tabindex: -1 })
+      make("input", { type: "range", id: `${id}-slide`, min, max, step, tabindex: -1 })
     );
     const follow = () => (thumb.value = choice[side] === "" ? String(bound) : choice[side]);
     thumb.addEventListener("typed", follow);
     thumb.addEventListener("input", () => {
       // At its end a thumb asks for nothing: rows without a value stay in.
-      choice[side] = Number(thumb.value) === bound ? "" : thumb.value;
+      choice[side] = Math.abs(Number(thumb.value) - bound) < step / 2 ? "" : thumb.value;
       /** @type {HTMLInputElement} */ (document.getElementById(id)).value = choice[side];
       this.touched();
     });
