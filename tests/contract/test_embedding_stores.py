@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from lakewake.model.recipe import ModelIdentity
+from lakewake.store import embeddings
 from lakewake.store.embeddings import (
     DAY,
     EVICTED,
@@ -141,6 +142,29 @@ def test_a_place_that_cannot_be_written_is_reported_once_and_done_without(tmp_pa
     store.put({"a": ONE})
     assert held(store, "a") == {"a": ONE.tolist()}
     assert len(said) == 1
+
+
+def test_a_file_locked_for_a_while_is_read_meanwhile_and_written_again_after(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embeddings, "BUSY_SECONDS", 0.01)
+    said: list[str] = []
+    store, three = SqliteEmbeddings(path, MODEL, said.append), ONE + TWO
+    store.put({"a": ONE})
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    store.put({"b": TWO})
+    assert held(store, "a", "b") == {"a": ONE.tolist(), "b": TWO.tolist()}
+    assert len(said) == 1
+    other.execute("ROLLBACK")
+    other.close()
+    # Not at once: a lock that is never let go of would be waited for with every batch.
+    store.put({"c": three})
+    assert held(SqliteEmbeddings(path, MODEL), "c") == {}
+    monkeypatch.setattr(store, "_write_again", 0.0)
+    store.put({"c": three})
+    assert held(SqliteEmbeddings(path, MODEL), "a", "c") == {"a": ONE.tolist(), "c": three.tolist()}
+    assert held(store, "b") == {"b": TWO.tolist()}
 
 
 def test_without_room_anywhere_it_holds_nothing_and_hinders_nobody(path: Path) -> None:

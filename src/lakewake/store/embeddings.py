@@ -1,14 +1,15 @@
 """The embedding store: (model identity, text hash) → vector, shared by the indexes of a config.
 
 It saves work and nothing depends on it: what it lacks is embedded again. So a damaged entry counts
-as absent, the least recently used go when there is no more room, and a file that cannot be used is
-reported once and done without.
+as absent, the least recently used go when there is no more room, and while the file cannot be used
+it is done without.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sqlite3
 import time
 import zlib
@@ -28,6 +29,8 @@ BUSY_SECONDS = 30.0
 #: How often, and how far apart, a process tries to open a file that another is just making.
 MEETINGS = 20
 MEETING_SECONDS = 0.05
+#: Seconds until a file that could not be written is tried again.
+WRITE_AGAIN = 60.0
 #: Below the least number of variables that any SQLite build allows.
 SLICE = 500
 #: An entry's last use is kept to the day, so that reading it again seldom writes.
@@ -96,9 +99,11 @@ class MemoryEmbeddings:
 class SqliteEmbeddings:
     """One file for all models and processes; each `put` is one transaction.
 
+    What cannot be written is kept in a private file beside it until it can be again.
+
     Args:
         path: the file; None: a private one that lasts as long as the object.
-        say: told once, in a sentence, when the file cannot be used.
+        say: told in a sentence when the file cannot be used, once until it can be again.
         max_bytes: when the file holds more, entries used longest ago go.
     """
 
@@ -110,47 +115,46 @@ class SqliteEmbeddings:
         max_bytes: int = MAX_MB * MB,
     ) -> None:
         self._path = path
+        self._identity = identity
         self._model = model_key(identity)
-        self._dimension = identity.dimension
         self._say = say
         self._max_bytes = max_bytes
         self._connection: sqlite3.Connection | None = None
-        self._unusable = False
+        self._spare: SqliteEmbeddings | None = None
+        self._failing = False
+        self._write_again = -math.inf
 
     def get(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
         """The vectors of those texts that it holds undamaged."""
-        # No file, nothing kept: asking must not make one.
-        if self._unusable or not self._exists():
-            return {}
-        try:
-            found = [e for some in _slices(sorted(set(hashes))) for e in self._find(some)]
-        except (sqlite3.Error, OSError) as error:
-            self._do_without(error)
-            return {}
-        # What was read is good even where its use cannot be noted.
-        with suppress(sqlite3.Error, OSError):
-            self._write([entry for entry in found if entry[-1] < _today()])
-        return {text_hash: np.frombuffer(content, "<f4") for _, text_hash, content, *_ in found}
+        found = {e[1]: np.frombuffer(e[2], "<f4") for e in self._held(hashes)}
+        if self._spare is not None and (rest := set(hashes) - found.keys()):
+            found |= self._spare.get(rest)
+        return found
 
     def put(self, vectors: Mapping[str, np.ndarray]) -> None:
         """Keep the vectors, each by the hash of its text."""
-        if self._unusable:
-            return
-        entries = [self._entry(h, v) for h, v in vectors.items()]
-        try:
-            self._write(entries)
-        except (sqlite3.Error, OSError) as error:
-            self._do_without(error)
-            self.put(vectors)
+        # A lock that somebody never lets go of is waited for now and then, not for every batch.
+        if time.monotonic() >= self._write_again:
+            try:
+                self._write([self._entry(h, v) for h, v in vectors.items()])
+            except (sqlite3.Error, OSError) as error:
+                self._write_again = time.monotonic() + WRITE_AGAIN
+                self._failed(error)
+            else:
+                self._failing = False
+                return
+        if self._path is not None:
+            self._spare = self._spare or SqliteEmbeddings(None, self._identity)
+            self._spare.put(vectors)
 
     def copy_to(self, path: Path) -> bool:
         """Write the model's vectors to a new file; False when there are none."""
-        if self._unusable or not self._exists():
+        if not self._exists():
             return False
         try:
             copied = _copy(self._open(), self._model, path)
         except (sqlite3.Error, OSError) as error:
-            self._do_without(error)
+            self._failed(error)
             return False
         return copied > 0
 
@@ -159,6 +163,22 @@ class SqliteEmbeddings:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+        if self._spare is not None:
+            self._spare.close()
+
+    def _held(self, hashes: Collection[str]) -> list[Entry]:
+        # No file, nothing kept: asking must not make one.
+        if not self._exists():
+            return []
+        try:
+            found = [e for some in _slices(sorted(set(hashes))) for e in self._find(some)]
+        except (sqlite3.Error, OSError) as error:
+            self._failed(error)
+            return []
+        # What was read is good even where its use cannot be noted.
+        with suppress(sqlite3.Error, OSError):
+            self._write([entry for entry in found if entry[-1] < _today()])
+        return found
 
     def _exists(self) -> bool:
         return self._connection is not None if self._path is None else self._path.exists()
@@ -166,7 +186,8 @@ class SqliteEmbeddings:
     def _open(self) -> sqlite3.Connection:
         # Someone may have removed the folder: what is written to a file without a name is lost.
         if self._connection is not None and not self._exists():
-            self.close()
+            self._connection.close()
+            self._connection = None
         if self._connection is None:
             self._connection = _connect(self._path)
         return self._connection
@@ -197,23 +218,24 @@ class SqliteEmbeddings:
         _, _, content, crc, _ = entry
         return (
             isinstance(content, bytes)
-            and len(content) == 4 * self._dimension
+            and len(content) == 4 * self._identity.dimension
             and zlib.crc32(content) == crc
         )
 
-    def _do_without(self, error: Exception) -> None:
-        """Go on with a private file, so that at least nothing is embedded twice from here on."""
-        with suppress(sqlite3.Error):
-            self.close()
-        self._connection = None
+    def _failed(self, error: Exception) -> None:
+        """Say so; the next one to ask tries the file anew: a lock or a full disk may pass."""
         if self._path is None:
-            self._unusable = True
             return
-        self._say(
-            f"{self._path} cannot be used ({error}): vectors are kept for this run only; "
-            "remove the file when it is damaged"
-        )
-        self._path = None
+        with suppress(sqlite3.Error):
+            if self._connection is not None:
+                self._connection.close()
+        self._connection = None
+        if not self._failing:
+            self._say(
+                f"{self._path} cannot be used ({error}): vectors are kept for this run only; "
+                "remove the file when it is damaged"
+            )
+        self._failing = True
 
 
 def model_key(identity: ModelIdentity) -> str:
