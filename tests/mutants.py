@@ -156,8 +156,15 @@ MUTANTS = (
     Mutant(
         "`embedded` leaves out the texts of a lost race",
         "sync.py",
-        "        work.tally.embedded += embedded\n",
+        "    tally.embedded = sum(a.work.tally.embedded for a in attempts)\n",
         "",
+        SYNC,
+    ),
+    Mutant(
+        "another sync's commit is taken for one's own",
+        "sync.py",
+        "changes, work.tally), token=token)",
+        'changes, work.tally), token="")',
         SYNC,
     ),
     Mutant(

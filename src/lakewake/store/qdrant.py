@@ -300,7 +300,7 @@ class QdrantStore:
             ) from error
 
     def _check_landed(self, head: Head, base: Head, decision: Decision) -> None:
-        """Whether another writer brought the same batch."""
+        """Whether an earlier try brought the batch: nobody else's frontier is equal to ours."""
         if head.collection != base.collection:
             raise self._stale(f"index '{self.name}' was rebuilt meanwhile")
         if head.checkpoint != decision.then:
