@@ -41,17 +41,17 @@ FRONTIER_FIRST = """\
         parts.store.commit(batch, expect=then, then=replace(then, sync=then.sync + 1))
 """
 HASH_FOR_PRESENCE = """\
-            held = self._index.vectors([c.hash for _, c in patch.upserts]) if self._index else {}
-            new = tuple(u for u in patch.upserts if u[1].hash not in held)
-            patch = Patch(new, patch.deletes, patch.rows_changed, patch.stored_twice)
-            by_hash = self._vectors(rows, patch, stage)
+            held = self.index.vectors([c.hash for _, c in patch.upserts]) if self.index else {}
+            unknown = tuple(u for u in patch.upserts if u[1].hash not in held)
+            patch = Patch(unknown, patch.deletes, patch.rows_changed, patch.stored_twice)
+            by_hash, new = self._vectors(rows, patch, stage)
 """
 
 MUTANTS = (
     Mutant(
         "deleted rows are dropped from the batch",
         "prepare.py",
-        "return schema, (*deletes, *self._gone(changes))",
+        "return schema, (*deletes, *self.gone(changes))",
         "return schema, tuple(deletes)",
         SYNC,
     ),
@@ -72,14 +72,14 @@ MUTANTS = (
     Mutant(
         "rows are identified by their key alone",
         "model/chunks.py",
-        "json.dumps([row.partition, row.key, field, n]",
-        'json.dumps(["", row.key, field, n]',
+        "_ENCODE([row.partition, row.key, field, n]",
+        '_ENCODE(["", row.key, field, n]',
         SYNC,
     ),
     Mutant(
         "a known hash is taken for a present row",
         "prepare.py",
-        "            by_hash = self._vectors(rows, patch, stage)\n",
+        "            by_hash, new = self._vectors(rows, patch, stage)\n",
         HASH_FOR_PRESENCE,
         SYNC,
     ),
@@ -156,8 +156,15 @@ MUTANTS = (
     Mutant(
         "`embedded` leaves out the texts of a lost race",
         "sync.py",
-        "        work.tally.embedded += embedded\n",
+        "    tally.embedded = sum(a.work.tally.embedded for a in attempts)\n",
         "",
+        SYNC,
+    ),
+    Mutant(
+        "another sync's commit is taken for one's own",
+        "sync.py",
+        "changes, work.tally), token=token)",
+        'changes, work.tally), token="")',
         SYNC,
     ),
     Mutant(

@@ -196,8 +196,9 @@ class Preparation:
         else:
             unread = [c.hash for n, c in patch.upserts if rows.ids[n] in rows.undecodable]
             self._refused |= dict.fromkeys(unread, "its text is not valid UTF-8")
-            by_hash = self._vectors(rows, patch, stage)
+            by_hash, new = self._vectors(rows, patch, stage)
             patch = self._set_aside(rows, patch, existing)
+            self.tally.reused += len(patch.upserts) - len(new & _texts(patch).keys())
             vectors = np.array([by_hash[c.hash] for _, c in patch.upserts], np.float32)
         self._count(patch)
         return patch, vectors
@@ -238,12 +239,13 @@ class Preparation:
             return ()
         return (Chunk(rows.ids[n], VECTOR_FIELD, 0, "", rows.source_hashes[n]),)
 
-    def _vectors(self, rows: RowBatch, patch: Patch, stage: Stage) -> dict[str, np.ndarray]:
-        """A vector for each text of the patch that is not refused, by hash."""
+    def _vectors(
+        self, rows: RowBatch, patch: Patch, stage: Stage
+    ) -> tuple[dict[str, np.ndarray], set[str]]:
+        """A vector for each text of the patch that is not refused, by hash, and which are new."""
         texts = {h: t for h, t in _texts(patch).items() if h not in self._refused}
         known = self.known.vectors(texts.keys())
         todo = sorted(texts.keys() - known.keys(), key=lambda h: (len(texts[h]), h))
-        self.tally.reused += sum(c.hash in texts for _, c in patch.upserts) - len(todo)
         shown = 0
         for start in range(0, len(todo), EMBED_TEXTS):
             some = todo[start : start + EMBED_TEXTS]
@@ -252,7 +254,7 @@ class Preparation:
             stage.advance(done - shown)
             shown = done
         stage.advance(len(rows) - shown)
-        return known
+        return known, set(todo)
 
     def _embed(self, texts: Mapping[str, str]) -> dict[str, np.ndarray]:
         hashes = list(texts)

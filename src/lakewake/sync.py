@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from uuid import uuid4
 
 from lakewake.embed import Embedder
 from lakewake.errors import HistoryLost, OutcomeUnknown, RecipeMismatch, StaleFrontier, StoreError
@@ -77,37 +78,53 @@ def sync(parts: Parts, wish: Wish = ORDINARY) -> SyncReport:
         HistoryLost: history cannot be followed, and the wish forbids to reconcile.
         RecipeMismatch: the index was built by another recipe.
     """
-    clock, embedded = Clock(), 0
+    clock, token, attempts = Clock(), uuid4().hex, list[Attempt]()
     for _ in range(ATTEMPTS):
         with clock.stage("plan"):
             standing = stand_to_sync(parts, wish)
-        work = standing.preparation(parts)
+        if landed := _landed(attempts, standing):
+            return _done(parts, wish, landed, attempts, clock)
+        attempt = Attempt(standing, standing.preparation(parts))
+        attempts.append(attempt)
         try:
             if standing.moves:
-                _carry_out(parts, standing, work, clock)
+                _carry_out(parts, attempt, token, clock)
         except (StaleFrontier, OutcomeUnknown, TableMoved):
-            embedded += work.tally.embedded
             continue
         except StoreError:
             if not _moved_on(parts, standing):
                 raise
-            embedded += work.tally.embedded
             continue
         except HistoryLost as lost:
             if wish.reconcile is False or standing.plan.action is Action.RECONCILE:
                 raise
-            embedded += work.tally.embedded
             wish = replace(wish, reconcile=True, why=lost.fact)
             continue
-        work.tally.embedded += embedded
-        report = _report(parts, standing, work, clock)
-        if wish.retry_quarantined and standing.follows_commits:
-            return report.plus(sync(parts, replace(wish, tried=frozenset(work.tally.refused))))
-        return report
+        return _done(parts, wish, attempt, attempts, clock)
     raise StoreError(
         f"{ATTEMPTS} times in a row another commit or another sync of '{parts.name}' came first",
         hint="try again; if it goes on, look who else syncs this index",
     )
+
+
+def _landed(attempts: list[Attempt], standing: Standing) -> Attempt | None:
+    """The attempt by which the index came to where it stands, though an error hid that."""
+    if not attempts or standing.index is None:
+        return None
+    stands = standing.index.frontier().to_json()
+    return next((a for a in attempts if a.then and a.then.to_json() == stands), None)
+
+
+def _done(
+    parts: Parts, wish: Wish, attempt: Attempt, attempts: list[Attempt], clock: Clock
+) -> SyncReport:
+    """What the attempt that counts did; rows in quarantine are tried after it, where asked for."""
+    tally, standing = attempt.work.tally, attempt.standing
+    tally.embedded = sum(a.work.tally.embedded for a in attempts)
+    report = _report(parts, standing, tally, clock)
+    if wish.retry_quarantined and standing.follows_commits:
+        return report.plus(sync(parts, replace(wish, tried=frozenset(tally.refused))))
+    return report
 
 
 def _moved_on(parts: Parts, standing: Standing) -> bool:
@@ -197,6 +214,20 @@ class Standing:
         return Preparation(parts.recipe, parts.embedder, index, known, quarantine)
 
 
+@dataclass
+class Attempt:
+    """One way through the flow.
+
+    Attributes:
+        then: where it leaves the index, from when the store was asked for it. Such an attempt may
+            have landed, whatever became of it.
+    """
+
+    standing: Standing
+    work: Preparation
+    then: Frontier | None = None
+
+
 def retried(parts: Parts, look: Look, rows: tuple[RowId, ...], frontier: Frontier) -> Changes:
     """Rows in quarantine as they are now; those that are gone are deleted."""
     found = parts.table.rows(look, rows)
@@ -274,11 +305,13 @@ def check_recipe(parts: Parts, built_by: Recipe) -> None:
         )
 
 
-def _carry_out(parts: Parts, standing: Standing, work: Preparation, clock: Clock) -> None:
+def _carry_out(parts: Parts, attempt: Attempt, token: str, clock: Clock) -> None:
+    standing, work = attempt.standing, attempt.work
     with clock.stage("read"):
         changes = standing.changes(parts)
     with clock.stage("embed"), _batch(parts, standing, work, changes) as batch:
-        then = frontier_then(standing, changes, work.tally)
+        then = replace(frontier_then(standing, changes, work.tally), token=token)
+        attempt.then = then
         with clock.stage("write"), parts.reporter.stage("write", work.tally.chunks_upserted):
             _commit(parts, standing, batch, then)
     with clock.stage("maintain"):
@@ -351,8 +384,7 @@ def _plan_report(parts: Parts, standing: Standing, work: Preparation) -> PlanRep
     )
 
 
-def _report(parts: Parts, standing: Standing, work: Preparation, clock: Clock) -> SyncReport:
-    tally = work.tally
+def _report(parts: Parts, standing: Standing, tally: Tally, clock: Clock) -> SyncReport:
     return SyncReport(
         index=parts.name,
         action=standing.plan.action,

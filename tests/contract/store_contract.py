@@ -6,6 +6,7 @@ import datetime
 import pickle
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -284,6 +285,16 @@ class StoreContract:
         assert reader is not None
         assert contents(reader) == before
         assert reader.frontier() == frontier(2)
+
+    def test_a_commit_to_a_frontier_that_differs_by_its_token_is_another_one(
+        self, built: Store
+    ) -> None:
+        mine, theirs = (replace(frontier(2), token=token) for token in ("mine", "theirs"))
+        built.commit(batch(chunk("d")), frontier(1), theirs)
+        with pytest.raises(StaleFrontier):
+            built.commit(batch(chunk("e")), frontier(1), mine)
+        built.commit(batch(chunk("f")), theirs, replace(frontier(3), token="mine"))
+        assert set(contents(built.open())) == {chunk(key)["_id"] for key in "abcdf"}
 
     def test_deleting_what_is_not_there_is_fine(self, built: Store) -> None:
         built.commit(batch(deletes=("nothing", "o'ther")), frontier(1), frontier(2))

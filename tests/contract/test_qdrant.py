@@ -29,7 +29,7 @@ from store_contract import (
     staged,
 )
 
-from lakewake.errors import ConfigError, SetupError, StaleFrontier, StoreError
+from lakewake.errors import ConfigError, EmbedError, SetupError, StaleFrontier, StoreError
 from lakewake.executors import closure, needed_packages
 from lakewake.model.chunks import Batch
 from lakewake.model.query import Query
@@ -280,6 +280,62 @@ def test_upkeep_leaves_a_build_alone_that_is_on_its_way(built: QdrantStore, poin
         assert built.maintain() == {}
         whole = staging.batch(SCHEMA, written, Removed())
         built.create(recipe(), whole, frontier(2), after=1)
+    assert contents(built.open()) == as_stored(chunk("z"))
+
+
+def build_staged(store: QdrantStore, after: int, error: BaseException | None = None) -> None:
+    """A build of which the rows were staged, and that fails at the end where `error` is given."""
+    with store.staging(after=after) as staging:
+        whole = staging.batch(SCHEMA, [staged(staging, "z")], Removed())
+        store.create(recipe(), whole, frontier(2), after=after)
+        if error:
+            raise error
+
+
+def stage_and_fail(store: QdrantStore, points: Points) -> None:
+    """A build whose embedder fails after some of its rows were staged."""
+    with store.staging(after=1) as staging:
+        staged(staging, "z")
+        assert len(generations(points)) == 2
+        raise EmbedError("the provider is gone")
+
+
+def test_a_build_that_fails_while_it_is_staged_leaves_no_collection(
+    built: QdrantStore, points: Points
+) -> None:
+    for _ in range(2):
+        with pytest.raises(EmbedError):
+            stage_and_fail(built, points)
+    assert held(points) == 3
+    assert len(contents(built.open())) == 3
+
+
+def test_a_staged_build_that_is_refused_leaves_no_collection(
+    built: QdrantStore, points: Points
+) -> None:
+    with pytest.raises(StaleFrontier):
+        build_staged(built, after=2)
+    assert held(points) == 3
+
+
+def test_a_staged_build_that_is_active_stays_whatever_fails_then(built: QdrantStore) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        build_staged(built, after=1, error=KeyboardInterrupt())
+    assert contents(built.open()) == as_stored(chunk("z"))
+
+
+def test_a_staged_build_of_which_it_is_not_known_whether_it_is_active_stays(
+    built: QdrantStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overwrite = Points.overwrite
+
+    def cut_off(self: Points, *args: Any) -> None:
+        overwrite(self, *args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Points, "overwrite", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        build_staged(built, after=1)
     assert contents(built.open()) == as_stored(chunk("z"))
 
 

@@ -54,6 +54,23 @@ def test_a_refused_row_is_set_aside_and_its_old_vector_is_gone(choosy):
     assert sync(choosy).action is Action.NOTHING
 
 
+def test_reused_counts_only_chunks_that_are_written():
+    recipe = sample_recipe(Chunking(tokens=10))
+    parts = replace(
+        sample_parts(MemoryTable(recipe, SCHEMA), recipe=recipe), embedder=Choosy(HASHING)
+    )
+    known, new = "This is a sentence of some ten words or so.", "And this is one more of about ten."
+    parts.table.upsert({rid("a"): values(known)})
+    sync(parts)
+    refused = "This one is refused by the model."
+    parts.table.upsert(
+        {rid("b"): values(f"{known} {new} {refused}"), rid("c"): values(f"{known} {new}")}
+    )
+    report = sync(parts)
+    assert (report.quarantined, report.chunks_upserted) == (1, 2)
+    assert (report.embedded, report.reused) == (2, 1)
+
+
 def test_verify_names_quarantined_rows_and_agrees(choosy):
     choosy.table.upsert({rid("k0"): values("refused")})
     sync(choosy)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from lakewake.errors import OutcomeUnknown
 from lakewake.model.rows import RowId
 from lakewake.sync import Parts, sync
 from lakewake.verify import repair, verify
@@ -107,6 +108,31 @@ def test_a_repair_that_loses_a_race_looks_again(parts):
     parts.store.fail_before_commit = another_comes_first
     assert repair(parts).agrees
     assert indexed(parts) == built_from_nothing(parts)
+
+
+def test_a_repair_that_another_repair_overtakes_counts_nothing_as_its_own(parts):
+    spoil(parts, rid("k1"), "_text", "forged")
+    rival = sample_parts(parts.table, parts.store)
+
+    def another_comes_first() -> None:
+        parts.store.fail_before_commit = lambda: None
+        assert repair(rival).repaired == 1
+
+    parts.store.fail_before_commit = another_comes_first
+    report = repair(parts)
+    assert (report.agrees, report.repaired) == (True, 0)
+
+
+def test_a_repair_whose_answer_was_lost_counts_what_it_put_right(parts):
+    spoil(parts, rid("k1"), "_text", "forged")
+
+    def lose() -> None:
+        parts.store.fail_after_commit = lambda: None
+        raise OutcomeUnknown("cut off")
+
+    parts.store.fail_after_commit = lose
+    report = repair(parts)
+    assert (report.agrees, report.repaired) == (True, 1)
 
 
 def test_an_index_of_another_model_is_not_repaired_row_by_row(parts):

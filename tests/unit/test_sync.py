@@ -7,7 +7,14 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from lakewake.errors import ConfigError, HistoryLost, IndexMissing, RecipeMismatch, StaleFrontier
+from lakewake.errors import (
+    ConfigError,
+    HistoryLost,
+    IndexMissing,
+    OutcomeUnknown,
+    RecipeMismatch,
+    StaleFrontier,
+)
 from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
 from lakewake.source.memory import MemoryTable
@@ -183,9 +190,92 @@ def test_two_syncers_with_the_same_batch_apply_it_once(parts):
         sync(rival)
 
     parts.store.fail_before_commit = another_comes_first
-    sync(parts)
+    report = sync(parts)
+    assert (report.action, report.rows_changed, report.instants) == (Action.NOTHING, 0, {})
     assert indexed(parts) == built_from_nothing(parts)
     assert sync(parts).action is Action.NOTHING
+
+
+def test_a_reconcile_that_a_follow_overtakes_still_puts_right_what_it_found(parts):
+    lose_behind_our_back(parts, "k1")
+    parts.table.upsert({rid("k9"): values("new")})
+    rival = sample_parts(parts.table, parts.store)
+
+    def another_comes_first() -> None:
+        parts.store.fail_before_commit = lambda: None
+        assert sync(rival).action is Action.FOLLOW
+
+    parts.store.fail_before_commit = another_comes_first
+    report = sync(parts, Wish(reconcile=True))
+    assert (report.action, report.rows_changed) == (Action.RECONCILE, 1)
+    assert indexed(parts) == built_from_nothing(parts)
+
+
+def lose_behind_our_back(parts: Parts, key: str) -> None:
+    """Take a row out of an index without moving its frontier, as a faulty tool would."""
+    index = parts.store.open()
+    chunks = [chunk for chunk in index.chunks.to_pylist() if chunk["_key"] != key]
+    table = pa.Table.from_pylist(chunks, schema=index.schema())
+    parts.store._version = replace(index, chunks=table)
+
+
+def lost_answer(parts: Parts) -> None:
+    """Let the next commit land, and its answer get lost."""
+
+    def lose() -> None:
+        parts.store.fail_after_commit = lambda: None
+        raise OutcomeUnknown("cut off")
+
+    parts.store.fail_after_commit = lose
+
+
+@pytest.mark.parametrize("wish", [Wish(), Wish(reconcile=True), Wish(rebuild=True)])
+def test_a_commit_whose_answer_was_lost_is_recognised_and_reported_as_it_was(parts, wish):
+    instant = parts.table.upsert({rid("k0"): values("new"), rid("k1"): values("text 2")})
+    generation = parts.store.generation() + wish.rebuild
+    changed, reused = (3, 2) if wish.rebuild else (2, 1)
+    lost_answer(parts)
+    report = sync(parts, wish)
+    assert report.action is not Action.NOTHING
+    assert (report.rows_changed, report.embedded, report.reused) == (changed, 1, reused)
+    assert (list(report.instants), report.to_instant) == ([instant], instant)
+    assert parts.store.generation() == generation
+    assert indexed(parts) == built_from_nothing(parts)
+
+
+def test_a_commit_of_another_sync_after_an_unknown_outcome_is_not_taken_for_ones_own(parts):
+    parts.table.upsert({rid("k0"): values("new")})
+    rival = sample_parts(parts.table, parts.store)
+
+    def another_comes_first() -> None:
+        parts.store.fail_before_commit = lambda: None
+        sync(rival)
+        raise OutcomeUnknown("cut off")
+
+    parts.store.fail_before_commit = another_comes_first
+    report = sync(parts)
+    assert (report.action, report.rows_changed, report.embedded) == (Action.NOTHING, 0, 1)
+
+
+def test_a_commit_that_did_not_land_is_tried_again(parts):
+    parts.table.upsert({rid("k0"): values("new")})
+
+    def cut_off() -> None:
+        parts.store.fail_before_commit = lambda: None
+        raise OutcomeUnknown("cut off")
+
+    parts.store.fail_before_commit = cut_off
+    report = sync(parts)
+    assert (report.action, report.rows_changed, report.embedded) == (Action.FOLLOW, 1, 1)
+    assert indexed(parts) == built_from_nothing(parts)
+
+
+def test_an_index_written_before_there_were_tokens_is_followed(parts):
+    index = parts.store.open()
+    parts.store._version = replace(index, absorbed=replace(index.frontier(), token=""))
+    parts.table.upsert({rid("k0"): values("new")})
+    assert sync(parts).action is Action.FOLLOW
+    assert indexed(parts) == built_from_nothing(parts)
 
 
 def test_two_builders_make_one_index():

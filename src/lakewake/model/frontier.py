@@ -33,6 +33,8 @@ class Frontier:
         duplicates: row ids of which the table holds more than one version.
         quarantine: rows that the embedder refused; the index holds nothing of them.
         sync: counts the commits of this index; makes two frontiers at one instant distinct.
+        token: unlike that of any other call of a sync or a repair, so that each finds its own
+            commit again; '' where an earlier version of Lakewake wrote it.
     """
 
     table: TableIdentity
@@ -42,6 +44,7 @@ class Frontier:
     duplicates: frozenset[RowId] = frozenset()
     quarantine: Mapping[RowId, Refusal] = field(default_factory=dict)
     sync: int = 0
+    token: str = ""
 
     @property
     def newest(self) -> str:
@@ -50,7 +53,7 @@ class Frontier:
 
     def to_json(self) -> str:
         """One line of JSON, stable for equal frontiers."""
-        value = {
+        value: dict[str, Any] = {
             "format": FORMAT,
             "table": self.table.as_dict(),
             "instants": dict(sorted(self.instants.items())),
@@ -63,6 +66,9 @@ class Frontier:
             ),
             "sync": self.sync,
         }
+        if self.token:
+            # An index that has none stands at the text it always had: stores compare that.
+            value["token"] = self.token
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
@@ -85,4 +91,5 @@ class Frontier:
             duplicates=frozenset(RowId(p, k) for p, k in value["duplicates"]),
             quarantine={RowId(p, k): Refusal(*why) for p, k, *why in value["quarantine"]},
             sync=value["sync"],
+            token=value.get("token", ""),
         )

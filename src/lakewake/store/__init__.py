@@ -129,7 +129,8 @@ class StoreWriter(Protocol):
     def commit(self, batch: Batch, expect: Frontier, then: Frontier) -> None:
         """Apply the whole batch and move the frontier, or do neither.
 
-        The same batch twice changes nothing.
+        The same batch twice changes nothing. `then` has a token that no other writer's has: an
+        index that stands there has this batch.
 
         Raises:
             StaleFrontier: the frontier is neither `expect` nor `then`; nothing landed.

@@ -69,6 +69,8 @@ class QdrantStore:
         self._fence = Fence(self._points, name, collection=f"{collection}.frontier")
         self._opened: str | None = None
         self._kept: QdrantReader | None = None
+        # Collections that are staged and that no frontier can name yet.
+        self._unnamed: set[str] = set()
 
     def generation(self) -> int:
         """The number of the active generation, 0 when there is none that can be told."""
@@ -114,6 +116,8 @@ class QdrantStore:
         ).reached(1, then.to_json(), "")
         with self._undone(head, lambda: self._points.drop(collection)):
             self._build(collection, batch, staged)
+        # From here on the frontier may name it, also by a write that arrives late.
+        self._unnamed.discard(collection)
         self._activate(head, built)
         self._opened = collection
         with suppress(StoreError):
@@ -124,6 +128,8 @@ class QdrantStore:
     def staging(self, after: int | None = None) -> Iterator[QdrantStaging]:
         """A place for the parts of a batch, until the context ends.
 
+        What was staged for a build that fails is removed.
+
         Raises:
             StaleFrontier: the index was rebuilt.
             StoreError: Qdrant cannot be written to.
@@ -131,8 +137,16 @@ class QdrantStore:
         if after is None:
             head = self._committable()
             yield QdrantStaging(self._points, head.collection, head.version)
-        else:
-            yield QdrantStaging(self._points, self._name_of(after + 1), 0)
+            return
+        collection = self._name_of(after + 1)
+        self._unnamed.add(collection)
+        try:
+            yield QdrantStaging(self._points, collection, 0)
+        except BaseException as error:
+            self._drop_unnamed(collection, error)
+            raise
+        finally:
+            self._unnamed.discard(collection)
 
     def commit(self, batch: Batch, expect: Frontier, then: Frontier) -> None:
         """Apply the whole batch and move the frontier, or do neither.
@@ -300,7 +314,7 @@ class QdrantStore:
             ) from error
 
     def _check_landed(self, head: Head, base: Head, decision: Decision) -> None:
-        """Whether another writer brought the same batch."""
+        """Whether an earlier try brought the batch: nobody else's frontier is equal to ours."""
         if head.collection != base.collection:
             raise self._stale(f"index '{self.name}' was rebuilt meanwhile")
         if head.checkpoint != decision.then:
@@ -337,6 +351,13 @@ class QdrantStore:
         """Remove a part that will never be decided on; upkeep does where this cannot."""
         with suppress(StoreError):
             self._points.remove(head.collection, undecided([part]))
+
+    def _drop_unnamed(self, collection: str, error: BaseException) -> None:
+        """Remove a collection of a build that failed before the frontier could name it."""
+        reached = not (isinstance(error, StoreError) and unreached(error))
+        if reached and collection in self._unnamed:
+            with suppress(StoreError):
+                self._points.drop(collection)
 
     @contextmanager
     def _undone(self, seen: Head, undo: Callable[[], None]) -> Iterator[None]:

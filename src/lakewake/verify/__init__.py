@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from uuid import uuid4
 
 from lakewake.chunk import chunk_row
 from lakewake.errors import HistoryLost, IndexMissing, OutcomeUnknown, StaleFrontier, TableError
@@ -41,16 +42,22 @@ def verify(parts: Parts, vectors: Vectors = Vectors.SAMPLE) -> VerifyReport:
 
 def repair(parts: Parts, vectors: Vectors = Vectors.SAMPLE) -> VerifyReport:
     """Put right exactly what `verify` finds, in one commit, and verify again."""
-    repaired = 0
+    token = uuid4().hex
+    # By the number of the commit: how many rows it was to put right, and whether it did.
+    tried: dict[int, int] = {}
+    landed: set[int] = set()
     for _ in range(ATTEMPTS):
         found = _find(parts, vectors)
-        report = found.report
+        report, stands = found.report, found.index.frontier()
+        if stands.token == token:
+            landed.add(stands.sync)
         faults = {*report.missing, *report.stale, *report.orphaned}
         if not faults or report.wrong_model:
-            return replace(report, repaired=repaired)
+            return replace(report, repaired=sum(tried[n] for n in landed))
+        tried[stands.sync + 1] = len(faults)
         try:
-            _mend(parts, found)
-            repaired += len(faults)
+            _mend(parts, found, token)
+            landed.add(stands.sync + 1)
         except (StaleFrontier, OutcomeUnknown, TableMoved):
             continue
     raise TableError(f"index '{parts.name}' is written faster than it can be repaired")
@@ -113,7 +120,7 @@ def _checked(parts: Parts, index: StoreReader, how: Vectors) -> Checked:
     return check_vectors(index, parts.embedder, how)
 
 
-def _mend(parts: Parts, found: Finding) -> None:
+def _mend(parts: Parts, found: Finding, token: str) -> None:
     """One commit that moves nothing but the faulty rows."""
     report, standing = found.report, found.standing
     wanted = parts.table.rows(standing.look, (*report.missing, *report.stale))
@@ -122,7 +129,8 @@ def _mend(parts: Parts, found: Finding) -> None:
     work = Preparation(parts.recipe, parts.embedder, found.index, known)
     expect = found.index.frontier()
     with work.batch(changes, parts.reporter) as batch:
-        then = _at_the_same_place(expect, frontier_then(standing, changes, work.tally))
+        told = frontier_then(standing, changes, work.tally)
+        then = replace(_at_the_same_place(expect, told), token=token)
         with parts.reporter.stage("write", work.tally.chunks_upserted):
             parts.store.commit(batch, expect=expect, then=then)
 
