@@ -6,6 +6,7 @@ short and can be tried again without embedding anything a second time.
 
 from __future__ import annotations
 
+import random
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -86,6 +87,10 @@ class Known:
             if rest := wanted - found.keys():
                 found |= source(rest)
         return found
+
+    def kept(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
+        """Vectors that somebody has put into the embedding store meanwhile."""
+        return self.embeddings.get(set(hashes) - self.doubted)
 
     def _copied(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
         try:
@@ -246,15 +251,17 @@ class Preparation:
         texts = {h: t for h, t in _texts(patch).items() if h not in self._refused}
         known = self.known.vectors(texts.keys())
         todo = sorted(texts.keys() - known.keys(), key=lambda h: (len(texts[h]), h))
-        shown = 0
-        for start in range(0, len(todo), EMBED_TEXTS):
-            some = todo[start : start + EMBED_TEXTS]
-            known |= self._embed({h: texts[h] for h in some})
-            done = len(rows) * (start + len(some)) // len(todo)
-            stage.advance(done - shown)
-            shown = done
+        done, shown, new = 0, 0, set[str]()
+        for some in _in_any_order(todo):
+            kept = self.known.kept(some)
+            fresh = {h: texts[h] for h in some if h not in kept}
+            known |= kept | (self._embed(fresh) if fresh else {})
+            new |= fresh.keys()
+            done += len(some)
+            stage.advance(len(rows) * done // len(todo) - shown)
+            shown = len(rows) * done // len(todo)
         stage.advance(len(rows) - shown)
-        return known, set(todo)
+        return known, new
 
     def _embed(self, texts: Mapping[str, str]) -> dict[str, np.ndarray]:
         hashes = list(texts)
@@ -281,6 +288,17 @@ class Preparation:
         for n, reason in aside.items():
             self.tally.refused[rows.ids[n]] = Refusal(reason, rows.instants[n])
         return patch.without({n: rows.ids[n] for n in aside}, existing)
+
+
+def _in_any_order(hashes: list[str]) -> list[list[str]]:
+    """As many as are embedded at once, the lots in random order.
+
+    Another syncer may be at the same texts: in the same order both would embed all of them, in
+    another one each finds most of what the other has kept.
+    """
+    lots = [hashes[n : n + EMBED_TEXTS] for n in range(0, len(hashes), EMBED_TEXTS)]
+    random.shuffle(lots)
+    return lots
 
 
 @contextmanager

@@ -5,18 +5,22 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from killing import lance_parts, received
 
 import lakewake
+from lakewake.embed.hashing import HashingEmbedder
+from lakewake.model.chunks import text_hash
 from lakewake.model.plan import Action
+from lakewake.prepare import EMBED_TEXTS
 from lakewake.source.memory import BATCH_ROWS
 from lakewake.store.embeddings import FILE, SqliteEmbeddings
 from lakewake.sync import Parts, Wish, sync
 from oracle import built_from_nothing, indexed
-from sampling import rid, sample_parts, sample_recipe, values
+from sampling import HASHING, rid, sample_parts, sample_recipe, values
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 from hudi_tables import HudiTables, row
@@ -92,6 +96,27 @@ def test_what_is_spoilt_in_the_file_is_embedded_again_and_nothing_else(tmp_path)
     embeddings._open().execute("UPDATE embedding SET crc = crc + 1 WHERE id = 2")
     embeddings._open().commit()
     assert len(embedded_by(sample_parts(first.table, embeddings=stored(tmp_path)))) == 1
+
+
+def test_what_another_syncer_embeds_meanwhile_is_not_embedded_again(tmp_path):
+    texts = [f"text {n}" for n in range(1000)]
+    other = stored(tmp_path)
+
+    class Beside(HashingEmbedder):
+        """While it embeds its first texts, the other syncer keeps the vectors of all."""
+
+        def embed(self, some):
+            if not self.received:
+                known = zip(texts, HashingEmbedder(HASHING).embed(texts), strict=True)
+                other.put({text_hash(text): vector for text, vector in known})
+            return super().embed(some)
+
+    parts = replace(sample_parts(embeddings=stored(tmp_path)), embedder=Beside(HASHING))
+    parts.table.upsert({rid(f"k{n}"): values(text) for n, text in enumerate(texts)})
+    report = sync(parts)
+    assert report.embedded == len(parts.embedder.received) == EMBED_TEXTS
+    assert report.reused == len(texts) - EMBED_TEXTS
+    assert indexed(parts) == built_from_nothing(parts)
 
 
 @pytest.mark.parametrize("damaged", [False, True])
