@@ -14,7 +14,7 @@ import lakewake
 from lakewake.embed.column import ColumnEmbedder
 from lakewake.errors import HistoryLost, TableError
 from lakewake.model.plan import Action
-from lakewake.model.recipe import Recipe, TextField
+from lakewake.model.recipe import Chunking, Recipe, TextField
 from lakewake.model.rows import RowId
 from lakewake.model.settings import ModelSettings
 from lakewake.source.hudi import HudiTable
@@ -245,6 +245,29 @@ def test_verify_finds_what_was_done_to_the_index_behind_its_back(spark, small_ta
     assert report.orphaned == (RowId(part, "ghost"),)
     mended = repair(parts, Vectors.ALL)
     assert (mended.agrees, mended.repaired) == (True, 5)
+    assert indexed(parts) == built_from_nothing(parts)
+
+
+@pytest.mark.parametrize("lost", ["_field = 'id'", "_field = 'text' AND _chunk = 2"])
+@pytest.mark.parametrize("mend", [repair, lambda parts: sync(parts, Wish(reconcile=True))])
+def test_a_lost_text_field_and_a_lost_last_piece_are_noticed(
+    mend, lost, spark, small_tables, tmp_path
+):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    long = "This is the first sentence of it. Here is another one. And this is the last. \u3000 "
+    table.write([row("k0", long), row("k1", "\u00a0"), row("k2", " short "), row("k3", "")])
+    fields = (TextField("text", "{txt}"), TextField("id", "{id}"))
+    parts = following(spark, table.path, tmp_path / "index", fields=fields)
+    recipe = replace(parts.recipe, chunking=Chunking(tokens=10))
+    hudi = HudiTable(str(table.path), recipe, lambda: spark)
+    parts = replace(parts, recipe=recipe, table=hudi)
+    sync(parts)
+    assert verify(parts).agrees
+    data = lance.dataset(str(tmp_path / "index" / "sample.g1.lance"))
+    data.delete(f"_key = 'k0' AND {lost}")
+    assert verify(parts).stale == (RowId("part=a", "k0"),)
+    mend(parts)
+    assert verify(parts).agrees
     assert indexed(parts) == built_from_nothing(parts)
 
 
