@@ -338,3 +338,24 @@ def test_a_commit_while_the_snapshot_is_read_is_not_half_seen(spark, small_table
     table.write([row("k0", "later", ts=2), row("later too")])
     read = {i.key: t for b in changes.rows for i, t in zip(b.ids, b.texts["text"], strict=True)}
     assert read == {f"k{n}": f"text of k{n}" for n in range(6)}
+
+
+@pytest.mark.parametrize("hive", ["true", "false"])
+@pytest.mark.parametrize("partition", ["part", "part,sub"])
+def test_an_empty_partition_value_in_the_payload_is_followed_as_it_is_built(
+    partition, hive, spark, small_tables, tmp_path
+):
+    options = {**small_tables, "hoodie.datasource.write.hive_style_partitioning": hive}
+    if "," in partition:
+        options["hoodie.datasource.write.keygenerator.class"] = (
+            "org.apache.hudi.keygen.ComplexKeyGenerator"
+        )
+    table = HudiTables(spark, tmp_path / "table", partition=partition, options=options)
+    table.write([row("k0"), row("k1", part="")])
+    parts = following(spark, table.path, tmp_path / "index", payload=("id", "part", "sub"))
+    sync(parts)
+    table.write([row("k1", "changed", part="", ts=2), row("k2", part="", sub="")])
+    table.write([row("k3", part=None), row("k4", part=" a b"), row("k5", sub="")])
+    assert sync(parts).action is Action.FOLLOW
+    assert indexed(parts) == built_from_nothing(parts)
+    assert verify(parts).agrees
