@@ -21,7 +21,7 @@ import pyarrow as pa
 from lakewake.chunk import chunk_row
 from lakewake.chunk.split import Splitter
 from lakewake.embed import Embedder
-from lakewake.errors import EmbedError, StoreError, TableError, TextRefused
+from lakewake.errors import EmbedError, HistoryLost, StoreError, TableError, TextRefused
 from lakewake.model.chunks import VECTOR_FIELD, Batch, Chunk, StoredChunk, index_schema
 from lakewake.model.frontier import Refusal
 from lakewake.model.recipe import Recipe
@@ -162,7 +162,7 @@ class Preparation:
         with reporter.stage("read", changes.total):
             first = next(batches, None)
         schema = self.schema(first.payload.schema if first else changes.payload)
-        deletes: list[str] = []
+        deletes = self.gone(changes)
         with (
             pa.OSFile(str(path), "wb") as file,
             pa.ipc.new_stream(file, schema) as out,
@@ -171,7 +171,7 @@ class Preparation:
             rows = chain([first] if first else [], batches)
             for made in self.index_rows(rows, schema, deletes, stage):
                 out.write_batch(made)
-        return schema, (*deletes, *self.gone(changes))
+        return schema, tuple(deletes)
 
     def schema(self, payload: pa.Schema | None) -> pa.Schema:
         """The columns of the batch; a new index has payload columns like these."""
@@ -192,6 +192,8 @@ class Preparation:
     def _made(self, rows: RowBatch, stage: Stage) -> tuple[Patch, np.ndarray]:
         """What the rows change in the index, and the vectors for it."""
         self.tally.seen_again |= self.quarantine.intersection(rows.ids)
+        # Of a row in quarantine nothing in the index tells that the table holds it.
+        self.tally.stored_twice |= rows.appeared & self.quarantine
         existing = self._existing(rows.ids)
         patch = self._patch(rows, existing)
         if rows.vectors is not None:
@@ -199,10 +201,13 @@ class Preparation:
             stage.advance(len(rows))
             self.tally.reused += len(patch.upserts)
         else:
-            unread = [c.hash for n, c in patch.upserts if rows.ids[n] in rows.undecodable]
-            self._refused |= dict.fromkeys(unread, "its text is not valid UTF-8")
+            # By row, not by text: another may well hold what became of the broken bytes.
+            unread = [n for n, _ in patch.upserts if rows.ids[n] in rows.undecodable]
+            aside = dict.fromkeys(unread, "its text is not valid UTF-8")
+            patch = self._set_aside(rows, patch, existing, aside)
             by_hash, new = self._vectors(rows, patch, stage)
-            patch = self._set_aside(rows, patch, existing)
+            aside = {n: self._refused[c.hash] for n, c in patch.upserts if c.hash in self._refused}
+            patch = self._set_aside(rows, patch, existing, aside)
             self.tally.reused += len(patch.upserts) - len(new & _texts(patch).keys())
             vectors = np.array([by_hash[c.hash] for _, c in patch.upserts], np.float32)
         self._count(patch)
@@ -223,9 +228,14 @@ class Preparation:
         self.tally.stored_twice |= patch.stored_twice
 
     def gone(self, changes: Changes) -> list[str]:
-        """The chunks of rows that are gone from the table."""
+        """The chunks of rows that are gone from the table; asked for before any row is embedded.
+
+        Raises:
+            HistoryLost: an older version than the index has went; the table may hold the newer.
+        """
         self.tally.seen_again |= self.quarantine.intersection(changes.deleted)
         held = self._existing(changes.deleted)
+        _refuse_older(held, changes.removed)
         deletes = [chunk.id for chunks in held.values() for chunk in chunks]
         self.tally.rows_deleted += len(held)
         self.tally.chunks_deleted += len(deletes)
@@ -282,9 +292,9 @@ class Preparation:
         rows: RowBatch,
         patch: Patch,
         existing: Mapping[RowId, tuple[StoredChunk, ...]],
+        aside: Mapping[int, str],
     ) -> Patch:
-        """Put rows of which a text was refused into quarantine: nothing of them stays."""
-        aside = {n: self._refused[c.hash] for n, c in patch.upserts if c.hash in self._refused}
+        """Put rows into quarantine, by position and with the reason: nothing of them stays."""
         for n, reason in aside.items():
             self.tally.refused[rows.ids[n]] = Refusal(reason, rows.instants[n])
         return patch.without({n: rows.ids[n] for n in aside}, existing)
@@ -299,6 +309,24 @@ def _in_any_order(hashes: list[str]) -> list[list[str]]:
     lots = [hashes[n : n + EMBED_TEXTS] for n in range(0, len(hashes), EMBED_TEXTS)]
     random.shuffle(lots)
     return lots
+
+
+def _refuse_older(
+    held: Mapping[RowId, tuple[StoredChunk, ...]], removed: Mapping[RowId, str]
+) -> None:
+    """Refuse to take a row for gone of which the index holds a newer version than went.
+
+    There were two copies then, and nobody noticed, since one had no text when the other came. A
+    newer version that went is nothing special: an index keeps the instant of the first of several
+    with equal values.
+    """
+    for row, instant in removed.items():
+        if any(instant < chunk.instant for chunk in held.get(row, ())):
+            raise HistoryLost(
+                f"of row {row.key!r} a version older than the indexed one was deleted: "
+                "the table held it twice",
+                hint="`lakewake sync` compares index and table instead",
+            )
 
 
 @contextmanager

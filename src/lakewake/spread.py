@@ -114,6 +114,7 @@ def spread_batch(
     """
     assert changes.spread is not None
     schema = work.schema(changes.payload)
+    gone = work.gone(changes)
     with tempfile.TemporaryDirectory(prefix="lakewake-spread-") as folder:
         part = _part(work, schema, staging, model, Path(folder))
         files = [*part.files.values(), *([part.vectors] if part.vectors else [])]
@@ -125,7 +126,7 @@ def spread_batch(
     check_refused(work.tally, work.quarantine)
     deletes = chain.from_iterable(made.removed.deletes for made in parts)
     replaced = chain.from_iterable(made.removed.replaced for made in parts)
-    removed = Removed((*deletes, *work.gone(changes)), tuple(replaced))
+    removed = Removed((*deletes, *gone), tuple(replaced))
     yield staging.batch(schema, [made.written for made in parts], removed)
 
 

@@ -18,24 +18,35 @@ pytestmark = pytest.mark.spark
 
 RECIPE = Recipe(HashingEmbedder(HASHING).identity, TEXT)
 TWO_FIELDS = Recipe(RECIPE.model, (*TEXT, TextField("other", "{other}")))
-STORED = "p string, k string, f int, c int, sh string, ph string, sound boolean"
+STORED = "p string, k string, f int, c int, sh string, ph string, sound boolean, end string"
 ROWS = "p string, k string, i string, s string, t0 string, t1 string, sh string, ph string"
 
 
-def table_rows(chance: random.Random, n: int) -> list[tuple[object, ...]]:
-    """A row of the table, or two versions of it; sometimes without text."""
-    text = None if chance.random() < 0.1 else f"text {n}"
-    row = ("p", f"k{n}", "1", "1", text, None, f"sh{n}" if text else "", "ph")
-    again = ("p", f"k{n}", "2", "1", text, None, f"sh{n}", "ph")
+Texts = tuple[str | None, str | None]
+
+
+def two_texts(chance: random.Random, n: int) -> Texts:
+    """The texts of a row, longer and shorter than what is looked at of their end; or none."""
+    short, long = f"text {n} \u3000", f"a text of many words, with the number {n}" + " \x1c" * 70
+    first = None if chance.random() < 0.1 else chance.choice([short, long])
+    return first, chance.choice([None, "\u00a0", short, long]) if first else None
+
+
+def table_rows(chance: random.Random, n: int, texts: Texts) -> list[tuple[object, ...]]:
+    """A row of the table, or two versions of it."""
+    row = ("p", f"k{n}", "1", "1", *texts, f"sh{n}" if any(texts) else "", "ph")
+    again = ("p", f"k{n}", "2", "1", *texts, f"sh{n}", "ph")
     return [row, again] if chance.random() < 0.05 else [row]
 
 
-def stored_chunks(chance: random.Random, n: int) -> list[list[object]]:
-    """Its chunks, in two fields."""
+def stored_chunks(chance: random.Random, n: int, texts: Texts) -> list[list[object]]:
+    """Its chunks, in two fields; each has its own end, and the last one that of the text."""
+    ends = [(text or "").strip()[-16:] for text in texts]
+    counts = [chance.choice([1, 1, 2, 3]) if end else 0 for end in ends]
     return [
-        ["p", f"k{n}", f, c, f"sh{n}", "ph", True]
+        ["p", f"k{n}", f, c, f"sh{n}", "ph", True, ends[f] if c + 1 == counts[f] else f"end {c}"]
         for f in (0, 1)
-        for c in range(chance.choice([1, 1, 2, 3]) if f == 0 else chance.choice([0, 1]))
+        for c in range(counts[f])
     ]
 
 
@@ -54,23 +65,28 @@ def damaged(chance: random.Random, chunks: list[list[object]]) -> list[list[obje
     return spoilt
 
 
-def history(seed: int) -> tuple[list[tuple[object, ...]], list[list[object]]]:
+def history(seed: int) -> tuple[list[tuple[object, ...]], list[list[object]], set[str]]:
+    """A table, an index of it, and the keys of rows that the index holds wrongly."""
     chance = random.Random(seed)
     rows: list[tuple[object, ...]] = []
     stored: list[list[object]] = []
+    spoilt: set[str] = set()
     for n in range(60):
-        here = table_rows(chance, n) if chance.random() < 0.95 else []
-        chunks = stored_chunks(chance, n) if not here or here[0][4] else []
+        texts = two_texts(chance, n)
+        here = table_rows(chance, n, texts) if chance.random() < 0.95 else []
+        chunks = stored_chunks(chance, n, texts)
         if chunks and chance.random() < 0.2:
             chunks = damaged(chance, chunks)
+            spoilt.add(f"k{n}")
+        spoilt |= {f"k{n}"} if chunks and not here else set()
         rows += here
         stored += chunks
-    return rows, stored
+    return rows, stored, spoilt
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_first_pass_loses_nothing_that_the_second_would_find(spark, seed):
-    table, index = history(seed)
+    table, index, spoilt = history(seed)
     rows = spark.createDataFrame(table, ROWS)
     stored = spark.createDataFrame(index, STORED)
     whole = compare.difference(compare.faults(stored, rows, TWO_FIELDS))
@@ -78,6 +94,7 @@ def test_the_first_pass_loses_nothing_that_the_second_would_find(spark, seed):
     assert few is not None
     narrow = compare.faults(compare.only(stored, few), compare.only(rows, few), TWO_FIELDS)
     assert compare.difference(narrow) == whole
+    assert spoilt == {row.key for row in (*whole.missing, *whole.orphaned, *whole.stale)}
     assert whole.missing or whole.stale
     assert whole.orphaned
     named = {*whole.missing, *whole.orphaned, *whole.stale, *whole.duplicated}

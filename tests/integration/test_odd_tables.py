@@ -14,7 +14,7 @@ import lakewake
 from lakewake.embed.column import ColumnEmbedder
 from lakewake.errors import HistoryLost, TableError
 from lakewake.model.plan import Action
-from lakewake.model.recipe import Recipe, TextField
+from lakewake.model.recipe import Chunking, Recipe, TextField
 from lakewake.model.rows import RowId
 from lakewake.model.settings import ModelSettings
 from lakewake.source.hudi import HudiTable
@@ -248,6 +248,29 @@ def test_verify_finds_what_was_done_to_the_index_behind_its_back(spark, small_ta
     assert indexed(parts) == built_from_nothing(parts)
 
 
+@pytest.mark.parametrize("lost", ["_field = 'id'", "_field = 'text' AND _chunk = 2"])
+@pytest.mark.parametrize("mend", [repair, lambda parts: sync(parts, Wish(reconcile=True))])
+def test_a_lost_text_field_and_a_lost_last_piece_are_noticed(
+    mend, lost, spark, small_tables, tmp_path
+):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    long = "This is the first sentence of it. Here is another one. And this is the last. \u3000 "
+    table.write([row("k0", long), row("k1", "\u00a0"), row("k2", " short "), row("k3", "")])
+    fields = (TextField("text", "{txt}"), TextField("id", "{id}"))
+    parts = following(spark, table.path, tmp_path / "index", fields=fields)
+    recipe = replace(parts.recipe, chunking=Chunking(tokens=10))
+    hudi = HudiTable(str(table.path), recipe, lambda: spark)
+    parts = replace(parts, recipe=recipe, table=hudi)
+    sync(parts)
+    assert verify(parts).agrees
+    data = lance.dataset(str(tmp_path / "index" / "sample.g1.lance"))
+    data.delete(f"_key = 'k0' AND {lost}")
+    assert verify(parts).stale == (RowId("part=a", "k0"),)
+    mend(parts)
+    assert verify(parts).agrees
+    assert indexed(parts) == built_from_nothing(parts)
+
+
 def test_verify_counts_what_is_not_synced_yet_as_pending(spark, small_tables, tmp_path):
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
     table.write([row(f"k{n}") for n in range(6)])
@@ -315,3 +338,24 @@ def test_a_commit_while_the_snapshot_is_read_is_not_half_seen(spark, small_table
     table.write([row("k0", "later", ts=2), row("later too")])
     read = {i.key: t for b in changes.rows for i, t in zip(b.ids, b.texts["text"], strict=True)}
     assert read == {f"k{n}": f"text of k{n}" for n in range(6)}
+
+
+@pytest.mark.parametrize("hive", ["true", "false"])
+@pytest.mark.parametrize("partition", ["part", "part,sub"])
+def test_an_empty_partition_value_in_the_payload_is_followed_as_it_is_built(
+    partition, hive, spark, small_tables, tmp_path
+):
+    options = {**small_tables, "hoodie.datasource.write.hive_style_partitioning": hive}
+    if "," in partition:
+        options["hoodie.datasource.write.keygenerator.class"] = (
+            "org.apache.hudi.keygen.ComplexKeyGenerator"
+        )
+    table = HudiTables(spark, tmp_path / "table", partition=partition, options=options)
+    table.write([row("k0"), row("k1", part="")])
+    parts = following(spark, table.path, tmp_path / "index", payload=("id", "part", "sub"))
+    sync(parts)
+    table.write([row("k1", "changed", part="", ts=2), row("k2", part="", sub="")])
+    table.write([row("k3", part=None), row("k4", part=" a b"), row("k5", sub="")])
+    assert sync(parts).action is Action.FOLLOW
+    assert indexed(parts) == built_from_nothing(parts)
+    assert verify(parts).agrees

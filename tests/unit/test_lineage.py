@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from lakewake.model.timeline import CommitMetadata, FileGroup, WriteStat
-from lakewake.source.lineage import touched_by
+from dataclasses import replace
+
+from lakewake.model.frontier import Frontier
+from lakewake.model.timeline import (
+    CommitMetadata,
+    FileGroup,
+    Instant,
+    Look,
+    TableIdentity,
+    WriteStat,
+)
+from lakewake.source.lineage import inserted_at_once, touched_by
 
 
 def group(name: str) -> FileGroup:
@@ -84,3 +94,40 @@ def test_an_overwritten_group_holds_nothing_afterwards():
     touched = touched_by(window)
     assert touched.after == {group("g")}
     assert touched.groups - touched.born == {group("f")}
+
+
+def looked(*commits: tuple[int, int, CommitMetadata]) -> Look:
+    """A timeline of commits, each with its requested and its completion time."""
+    return Look(
+        TableIdentity("t", "id", "", "COPY_ON_WRITE"),
+        tuple(Instant(str(r), str(c), "commit") for r, c, _ in commits),
+        {},
+        {str(r): commit for r, _, commit in commits},
+    )
+
+
+def at_once(look: Look, *absorbed: int) -> bool:
+    done = {str(r): look.completed[str(r)] for r in absorbed}
+    pending = [i for i in look.instants if i.requested not in done]
+    return inserted_at_once(look, Frontier(look.table, done), pending)
+
+
+def test_upserts_that_overlap_may_have_stored_a_key_twice():
+    one, other = upsert(wrote("f", 1)), upsert(wrote("g", 2))
+    assert at_once(looked((1, 3, one), (2, 5, other)))
+    assert at_once(looked((1, 3, one), (2, 5, other)), 1)
+    assert not at_once(looked((1, 2, one), (3, 5, other)))
+    assert not at_once(looked((1, 2, one), (3, 5, other)), 1)
+
+
+def test_an_update_and_maintenance_beside_others_store_no_key_twice():
+    other = upsert(wrote("f", 1))
+    update = upsert(replace(wrote("g", 2, 1), inserts=0))
+    assert not at_once(looked((1, 3, other), (2, 5, update)), 1)
+    assert not at_once(looked((1, 3, cluster(["f"], wrote("g", 1))), (2, 5, other)))
+    assert not at_once(looked((1, 3, other), (2, 5, cluster(["f"], wrote("g", 2)))), 1)
+
+
+def test_a_commit_archived_since_it_was_absorbed_counts_as_well():
+    look = looked((2, 5, upsert(wrote("f", 2))))
+    assert inserted_at_once(look, Frontier(look.table, {"1": "3"}), look.instants)

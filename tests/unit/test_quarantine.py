@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from lakewake.embed.hashing import HashingEmbedder
-from lakewake.errors import EmbedError, TextRefused
+from lakewake.errors import EmbedError, HistoryLost, TextRefused
 from lakewake.model.chunks import chunk_id
 from lakewake.model.frontier import Refusal
 from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
+from lakewake.model.rows import Changes
 from lakewake.source.memory import MemoryTable
-from lakewake.sync import Parts, Wish, sync
+from lakewake.sync import Parts, Wish, price, stand, sync
 from lakewake.verify import verify
 from oracle import built_from_nothing, indexed
 from sampling import HASHING, SCHEMA, rid, sample_parts, sample_recipe, values
@@ -173,3 +174,58 @@ def test_rows_in_quarantine_do_not_keep_a_reconcile_from_working():
     assert sync(parts, Wish(reconcile=True)).quarantined == 12
     assert sync(parts, Wish(retry_quarantined=True)).quarantined == 12
     assert len(parts.store.open().frontier().quarantine) == 12
+
+
+class BrokenBytes(MemoryTable):
+    """A table in which the bytes of some rows are not valid Unicode."""
+
+    broken = frozenset({rid("broken")})
+
+    def _batch(self, rows, schema):
+        made = super()._batch(rows, schema)
+        return replace(made, undecodable=self.broken.intersection(made.ids))
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_row_that_holds_what_became_of_broken_bytes_is_indexed(together):
+    parts = sample_parts(BrokenBytes(sample_recipe(), SCHEMA))
+    parts.table.upsert({rid("broken"): values("caf\ufffd"), rid("a"): values("other")})
+    if not together:
+        sync(parts)
+    parts.table.upsert({rid("valid"): values("caf\ufffd")})
+    sync(parts)
+    assert sorted(parts.embedder.received) == ["caf\ufffd", "other"]
+    assert chunk_id(rid("valid"), "text", 0) in indexed(parts)
+    assert list(parts.store.open().frontier().quarantine) == [rid("broken")]
+
+
+def test_rows_are_not_embedded_where_one_went_in_an_older_version_than_the_index_has(choosy):
+    work = stand(choosy, choosy.store.open()).preparation(choosy)
+    held = choosy.store.open().existing([rid("k0")])[rid("k0")][0]
+    newer = Changes((), (rid("k0"),), removed={rid("k0"): held.instant + "1"})
+    assert work.gone(newer) == [held.id]
+    older = replace(newer, removed={rid("k0"): "2000"})
+    with pytest.raises(HistoryLost, match="the table held it twice"):
+        work.gone(older)
+
+
+class TwoCopies(MemoryTable):
+    """A table in which the version of a row that goes is an older copy of it; another stays."""
+
+    def changes(self, look, frontier, pending):
+        found = super().changes(look, frontier, pending)
+        return replace(found, deleted=(rid("k0"),), removed={rid("k0"): "2000"})
+
+
+@pytest.mark.parametrize("work", [sync, price])
+def test_a_row_of_which_an_older_copy_went_is_compared_with_the_table(work):
+    parts = sample_parts(TwoCopies(sample_recipe(), SCHEMA))
+    parts.table.upsert({rid("k0"): values("newer copy"), rid("k1"): values("text")})
+    sync(parts)
+    parts.table.upsert({rid("k1"): values("changed")})
+    report = work(parts)
+    assert (report.action, report.rows_changed, report.rows_deleted) == (Action.RECONCILE, 1, 0)
+    assert "the table held it twice" in report.why
+    if work is sync:
+        assert report.embedded == 1
+        assert indexed(parts) == built_from_nothing(parts)

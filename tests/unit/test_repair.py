@@ -8,12 +8,14 @@ import pyarrow as pa
 import pytest
 
 from lakewake.errors import OutcomeUnknown
+from lakewake.model.recipe import Chunking, TextField
 from lakewake.model.rows import RowId
+from lakewake.source.memory import MemoryTable
 from lakewake.sync import Parts, sync
 from lakewake.verify import repair, verify
 from lakewake.verify.vectors import Vectors
 from oracle import built_from_nothing, indexed
-from sampling import rid, sample_parts, values
+from sampling import SCHEMA, rid, sample_parts, sample_recipe, values
 
 
 @pytest.fixture
@@ -35,6 +37,14 @@ def spoil(parts: Parts, row: RowId, column: str, value: object) -> None:
             chunk[column] = value(chunk[column]) if callable(value) else value
     spoilt = pa.Table.from_pylist(chunks, schema=index.schema())
     parts.store._version = replace(index, chunks=spoilt)
+
+
+def lose(parts: Parts, **where: object) -> None:
+    """Take chunks out of an index behind its back."""
+    index = parts.store.open()
+    chunks = [c for c in index.chunks.to_pylist() if any(c[k] != v for k, v in where.items())]
+    kept = pa.Table.from_pylist(chunks, schema=index.schema())
+    parts.store._version = replace(index, chunks=kept)
 
 
 def turned(vector: list[float]) -> list[float]:
@@ -63,6 +73,33 @@ def test_a_forged_column_is_found_and_repaired(parts, column, value):
     assert report.stale == (rid("k1"),)
     mended = repair(parts)
     assert (mended.agrees, mended.repaired) == (True, 1)
+    assert indexed(parts) == built_from_nothing(parts)
+
+
+def test_a_lost_text_field_is_found_and_repaired():
+    recipe = replace(
+        sample_recipe(), fields=(TextField("text", "{txt}"), TextField("number", "{num}"))
+    )
+    parts = sample_parts(MemoryTable(recipe, SCHEMA), recipe=recipe)
+    parts.table.upsert({rid("a"): values("text", 1), rid("b"): values(None, 2)})
+    sync(parts)
+    lose(parts, _key="a", _field="number")
+    assert verify(parts).stale == (rid("a"),)
+    assert repair(parts).agrees
+    assert indexed(parts) == built_from_nothing(parts)
+
+
+def test_the_lost_last_piece_of_a_text_is_found_and_repaired():
+    recipe = sample_recipe(Chunking(tokens=10))
+    parts = sample_parts(MemoryTable(recipe, SCHEMA), recipe=recipe)
+    text = "This is the first sentence of three. Here is another one. And this is the last. "
+    parts.table.upsert({rid("a"): values(text), rid("b"): values("short ")})
+    sync(parts)
+    last = max(chunk["_chunk"] for chunk, _ in indexed(parts).values())
+    assert last > 1
+    lose(parts, _key="a", _chunk=last)
+    assert verify(parts).stale == (rid("a"),)
+    assert repair(parts).agrees
     assert indexed(parts) == built_from_nothing(parts)
 
 

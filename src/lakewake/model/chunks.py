@@ -73,6 +73,7 @@ class StoredChunk:
     hash: str
     source_hash: str
     payload_hash: str
+    instant: str = ""
 
 
 def index_schema(recipe: Recipe, payload: pa.Schema) -> pa.Schema:

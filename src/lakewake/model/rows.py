@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -77,6 +77,7 @@ class Changes:
         duplicates: ids of which the table now holds more than one version.
         total: how many rows will come, where that is known.
         payload: names and types of the payload columns, where no row may come to tell them.
+        removed: of deleted rows, the instant of the version that went, where it was seen to go.
         spread: works on the rows elsewhere, where they are many and there are machines for it; then
             `rows` can be walked all the same.
     """
@@ -87,6 +88,7 @@ class Changes:
     total: int | None = None
     payload: pa.Schema | None = None
     spread: Spread | None = None
+    removed: Mapping[RowId, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -26,20 +26,28 @@ if TYPE_CHECKING:
 
 #: Up to so many rows are picked out for the second pass; more cost less as a whole.
 FEW = 10_000
+#: By so many last characters the last piece of a text is known; in so many they are looked for.
+END, NEAR_END = 16, 64
+#: What Python takes for white space: a text of nothing else has no chunk, and pieces end in none.
+BLANK = (
+    "\t\n\v\f\r \x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
+    "\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+)
 
 
 def checked(index: Pieces, recipe: Recipe) -> Pieces:
     """An index without its texts, told by `_sound` whether ids and texts are what they should be.
 
-    Here and not in Spark, which writes JSON otherwise and would have to be sent the texts. Fields
-    are numbered as the recipe has them; -1 is one that it does not know.
+    Here and not in Spark, which writes JSON otherwise and would have to be sent the texts; it is
+    sent how they end. Fields are numbered as the recipe has them; -1 is one that it does not know.
     """
     spared = {"_id", "_field", "_text", *(() if recipe.vector else ("_hash",))}
     kept = [f for f in index.schema if f.name not in spared]
     told = [pa.field("_number", pa.int32()), pa.field("_sound", pa.bool_())]
+    told += [] if recipe.vector else [pa.field("_end", pa.string())]
     names = tuple(f.name for f in kept)
     fields = (VECTOR_FIELD,) if recipe.vector else tuple(f.name for f in recipe.fields)
-    parts = tuple(_Checked(part, names, fields) for part in index.parts)
+    parts = tuple(_Checked(part, names, fields, not recipe.vector) for part in index.parts)
     return Pieces(pa.schema([*kept, *told]), parts)
 
 
@@ -48,13 +56,20 @@ class _Checked:
     part: Iterable[pa.RecordBatch]
     kept: tuple[str, ...]
     fields: tuple[str, ...]
+    texts: bool
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         known = pa.array(self.fields, pa.string())
         for batch in self.part:
             number = pc.fill_null(pc.index_in(batch["_field"], known), -1)
             bare = batch.select(list(self.kept))
-            yield bare.append_column("_number", number).append_column("_sound", _sound(batch))
+            made = bare.append_column("_number", number).append_column("_sound", _sound(batch))
+            yield made.append_column("_end", _end(batch["_text"])) if self.texts else made
+
+
+def _end(texts: pa.Array) -> pa.Array:
+    """How each text ends, white space aside."""
+    return pc.utf8_slice_codeunits(pc.utf8_rtrim(texts, characters=BLANK), start=-END)
 
 
 def _sound(batch: pa.RecordBatch) -> pa.Array:
@@ -90,6 +105,7 @@ def held(chunks: DataFrame, recipe: Recipe) -> DataFrame:
     if recipe.vector:
         vector = F.sha2(F.to_json(F.col("_vector").cast("array<float>")), 256)
         sound = sound & (vector == F.col("_hash"))
+    end = F.lit("") if recipe.vector else F.coalesce("_end", F.lit(""))
     return chunks.withColumn("ph", payload).select(
         F.col("_partition").alias("p"),
         F.col("_key").alias("k"),
@@ -98,6 +114,7 @@ def held(chunks: DataFrame, recipe: Recipe) -> DataFrame:
         F.coalesce("_source_hash", F.lit("")).alias("sh"),
         "ph",
         F.coalesce(sound, F.lit(False)).alias("sound"),
+        end.alias("end"),
     )
 
 
@@ -113,21 +130,27 @@ def suspects(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> list[int] | 
     who = ["xxhash64(p, k) a", "xxhash64(k, p) b", "xxhash64(sh, ph) d", "xxhash64(ph, sh) e"]
     table = rows.selectExpr(
         *who,
-        *("1 copies", "0 chunks", f"int({_says(recipe)}) says", "0 unsound"),
+        *("1 copies", "0 chunks", "0 unsound"),
         *(f"0 n{f}" for f in fields),
         *(f"0L x{f}" for f in fields),
+        *(f"coalesce({_number(end)}, 0L) w{f}" for f, end in enumerate(_ends(recipe))),
+        *(f"0L l{f}" for f in fields),
     )
     index = stored.selectExpr(
         *who,
-        *("0 copies", "1 chunks", "0 says", "int(NOT sound) unsound"),
+        *("0 copies", "1 chunks", "int(NOT sound) unsound"),
         *(f"int(f <=> {f}) n{f}" for f in fields),
         *(f"IF(f <=> {f}, xxhash64(c), 0L) x{f}" for f in fields),
+        *(f"0L w{f}" for f in fields),
+        # The chunk's number before that of its text's end: the largest is that of the last one.
+        *(f"IF(f <=> {f}, shiftleft(bigint(c), 32) + {_number('end')}, 0L) l{f}" for f in fields),
     )
     both = [
-        *(f"sum({c}) {c}" for c in ("copies", "chunks", "says", "unsound")),
+        *(f"sum({c}) {c}" for c in ("copies", "chunks", "unsound")),
         *(f"min({c}) = max({c}) {c}" for c in "de"),
         *(f"sum(n{f}) n{f}" for f in fields),
         *(f"bit_xor(x{f}) x{f}" for f in fields),
+        *(f"max({c}{f}) {c}{f}" for c in "wl" for f in fields),
     ]
     # Chunks are numbered 0, 1, 2 and so on: the mixture of their numbers tells it.
     whole = " AND ".join(
@@ -136,10 +159,10 @@ def suspects(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> list[int] | 
         for f in fields
     )
     known = " + ".join(f"n{f}" for f in fields)
-    alike = (
-        f"CASE WHEN says = 0 THEN chunks = 0 "
-        f"ELSE chunks > 0 AND d AND e AND unsound = 0 AND chunks = {known} AND {whole} END"
-    )
+    ends = " AND ".join(f"w{f} = l{f} & {2**32 - 1}L" for f in fields)
+    alike = f"d AND e AND unsound = 0 AND chunks = {known} AND {whole} AND {ends}"
+    wanted = " + ".join(f"w{f}" for f in fields)
+    alike = f"coalesce(IF({wanted} = 0, chunks = 0, {alike}), false)"
     one = table.union(index).groupBy("a", "b").agg(*map(F.expr, both))
     differing = one.where(f"copies != 1 OR NOT {alike}").select("a").limit(FEW + 1)
     found = [n for batch in arrow.collect(differing) for n in batch.column("a").to_pylist()]
@@ -153,7 +176,10 @@ def only(frame: DataFrame, few: Sequence[int]) -> DataFrame:
 
 
 def by_row(stored: DataFrame) -> DataFrame:
-    """One line per indexed row: its hashes, and whether it holds each chunk once."""
+    """One line per indexed row: its hashes, whether it holds each chunk once, and which fields.
+
+    `fields` tells each by its number and the end of its last chunk.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     count = F.count("*")
@@ -161,10 +187,12 @@ def by_row(stored: DataFrame) -> DataFrame:
     fields = stored.groupBy("p", "k", "f").agg(
         (F.min("sound") & (F.col("f") >= 0) & once & (F.max("c") + 1 == count)).alias("whole"),
         *(side(c).alias(f"{c}_{side.__name__}") for c in ("sh", "ph") for side in (F.min, F.max)),
+        F.max_by("end", "c").alias("end"),
     )
     return fields.groupBy("p", "k").agg(
         F.min("sh_min").alias("ish"),
         F.min("ph_min").alias("iph"),
+        F.sort_array(F.collect_list(F.struct("f", "end"))).alias("fields"),
         F.coalesce(
             F.min("whole")
             & (F.min("sh_min") == F.max("sh_max"))
@@ -174,10 +202,37 @@ def by_row(stored: DataFrame) -> DataFrame:
     )
 
 
-def _says(recipe: Recipe) -> str:
-    """Whether a row of the table has anything to index."""
-    texts = [f"t{n} IS NOT NULL" for n in range(len(recipe.fields))]
-    return "v IS NOT NULL" if recipe.vector else " OR ".join(texts)
+def _ends(recipe: Recipe) -> list[str]:
+    """For each field how a row's text ends, white space aside; null where it has none.
+
+    The whole text is only searched where its last characters are not enough: that costs more.
+    """
+    if recipe.vector:
+        return ["IF(v IS NULL, NULL, '')"]
+
+    def bare(text: str) -> str:
+        return f"TRIM(TRAILING '{BLANK}' FROM {text})"
+
+    near = [bare(f"right(t{n}, {NEAR_END})") for n in range(len(recipe.fields))]
+    whole = [bare(f"t{n}") for n in range(len(recipe.fields))]
+    return [
+        f"nullif(right(IF(length({some}) >= {END}, {some}, {every}), {END}), '')"
+        for some, every in zip(near, whole, strict=True)
+    ]
+
+
+def _number(end: str) -> str:
+    """A text's end as a number above zero, of 32 bits; null where there is none."""
+    return f"IF({end} IS NULL, NULL, 1L + (xxhash64({end}) & {2**31 - 1}L))"
+
+
+def _fields(recipe: Recipe) -> str:
+    """Which fields of a row have anything to index, as `by_row` has them."""
+    made = [
+        f"IF({end} IS NULL, NULL, named_struct('f', {f}, 'end', {end}))"
+        for f, end in enumerate(_ends(recipe))
+    ]
+    return f"filter(array({', '.join(made)}), field -> field IS NOT NULL)"
 
 
 def faults(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> DataFrame:
@@ -188,14 +243,14 @@ def faults(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     # The newest version is the largest: structs are ordered by their first fields.
-    version = F.struct("i", "s", "sh", "ph", F.expr(_says(recipe)).alias("says"))
+    version = F.struct("i", "s", "sh", "ph", F.expr(_fields(recipe)).alias("fields"))
     table = (
         rows.select("p", "k", version.alias("now"))
         .groupBy("p", "k")
         .agg(F.max("now").alias("now"), F.count("*").alias("copies"))
     )
     fault = (
-        F.when(F.col("ish").isNull() & F.col("now.says"), "missing")
+        F.when(F.col("ish").isNull() & (F.size("now.fields") > 0), "missing")
         .when(F.col("now").isNull(), "orphaned")
         .when(F.col("ish").isNotNull() & ~_equal(), "stale")
     )
@@ -227,8 +282,8 @@ def _equal() -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     return (
-        F.col("now.says")
-        & F.col("sound")
+        F.col("sound")
+        & (F.col("now.fields") == F.col("fields"))
         & (F.col("now.sh") == F.col("ish"))
         & (F.col("now.ph") == F.col("iph"))
     )

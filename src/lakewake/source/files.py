@@ -15,7 +15,7 @@ from lakewake.model.frontier import Frontier
 from lakewake.model.timeline import FileGroup, Instant, Look
 from lakewake.source.lineage import Touched
 from lakewake.source.storage import Storage
-from lakewake.source.view import hudi_reader
+from lakewake.source.view import hudi_reader, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -72,7 +72,7 @@ class GroupReader:
         wrote = self._wrote(columns)
         if wrote not in self._stored:
             self._stored[wrote] = self._types(files, columns)
-        return self._reader.schema(self._stored[wrote]).parquet(*files)
+        return self._as_shown(self._reader.schema(self._stored[wrote]).parquet(*files))
 
     def before(self, touched: Touched, columns: Sequence[str]) -> DataFrame | None:
         """The rows of the touched groups at its start; None when all groups are new."""
@@ -86,7 +86,7 @@ class GroupReader:
         if not paths:
             return None
         files = self._present(paths)
-        return self._reader.schema(self._types(files, columns)).parquet(*files)
+        return self._as_shown(self._reader.schema(self._types(files, columns)).parquet(*files))
 
     @property
     def _merge_on_read(self) -> bool:
@@ -135,6 +135,20 @@ class GroupReader:
                     hint=HINT,
                 )
         return StructType([*meta, *(shown[c] for c in columns)])
+
+    def _as_shown(self, rows: DataFrame) -> DataFrame:
+        """The rows of base files, partition columns as Hudi shows them: an empty one as null.
+
+        It takes them from the path, which is the same for both.
+        """
+        from pyspark.sql import functions as F  # noqa: N812
+
+        fields = self.look.table.partition_fields.split(",")
+        # A key generator may stand behind the name.
+        partitioned = {name.partition(":")[0] for name in fields}
+        strings = {f.name for f in rows.schema if f.dataType.typeName() == "string"}
+        columns = {c: F.col(quoted(c)) for c in sorted(partitioned & strings)}
+        return rows.withColumns({c: F.when(value != "", value) for c, value in columns.items()})
 
     def _merged(self, groups: Collection[FileGroup], until: str) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
@@ -24,7 +25,7 @@ from lakewake.model.timeline import DUPLICATING, CommitMetadata, Instant, Look
 from lakewake.source import TableMoved, arrow, compare, versions, view
 from lakewake.source.failures import read_through, reading
 from lakewake.source.files import GroupReader
-from lakewake.source.lineage import Touched, touched_by
+from lakewake.source.lineage import Touched, inserted_at_once, touched_by
 from lakewake.source.look import look_at
 from lakewake.source.spread import SPREAD_ROWS, SparkSpread, read_pieces
 from lakewake.spark import is_local
@@ -91,8 +92,10 @@ class HudiTable:
         """What `pending` changed and removed: the difference of the touched file groups."""
         commits = [look.commits[i.requested] for i in pending]
         written = _rows_written(commits)
-        appeared = any(c.operation in DUPLICATING for c in commits)
+        at_once = inserted_at_once(look, frontier, pending)
+        appeared = at_once or any(c.operation in DUPLICATING for c in commits)
         touched = touched_by(commits)
+        touched = replace(touched, needs_before=touched.needs_before or at_once)
         if not touched.groups:
             return Changes((), (), frontier.duplicates)
         reader = GroupReader(
@@ -243,10 +246,9 @@ class HudiTable:
             raise TableMoved
 
     def _difference(self, reader: GroupReader, touched: Touched) -> DataFrame:
-        """`row_view` of the changed rows, with `gone` (not there now) and `fresh` (not before).
+        """`row_view` of the changed rows, with what `versions.changed` tells of them.
 
-        `copies` counts how often the groups hold a row; without a look at what was before, each
-        copy comes by itself.
+        Without a look at what was before, each copy of a row comes by itself.
         """
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -255,8 +257,8 @@ class HudiTable:
         new = view.row_view(after, self._recipe) if after is not None else None
         if new is not None and not (touched.needs_before or contents or reader.overlaps):
             mine = F.col("i").isin([i.requested for i in reader.pending])
-            told = {"gone": F.lit(False), "fresh": F.lit(False), "copies": F.lit(1)}
-            return new.where(mine).withColumns(told)
+            told = {"gone": F.lit(False), "fresh": F.lit(False), "former": F.lit("")}
+            return new.where(mine).withColumns({**told, "copies": F.lit(1)})
         before = reader.before(touched, self._recipe.columns if contents else ())
         if before is None:
             assert new is not None
@@ -269,22 +271,27 @@ class HudiTable:
 
     def _brought(self, changed: DataFrame, appeared: bool) -> Changes:
         """The changed rows, the ids that are gone and those stored twice, in one job."""
-        found = view.newest_each(arrow.collect(changed))
-        gone = _ids(b.filter(b.column("gone")) for b in found)
+        every = arrow.collect(changed)
+        found = view.newest_each(every)
+        gone = _removed(b.filter(b.column("gone")) for b in found)
         many = [b.filter(pc.fill_null(pc.greater(b.column("copies"), 1), False)) for b in found]
+        twice = {*_ids(many), *(() if found is every else _repeated(every))}
         there = iter([b.filter(pc.invert(b.column("gone"))) for b in found])
-        return Changes(self._batches(there, appeared), gone, frozenset(_ids(many)))
+        rows = self._batches(there, appeared)
+        return Changes(rows, tuple(sorted(gone)), frozenset(twice), removed=gone)
 
     def _left_there(self, changed: DataFrame, written: int, appeared: bool) -> Changes:
         """The same where they are many: the rows are streamed, or worked on where they are."""
-        gone = _collected_ids(changed.where("gone"))
-        twice = _collected_ids(changed.where("copies > 1"))
+        gone = _removed(arrow.collect(changed.where("gone").select("p", "k", "former")))
+        copies = changed.groupBy("p", "k").agg({"copies": "sum"})
+        twice = _collected_ids(copies.where("`sum(copies)` > 1"))
         there = versions.one_each(changed.where("not gone"))
         return Changes(
             self._batches(self._streamed(there, _lost_files), appeared),
-            gone,
+            tuple(sorted(gone)),
             frozenset(twice),
             spread=self._spread(there, written, appeared, _lost_files),
+            removed=gone,
         )
 
     def _set_aside(
@@ -320,6 +327,7 @@ class HudiTable:
             chain(found.rows, truth.rows),
             found.deleted + tuple(sorted(asked - there)),
             found.duplicates | truth.duplicates,
+            removed=found.removed,
         )
 
 
@@ -329,6 +337,19 @@ def _lost_files() -> HistoryLost:
 
 def _ids(batches: Iterable[pa.RecordBatch]) -> tuple[RowId, ...]:
     return tuple(sorted(row for b in batches for row in view.row_ids(b)))
+
+
+def _removed(batches: Iterable[pa.RecordBatch]) -> dict[RowId, str]:
+    """The rows that are gone, with the instant of the version that went."""
+    told = ((view.row_ids(b), b.column("former").to_pylist()) for b in batches)
+    return {
+        row: instant for ids, instants in told for row, instant in zip(ids, instants, strict=True)
+    }
+
+
+def _repeated(batches: Iterable[pa.RecordBatch]) -> list[RowId]:
+    """The ids that come more than once."""
+    return [row for row, n in Counter(_ids(batches)).items() if n > 1]
 
 
 def _collected_ids(rows: DataFrame) -> tuple[RowId, ...]:

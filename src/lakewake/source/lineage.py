@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lakewake.model.timeline import DUPLICATING, CommitMetadata, FileGroup
+from lakewake.model.frontier import Frontier
+from lakewake.model.timeline import DUPLICATING, CommitMetadata, FileGroup, Instant, Look
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,25 @@ def touched_by(commits: Sequence[CommitMetadata]) -> Touched:
         last={w.group: w.path for w in writes},
         needs_before=_needs_before(data),
         logged=any(w.is_log for c in data for w in c.writes),
+    )
+
+
+def inserted_at_once(look: Look, frontier: Frontier, pending: Sequence[Instant]) -> bool:
+    """Whether a pending commit added rows while another writer was at work.
+
+    An upsert looks up which keys there are; of two at a time neither sees what the other adds, and
+    both may store the same new one.
+    """
+    maintenance = {r for r, commit in look.commits.items() if commit.is_maintenance}
+    others = {**frontier.instants, **look.completed}
+    spans = [(r, c) for r, c in others.items() if r not in maintenance]
+    adding = (i for i in pending if any(w.inserts for w in look.commits[i.requested].writes))
+    return any(
+        requested < (i.completed or "") and i.requested < completed
+        for i in adding
+        if i.requested not in maintenance
+        for requested, completed in spans
+        if requested != i.requested
     )
 
 

@@ -200,7 +200,8 @@ class MemoryTable:
             raise HistoryLost("the cleaner removed the state that the index stands at")
         before, after = commits[at - 1].rows, self._rows
         changed = {i: v for i, v in after.items() if before.get(i) != v}
-        return self._changed(changed, tuple(sorted(before.keys() - after.keys())))
+        gone = {i: before[i].instant for i in sorted(before.keys() - after.keys())}
+        return replace(self._changed(changed, tuple(gone)), removed=gone)
 
     def rows(self, look: Look, ids: Collection[RowId]) -> Changes:
         """The named rows."""
@@ -217,15 +218,19 @@ class MemoryTable:
         """How an index differs from the table."""
         self._pin(look)
         table = {
-            i: (source, payload, any((t or "").strip() for t in texts))
+            i: (
+                source,
+                payload,
+                {f: _end(t) for f, t in zip(b.texts, texts, strict=True) if _end(t)},
+            )
             for b in self._batches(self._rows)
             for i, source, payload, *texts in zip(
                 b.ids, b.source_hashes, b.payload_hashes, *b.texts.values(), strict=True
             )
         }
         held = _held(index, self._recipe)
-        says = {i for i, (_, _, text) in table.items() if text}
-        stale = {i for i in held.keys() & table.keys() if held[i] != table[i][:2] or i not in says}
+        says = {i for i, (_, _, ends) in table.items() if ends}
+        stale = {i for i in held.keys() & table.keys() if held[i] != table[i]}
         return Difference(
             missing=tuple(sorted(says - held.keys())),
             orphaned=tuple(sorted(held.keys() - table.keys())),
@@ -311,15 +316,25 @@ def _payload_hash(values: Sequence[Any]) -> str:
     return hashlib.sha256(json.dumps(values, default=str).encode()).hexdigest()
 
 
-def _held(index: Pieces, recipe: Recipe) -> dict[RowId, tuple[str, str]]:
-    """Per indexed row its source and payload hash; '' where its chunks contradict themselves."""
+def _end(text: str | None) -> str:
+    """How a text ends, white space aside: by that the last of its pieces is known."""
+    return (text or "").rstrip()[-16:]
+
+
+def _held(index: Pieces, recipe: Recipe) -> dict[RowId, tuple[str, str, dict[str, str]]]:
+    """Per indexed row its source and payload hash, and how the last chunk of each field ends.
+
+    The hashes are '' where its chunks contradict themselves.
+    """
     held: dict[RowId, tuple[str, str]] = {}
-    for batch in index:
-        for chunk in batch.to_pylist():
-            row = RowId(chunk["_partition"], chunk["_key"])
-            payload = _payload_hash([chunk[c] for c in recipe.payload])
-            sound = text_hash(chunk["_text"]) == chunk["_hash"]
-            sound = sound and payload == chunk["_payload_hash"]
-            mine = (chunk["_source_hash"] if sound else "", payload)
-            held[row] = mine if held.get(row, mine) == mine else ("", "")
-    return held
+    ends: dict[RowId, dict[str, str]] = {}
+    chunks = [chunk for batch in index for chunk in batch.to_pylist()]
+    for chunk in sorted(chunks, key=lambda c: int(c["_chunk"])):
+        row = RowId(chunk["_partition"], chunk["_key"])
+        ends.setdefault(row, {})[chunk["_field"]] = _end(chunk["_text"])
+        payload = _payload_hash([chunk[c] for c in recipe.payload])
+        sound = text_hash(chunk["_text"]) == chunk["_hash"]
+        sound = sound and payload == chunk["_payload_hash"]
+        mine = (chunk["_source_hash"] if sound else "", payload)
+        held[row] = mine if held.get(row, mine) == mine else ("", "")
+    return {row: (*hashes, ends[row]) for row, hashes in held.items()}

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 def changed(old: DataFrame, new: DataFrame, *, contents: bool) -> DataFrame:
     """The newest version of each row that differs from what it was, or is not there any more.
 
+    With `gone` (not there now), `fresh` (not there before), the instant of its `former` version and
+    how many `copies` there are.
+
     Grouping costs one shuffle, and finds copies by the way; a join costs two, and a window more.
     """
     from pyspark.sql import functions as F  # noqa: N812
@@ -42,6 +45,7 @@ def changed(old: DataFrame, new: DataFrame, *, contents: bool) -> DataFrame:
             *(f"now.{c}" for c in new.columns if c not in ("p", "k")),
             F.col("now").isNull().alias("gone"),
             F.col("was").isNull().alias("fresh"),
+            F.col("was.i").alias("former"),
             "copies",
         )
     )

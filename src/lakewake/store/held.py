@@ -13,7 +13,7 @@ from lakewake.model.rows import RowId
 from lakewake.store.nearest import as_matrix
 
 #: What `chunks_by_row` takes, in this order.
-STORED = ("_partition", "_key", "_id", "_hash", "_source_hash", "_payload_hash")
+STORED = ("_partition", "_key", "_id", "_hash", "_source_hash", "_payload_hash", "_instant")
 
 
 def chunks_by_row(

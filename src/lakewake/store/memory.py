@@ -131,7 +131,8 @@ def _described(schema: pa.Schema) -> str:
 
 def stored_chunk(value: dict[str, str]) -> StoredChunk:
     """A chunk as the index says it, from a row of it."""
-    return StoredChunk(value["_id"], value["_hash"], value["_source_hash"], value["_payload_hash"])
+    columns = ("_id", "_hash", "_source_hash", "_payload_hash", "_instant")
+    return StoredChunk(*(value[c] for c in columns))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from lakewake.chunk import chunk_row
 from lakewake.errors import HistoryLost, IndexMissing, OutcomeUnknown, StaleFrontier, TableError
 from lakewake.model.frontier import Frontier
 from lakewake.model.plan import Action
@@ -93,7 +92,6 @@ def _compare(parts: Parts, standing: Standing, index: StoreReader, how: Vectors)
         checked = _checked(parts, index, how)
     quarantine = index.frontier().quarantine
     aside = pending | quarantine.keys()
-    missing = _really_missing(parts, standing, _without(found.missing, aside))
     stale = {*found.stale, *(checked.rows - set(found.orphaned))}
     rows, chunks = index.counts()
     report = VerifyReport(
@@ -103,7 +101,7 @@ def _compare(parts: Parts, standing: Standing, index: StoreReader, how: Vectors)
         chunks=chunks,
         pending=len(pending),
         quarantined=len(quarantine),
-        missing=missing,
+        missing=_without(found.missing, aside),
         orphaned=_without(found.orphaned, pending),
         stale=_without(tuple(sorted(stale)), pending),
         duplicated=found.duplicated,
@@ -158,18 +156,3 @@ def _pending(parts: Parts, standing: Standing) -> frozenset[RowId]:
 
 def _without(ids: tuple[RowId, ...], aside: frozenset[RowId]) -> tuple[RowId, ...]:
     return tuple(i for i in ids if i not in aside)
-
-
-def _really_missing(
-    parts: Parts, standing: Standing, missing: tuple[RowId, ...]
-) -> tuple[RowId, ...]:
-    """Leave out rows whose text is blank by Python's rules, not by Spark's: they have no chunk."""
-    if not missing or parts.recipe.vector:
-        return missing
-    blank = set()
-    for batch in parts.table.rows(standing.look, missing).rows:
-        for n, row in enumerate(batch.ids):
-            texts = {name: column[n] for name, column in batch.texts.items()}
-            if not chunk_row(row, texts, lambda text: (text,)):
-                blank.add(row)
-    return tuple(row for row in missing if row not in blank)

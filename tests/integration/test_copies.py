@@ -1,0 +1,129 @@
+"""Rows that the table holds more than once, where nobody noticed when the second copy came."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from histories_of_timelines import OCC
+from hudi_tables import HudiTables, row
+from playing import COW, MOR
+
+from lakewake.embed.hashing import HashingEmbedder
+from lakewake.errors import TextRefused
+from lakewake.sync import Parts, sync
+from oracle import HASHING, built_from_nothing, following, indexed
+
+pytestmark = pytest.mark.spark
+
+
+class Choosy(HashingEmbedder):
+    """An embedder that refuses one text."""
+
+    def embed(self, texts):
+        vectors = super().embed(texts)
+        reasons = {n: "too odd" for n, text in enumerate(texts) if text == "refused"}
+        if reasons:
+            raise TextRefused("some are refused", reasons, vectors)
+        return vectors
+
+
+def said(parts: Parts) -> dict[str, str]:
+    """What the index says of each key."""
+    return {chunk["_key"]: chunk["_text"] for chunk, _ in indexed(parts).values()}
+
+
+@pytest.mark.parametrize("type_", [COW, MOR])
+def test_a_row_stays_when_its_copy_without_text_is_deleted(type_, spark, small_tables, tmp_path):
+    table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)
+    table.write([row("k0", " "), row("k1")])
+    parts = following(spark, table.path, tmp_path / "index")
+    sync(parts)
+    table.write([row("k0", "says something", ts=2)], "bulk_insert")
+    sync(parts)
+    table.sql("DELETE FROM t WHERE trim(txt) = ''")
+    sync(parts)
+    assert said(parts) == {"k0": "says something", "k1": "text of k1"}
+    assert indexed(parts) == built_from_nothing(parts)
+
+
+@pytest.mark.parametrize(
+    ("deleted", "left"),
+    [("refused", {"k0": "accepted", "k1": "text of k1"}), ("accepted", {"k1": "text of k1"})],
+)
+def test_a_copy_of_a_row_in_quarantine_is_noted(deleted, left, spark, small_tables, tmp_path):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    table.write([row("k0", "refused"), row("k1")])
+    parts = following(spark, table.path, tmp_path / "index")
+    parts = replace(parts, embedder=Choosy(HASHING))
+    sync(parts)
+    table.write([row("k0", "accepted", ts=2)], "bulk_insert")
+    sync(parts)
+    table.sql(f"DELETE FROM t WHERE txt = '{deleted}'")
+    sync(parts)
+    assert said(parts) == left
+    quarantine = parts.store.open().frontier().quarantine
+    assert [r.key for r in quarantine] == ([] if deleted == "refused" else ["k0"])
+
+
+def written_by_two(table: HudiTables) -> None:
+    """The same new key, upserted by two writers at once."""
+    other = replace(table)
+    table.begin_write([row("new", "by the first", part="b")])
+    other.begin_write([row("new", "by the second", part="b")])
+    assert table.finish_write() is None
+    assert other.finish_write() is None
+
+
+@pytest.mark.parametrize("deleted", ["first", "second"])
+def test_a_key_that_two_writers_added_at_once_is_noted(deleted, spark, small_tables, tmp_path):
+    table = HudiTables(spark, tmp_path / "table", options={**small_tables, **OCC})
+    table.write([row("k0")])
+    parts = following(spark, table.path, tmp_path / "index")
+    sync(parts)
+    written_by_two(table)
+    sync(parts)
+    assert indexed(parts) == built_from_nothing(parts)
+    table.sql(f"DELETE FROM t WHERE txt = 'by the {deleted}'")
+    sync(parts)
+    assert set(said(parts)) == {"k0", "new"}
+    assert indexed(parts) == built_from_nothing(parts)
+
+
+@pytest.mark.parametrize("deleted", ["first", "second"])
+def test_so_it_is_when_only_one_of_them_had_completed_at_the_last_sync(
+    deleted, spark, small_tables, tmp_path
+):
+    table = HudiTables(spark, tmp_path / "table", options={**small_tables, **OCC})
+    table.write([row("k0")])
+    parts = following(spark, table.path, tmp_path / "index")
+    sync(parts)
+    written_by_two(table)
+    # The one that began later is made to complete later.
+    timeline = table.path / ".hoodie" / "timeline"
+    second = max(timeline.glob("*_*.commit"), key=lambda f: f.name)
+    kept = second.rename(tmp_path / "kept")
+    sync(parts)
+    assert said(parts)["new"] == "by the first"
+    requested, completed = second.stem.split("_")
+    kept.rename(Path(timeline, f"{requested}_{int(completed) + 9999}.commit"))
+    sync(parts)
+    assert indexed(parts) == built_from_nothing(parts)
+    table.sql(f"DELETE FROM t WHERE txt = 'by the {deleted}'")
+    sync(parts)
+    assert set(said(parts)) == {"k0", "new"}
+    assert indexed(parts) == built_from_nothing(parts)
+
+
+def test_an_upsert_that_changes_both_copies_tells_that_there_are_two(spark, small_tables, tmp_path):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    table.write([row("k0", " "), row("k1")])
+    parts = following(spark, table.path, tmp_path / "index")
+    sync(parts)
+    table.write([row("k0", "says something", ts=2)], "bulk_insert")
+    sync(parts)
+    table.write([row("k0", "says more", ts=3)])
+    sync(parts)
+    assert {r.key for r in parts.store.open().frontier().duplicates} == {"k0"}
+    assert indexed(parts) == built_from_nothing(parts)
