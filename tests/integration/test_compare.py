@@ -44,10 +44,17 @@ def stored_chunks(chance: random.Random, n: int, texts: Texts) -> list[list[obje
     ends = [(text or "").strip()[-16:] for text in texts]
     counts = [chance.choice([1, 1, 2, 3]) if end else 0 for end in ends]
     return [
-        ["p", f"k{n}", f, c, f"sh{n}", "ph", True, ends[f] if c + 1 == counts[f] else f"end {c}"]
+        ["p", f"k{n}", f, c, f"sh{n}", "ph", True, _end_of(chance, c, counts[f], ends[f])]
         for f in (0, 1)
         for c in range(counts[f])
     ]
+
+
+def _end_of(chance: random.Random, c: int, count: int, end: str) -> str | None:
+    """How a chunk ends; a last one may be too short to tell."""
+    if c + 1 < count:
+        return f"end {c}"
+    return None if c and chance.random() < 0.5 else end
 
 
 def damaged(chance: random.Random, chunks: list[list[object]]) -> list[list[object]]:

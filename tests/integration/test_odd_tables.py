@@ -256,6 +256,7 @@ def test_a_lost_text_field_and_a_lost_last_piece_are_noticed(
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
     long = "This is the first sentence of it. Here is another one. And this is the last. \u3000 "
     table.write([row("k0", long), row("k1", "\u00a0"), row("k2", " short "), row("k3", "")])
+    table.write([row("k4", "This is the first sentence of it, a long one. The end.")])
     fields = (TextField("text", "{txt}"), TextField("id", "{id}"))
     parts = following(spark, table.path, tmp_path / "index", fields=fields)
     recipe = replace(parts.recipe, chunking=Chunking(tokens=10))

@@ -88,14 +88,16 @@ def test_a_lost_text_field_is_found_and_repaired():
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_the_lost_last_piece_of_a_text_is_found_and_repaired():
+@pytest.mark.parametrize("end", ["And this is the last. ", "The end. "])
+def test_the_lost_last_piece_of_a_text_is_found_and_repaired(end):
     recipe = sample_recipe(Chunking(tokens=10))
     parts = sample_parts(MemoryTable(recipe, SCHEMA), recipe=recipe)
-    text = "This is the first sentence of three. Here is another one. And this is the last. "
+    text = f"This is the first sentence of three. Here is another one, a little longer. {end}"
     parts.table.upsert({rid("a"): values(text), rid("b"): values("short ")})
     sync(parts)
     last = max(chunk["_chunk"] for chunk, _ in indexed(parts).values())
     assert last > 1
+    assert verify(parts).agrees
     lose(parts, _key="a", _chunk=last)
     assert verify(parts).stale == (rid("a"),)
     assert repair(parts).agrees

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 FEW = 10_000
 #: By so many last characters the last piece of a text is known; in so many they are looked for.
 END, NEAR_END = 16, 64
+#: Stands for the number of an end that cannot be told.
+ANY_END = 2**32 - 1
 #: What Python takes for white space: a text of nothing else has no chunk, and pieces end in none.
 BLANK = (
     "\t\n\v\f\r \x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
@@ -105,7 +107,9 @@ def held(chunks: DataFrame, recipe: Recipe) -> DataFrame:
     if recipe.vector:
         vector = F.sha2(F.to_json(F.col("_vector").cast("array<float>")), 256)
         sound = sound & (vector == F.col("_hash"))
-    end = F.lit("") if recipe.vector else F.coalesce("_end", F.lit(""))
+    # A text that fits is one piece; a later piece may be shorter than what is known of the end.
+    short = F.expr(f"_chunk > 0 AND length(_end) < {END}")
+    end = F.lit("") if recipe.vector else F.when(~short, F.coalesce("_end", F.lit("")))
     return chunks.withColumn("ph", payload).select(
         F.col("_partition").alias("p"),
         F.col("_key").alias("k"),
@@ -136,6 +140,7 @@ def suspects(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> list[int] | 
         *(f"coalesce({_number(end)}, 0L) w{f}" for f, end in enumerate(_ends(recipe))),
         *(f"0L l{f}" for f in fields),
     )
+    last = f"coalesce({_number('end')}, {ANY_END}L)"
     index = stored.selectExpr(
         *who,
         *("0 copies", "1 chunks", "int(NOT sound) unsound"),
@@ -143,7 +148,7 @@ def suspects(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> list[int] | 
         *(f"IF(f <=> {f}, xxhash64(c), 0L) x{f}" for f in fields),
         *(f"0L w{f}" for f in fields),
         # The chunk's number before that of its text's end: the largest is that of the last one.
-        *(f"IF(f <=> {f}, shiftleft(bigint(c), 32) + {_number('end')}, 0L) l{f}" for f in fields),
+        *(f"IF(f <=> {f}, shiftleft(bigint(c), 32) + {last}, 0L) l{f}" for f in fields),
     )
     both = [
         *(f"sum({c}) {c}" for c in ("copies", "chunks", "unsound")),
@@ -159,7 +164,10 @@ def suspects(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> list[int] | 
         for f in fields
     )
     known = " + ".join(f"n{f}" for f in fields)
-    ends = " AND ".join(f"w{f} = l{f} & {2**32 - 1}L" for f in fields)
+    ends = " AND ".join(
+        f"(w{f} = l{f} & {ANY_END}L OR (w{f} > 0 AND l{f} & {ANY_END}L = {ANY_END}L))"
+        for f in fields
+    )
     alike = f"d AND e AND unsound = 0 AND chunks = {known} AND {whole} AND {ends}"
     wanted = " + ".join(f"w{f}" for f in fields)
     alike = f"coalesce(IF({wanted} = 0, chunks = 0, {alike}), false)"
@@ -178,7 +186,7 @@ def only(frame: DataFrame, few: Sequence[int]) -> DataFrame:
 def by_row(stored: DataFrame) -> DataFrame:
     """One line per indexed row: its hashes, whether it holds each chunk once, and which fields.
 
-    `fields` tells each by its number and the end of its last chunk.
+    `fields` tells each by its number and the end of its last chunk, null where it is too short.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -281,9 +289,11 @@ def difference(faulty: DataFrame) -> Difference:
 def _equal() -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
+    # The shorter list is filled with nulls; what the table has is never one.
+    same = "(a, b) -> a.f <=> b.f AND coalesce(a.end = b.end, true)"
     return (
         F.col("sound")
-        & (F.col("now.fields") == F.col("fields"))
+        & F.expr(f"forall(zip_with(now.fields, fields, {same}), field -> field)")
         & (F.col("now.sh") == F.col("ish"))
         & (F.col("now.ph") == F.col("iph"))
     )

@@ -23,6 +23,8 @@ from lakewake.source import TableMoved
 
 BATCH_ROWS = 1000
 Values = Mapping[str, Any]
+#: Of a row its source and payload hash, and how the text of each field ends.
+_Said = tuple[str, str, dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,7 @@ class MemoryTable:
         }
         held = _held(index, self._recipe)
         says = {i for i, (_, _, ends) in table.items() if ends}
-        stale = {i for i in held.keys() & table.keys() if held[i] != table[i]}
+        stale = {i for i in held.keys() & table.keys() if not _alike(held[i], table[i])}
         return Difference(
             missing=tuple(sorted(says - held.keys())),
             orphaned=tuple(sorted(held.keys() - table.keys())),
@@ -321,7 +323,16 @@ def _end(text: str | None) -> str:
     return (text or "").rstrip()[-16:]
 
 
-def _held(index: Pieces, recipe: Recipe) -> dict[RowId, tuple[str, str, dict[str, str]]]:
+def _alike(held: _Said, table: _Said) -> bool:
+    """Whether an index says of a row what the table does; a last piece may be short."""
+    return (
+        held[:2] == table[:2]
+        and held[2].keys() == table[2].keys()
+        and all(table[2][field].endswith(end) for field, end in held[2].items())
+    )
+
+
+def _held(index: Pieces, recipe: Recipe) -> dict[RowId, _Said]:
     """Per indexed row its source and payload hash, and how the last chunk of each field ends.
 
     The hashes are '' where its chunks contradict themselves.
