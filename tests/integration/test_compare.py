@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 
 RECIPE = Recipe(HashingEmbedder(HASHING).identity, TEXT)
 TWO_FIELDS = Recipe(RECIPE.model, (*TEXT, TextField("other", "{other}")))
-STORED = "p string, k string, f int, c int, sh string, ph string, sound boolean, end string"
+STORED = "p string, k string, f int, c int, sh string, ph string, sound boolean"
 ROWS = "p string, k string, i string, s string, t0 string, t1 string, sh string, ph string"
 
 
@@ -40,14 +40,10 @@ def table_rows(chance: random.Random, n: int, texts: Texts) -> list[tuple[object
 
 
 def stored_chunks(chance: random.Random, n: int, texts: Texts) -> list[list[object]]:
-    """Its chunks, in two fields; each has its own end, and the last one that of the text."""
+    """Its chunks, in two fields."""
     ends = [(text or "").strip()[-16:] for text in texts]
     counts = [chance.choice([1, 1, 2, 3]) if end else 0 for end in ends]
-    return [
-        ["p", f"k{n}", f, c, f"sh{n}", "ph", True, ends[f] if c + 1 == counts[f] else f"end {c}"]
-        for f in (0, 1)
-        for c in range(counts[f])
-    ]
+    return [["p", f"k{n}", f, c, f"sh{n}", "ph", True] for f in (0, 1) for c in range(counts[f])]
 
 
 def damaged(chance: random.Random, chunks: list[list[object]]) -> list[list[object]]:
@@ -56,7 +52,7 @@ def damaged(chance: random.Random, chunks: list[list[object]]) -> list[list[obje
     one = chance.choice(spoilt)
     kind = chance.randrange(6)
     if kind == 0:
-        spoilt.remove(one)
+        del spoilt[0]
     elif kind == 1:
         spoilt.append(list(one))
     else:

@@ -248,14 +248,13 @@ def test_verify_finds_what_was_done_to_the_index_behind_its_back(spark, small_ta
     assert indexed(parts) == built_from_nothing(parts)
 
 
-@pytest.mark.parametrize("lost", ["_field = 'id'", "_field = 'text' AND _chunk = 2"])
+@pytest.mark.parametrize("lost", ["_field = 'id'", "_field = 'text' AND _chunk = 1"])
 @pytest.mark.parametrize("mend", [repair, lambda parts: sync(parts, Wish(reconcile=True))])
-def test_a_lost_text_field_and_a_lost_last_piece_are_noticed(
-    mend, lost, spark, small_tables, tmp_path
-):
+def test_a_lost_text_field_and_a_lost_piece_are_noticed(mend, lost, spark, small_tables, tmp_path):
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
     long = "This is the first sentence of it. Here is another one. And this is the last. \u3000 "
     table.write([row("k0", long), row("k1", "\u00a0"), row("k2", " short "), row("k3", "")])
+    table.write([row("k4", "This is the first sentence of it, a long one. The end.")])
     fields = (TextField("text", "{txt}"), TextField("id", "{id}"))
     parts = following(spark, table.path, tmp_path / "index", fields=fields)
     recipe = replace(parts.recipe, chunking=Chunking(tokens=10))

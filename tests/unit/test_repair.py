@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lakewake.errors import OutcomeUnknown
-from lakewake.model.recipe import Chunking, TextField
+from lakewake.model.recipe import TextField
 from lakewake.model.rows import RowId
 from lakewake.source.memory import MemoryTable
 from lakewake.sync import Parts, sync
@@ -84,20 +84,6 @@ def test_a_lost_text_field_is_found_and_repaired():
     parts.table.upsert({rid("a"): values("text", 1), rid("b"): values(None, 2)})
     sync(parts)
     lose(parts, _key="a", _field="number")
-    assert verify(parts).stale == (rid("a"),)
-    assert repair(parts).agrees
-    assert indexed(parts) == built_from_nothing(parts)
-
-
-def test_the_lost_last_piece_of_a_text_is_found_and_repaired():
-    recipe = sample_recipe(Chunking(tokens=10))
-    parts = sample_parts(MemoryTable(recipe, SCHEMA), recipe=recipe)
-    text = "This is the first sentence of three. Here is another one. And this is the last. "
-    parts.table.upsert({rid("a"): values(text), rid("b"): values("short ")})
-    sync(parts)
-    last = max(chunk["_chunk"] for chunk, _ in indexed(parts).values())
-    assert last > 1
-    lose(parts, _key="a", _chunk=last)
     assert verify(parts).stale == (rid("a"),)
     assert repair(parts).agrees
     assert indexed(parts) == built_from_nothing(parts)

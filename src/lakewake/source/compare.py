@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
 #: Up to so many rows are picked out for the second pass; more cost less as a whole.
 FEW = 10_000
-#: By so many last characters the last piece of a text is known; in so many they are looked for.
-END, NEAR_END = 16, 64
-#: What Python takes for white space: a text of nothing else has no chunk, and pieces end in none.
+#: What Python takes for white space: a text of nothing else has no chunk.
 BLANK = (
     "\t\n\v\f\r \x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
     "\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -38,16 +36,15 @@ BLANK = (
 def checked(index: Pieces, recipe: Recipe) -> Pieces:
     """An index without its texts, told by `_sound` whether ids and texts are what they should be.
 
-    Here and not in Spark, which writes JSON otherwise and would have to be sent the texts; it is
-    sent how they end. Fields are numbered as the recipe has them; -1 is one that it does not know.
+    Here and not in Spark, which writes JSON otherwise and would have to be sent the texts. Fields
+    are numbered as the recipe has them; -1 is one that it does not know.
     """
     spared = {"_id", "_field", "_text", *(() if recipe.vector else ("_hash",))}
     kept = [f for f in index.schema if f.name not in spared]
     told = [pa.field("_number", pa.int32()), pa.field("_sound", pa.bool_())]
-    told += [] if recipe.vector else [pa.field("_end", pa.string())]
     names = tuple(f.name for f in kept)
     fields = (VECTOR_FIELD,) if recipe.vector else tuple(f.name for f in recipe.fields)
-    parts = tuple(_Checked(part, names, fields, not recipe.vector) for part in index.parts)
+    parts = tuple(_Checked(part, names, fields) for part in index.parts)
     return Pieces(pa.schema([*kept, *told]), parts)
 
 
@@ -56,20 +53,13 @@ class _Checked:
     part: Iterable[pa.RecordBatch]
     kept: tuple[str, ...]
     fields: tuple[str, ...]
-    texts: bool
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         known = pa.array(self.fields, pa.string())
         for batch in self.part:
             number = pc.fill_null(pc.index_in(batch["_field"], known), -1)
             bare = batch.select(list(self.kept))
-            made = bare.append_column("_number", number).append_column("_sound", _sound(batch))
-            yield made.append_column("_end", _end(batch["_text"])) if self.texts else made
-
-
-def _end(texts: pa.Array) -> pa.Array:
-    """How each text ends, white space aside."""
-    return pc.utf8_slice_codeunits(pc.utf8_rtrim(texts, characters=BLANK), start=-END)
+            yield bare.append_column("_number", number).append_column("_sound", _sound(batch))
 
 
 def _sound(batch: pa.RecordBatch) -> pa.Array:
@@ -105,7 +95,6 @@ def held(chunks: DataFrame, recipe: Recipe) -> DataFrame:
     if recipe.vector:
         vector = F.sha2(F.to_json(F.col("_vector").cast("array<float>")), 256)
         sound = sound & (vector == F.col("_hash"))
-    end = F.lit("") if recipe.vector else F.coalesce("_end", F.lit(""))
     return chunks.withColumn("ph", payload).select(
         F.col("_partition").alias("p"),
         F.col("_key").alias("k"),
@@ -114,7 +103,6 @@ def held(chunks: DataFrame, recipe: Recipe) -> DataFrame:
         F.coalesce("_source_hash", F.lit("")).alias("sh"),
         "ph",
         F.coalesce(sound, F.lit(False)).alias("sound"),
-        end.alias("end"),
     )
 
 
@@ -133,24 +121,21 @@ def suspects(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> list[int] | 
         *("1 copies", "0 chunks", "0 unsound"),
         *(f"0 n{f}" for f in fields),
         *(f"0L x{f}" for f in fields),
-        *(f"coalesce({_number(end)}, 0L) w{f}" for f, end in enumerate(_ends(recipe))),
-        *(f"0L l{f}" for f in fields),
+        *(f"int(coalesce({says}, false)) w{f}" for f, says in enumerate(_says(recipe))),
     )
     index = stored.selectExpr(
         *who,
         *("0 copies", "1 chunks", "int(NOT sound) unsound"),
         *(f"int(f <=> {f}) n{f}" for f in fields),
         *(f"IF(f <=> {f}, xxhash64(c), 0L) x{f}" for f in fields),
-        *(f"0L w{f}" for f in fields),
-        # The chunk's number before that of its text's end: the largest is that of the last one.
-        *(f"IF(f <=> {f}, shiftleft(bigint(c), 32) + {_number('end')}, 0L) l{f}" for f in fields),
+        *(f"0 w{f}" for f in fields),
     )
     both = [
         *(f"sum({c}) {c}" for c in ("copies", "chunks", "unsound")),
         *(f"min({c}) = max({c}) {c}" for c in "de"),
         *(f"sum(n{f}) n{f}" for f in fields),
         *(f"bit_xor(x{f}) x{f}" for f in fields),
-        *(f"max({c}{f}) {c}{f}" for c in "wl" for f in fields),
+        *(f"sum(w{f}) w{f}" for f in fields),
     ]
     # Chunks are numbered 0, 1, 2 and so on: the mixture of their numbers tells it.
     whole = " AND ".join(
@@ -159,8 +144,8 @@ def suspects(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> list[int] | 
         for f in fields
     )
     known = " + ".join(f"n{f}" for f in fields)
-    ends = " AND ".join(f"w{f} = l{f} & {2**32 - 1}L" for f in fields)
-    alike = f"d AND e AND unsound = 0 AND chunks = {known} AND {whole} AND {ends}"
+    there = " AND ".join(f"(w{f} > 0) = (n{f} > 0)" for f in fields)
+    alike = f"d AND e AND unsound = 0 AND chunks = {known} AND {whole} AND {there}"
     wanted = " + ".join(f"w{f}" for f in fields)
     alike = f"coalesce(IF({wanted} = 0, chunks = 0, {alike}), false)"
     one = table.union(index).groupBy("a", "b").agg(*map(F.expr, both))
@@ -176,10 +161,7 @@ def only(frame: DataFrame, few: Sequence[int]) -> DataFrame:
 
 
 def by_row(stored: DataFrame) -> DataFrame:
-    """One line per indexed row: its hashes, whether it holds each chunk once, and which fields.
-
-    `fields` tells each by its number and the end of its last chunk.
-    """
+    """One line per indexed row: its hashes, whether it holds each chunk once, and its fields."""
     from pyspark.sql import functions as F  # noqa: N812
 
     count = F.count("*")
@@ -187,12 +169,11 @@ def by_row(stored: DataFrame) -> DataFrame:
     fields = stored.groupBy("p", "k", "f").agg(
         (F.min("sound") & (F.col("f") >= 0) & once & (F.max("c") + 1 == count)).alias("whole"),
         *(side(c).alias(f"{c}_{side.__name__}") for c in ("sh", "ph") for side in (F.min, F.max)),
-        F.max_by("end", "c").alias("end"),
     )
     return fields.groupBy("p", "k").agg(
         F.min("sh_min").alias("ish"),
         F.min("ph_min").alias("iph"),
-        F.sort_array(F.collect_list(F.struct("f", "end"))).alias("fields"),
+        F.sort_array(F.collect_list("f")).alias("fields"),
         F.coalesce(
             F.min("whole")
             & (F.min("sh_min") == F.max("sh_max"))
@@ -202,37 +183,17 @@ def by_row(stored: DataFrame) -> DataFrame:
     )
 
 
-def _ends(recipe: Recipe) -> list[str]:
-    """For each field how a row's text ends, white space aside; null where it has none.
-
-    The whole text is only searched where its last characters are not enough: that costs more.
-    """
+def _says(recipe: Recipe) -> list[str]:
+    """For each field whether a row of the table has anything to index; null: it has not."""
     if recipe.vector:
-        return ["IF(v IS NULL, NULL, '')"]
-
-    def bare(text: str) -> str:
-        return f"TRIM(TRAILING '{BLANK}' FROM {text})"
-
-    near = [bare(f"right(t{n}, {NEAR_END})") for n in range(len(recipe.fields))]
-    whole = [bare(f"t{n}") for n in range(len(recipe.fields))]
-    return [
-        f"nullif(right(IF(length({some}) >= {END}, {some}, {every}), {END}), '')"
-        for some, every in zip(near, whole, strict=True)
-    ]
-
-
-def _number(end: str) -> str:
-    """A text's end as a number above zero, of 32 bits; null where there is none."""
-    return f"IF({end} IS NULL, NULL, 1L + (xxhash64({end}) & {2**31 - 1}L))"
+        return ["v IS NOT NULL"]
+    return [f"t{n} RLIKE '[^{BLANK}]'" for n in range(len(recipe.fields))]
 
 
 def _fields(recipe: Recipe) -> str:
-    """Which fields of a row have anything to index, as `by_row` has them."""
-    made = [
-        f"IF({end} IS NULL, NULL, named_struct('f', {f}, 'end', {end}))"
-        for f, end in enumerate(_ends(recipe))
-    ]
-    return f"filter(array({', '.join(made)}), field -> field IS NOT NULL)"
+    """The numbers of the fields of which a row has anything to index, in order."""
+    made = ", ".join(f"IF({says}, {f}, NULL)" for f, says in enumerate(_says(recipe)))
+    return f"filter(array({made}), f -> f IS NOT NULL)"
 
 
 def faults(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> DataFrame:

@@ -23,6 +23,8 @@ from lakewake.source import TableMoved
 
 BATCH_ROWS = 1000
 Values = Mapping[str, Any]
+#: Of a row its source and payload hash, and the fields that say something.
+_Said = tuple[str, str, frozenset[str]]
 
 
 @dataclass(frozen=True)
@@ -221,7 +223,7 @@ class MemoryTable:
             i: (
                 source,
                 payload,
-                {f: _end(t) for f, t in zip(b.texts, texts, strict=True) if _end(t)},
+                frozenset(f for f, t in zip(b.texts, texts, strict=True) if (t or "").strip()),
             )
             for b in self._batches(self._rows)
             for i, source, payload, *texts in zip(
@@ -229,7 +231,7 @@ class MemoryTable:
             )
         }
         held = _held(index, self._recipe)
-        says = {i for i, (_, _, ends) in table.items() if ends}
+        says = {i for i, (_, _, fields) in table.items() if fields}
         stale = {i for i in held.keys() & table.keys() if held[i] != table[i]}
         return Difference(
             missing=tuple(sorted(says - held.keys())),
@@ -316,25 +318,20 @@ def _payload_hash(values: Sequence[Any]) -> str:
     return hashlib.sha256(json.dumps(values, default=str).encode()).hexdigest()
 
 
-def _end(text: str | None) -> str:
-    """How a text ends, white space aside: by that the last of its pieces is known."""
-    return (text or "").rstrip()[-16:]
-
-
-def _held(index: Pieces, recipe: Recipe) -> dict[RowId, tuple[str, str, dict[str, str]]]:
-    """Per indexed row its source and payload hash, and how the last chunk of each field ends.
+def _held(index: Pieces, recipe: Recipe) -> dict[RowId, _Said]:
+    """Per indexed row its source and payload hash, and the fields that it has chunks of.
 
     The hashes are '' where its chunks contradict themselves.
     """
     held: dict[RowId, tuple[str, str]] = {}
-    ends: dict[RowId, dict[str, str]] = {}
+    fields: dict[RowId, set[str]] = {}
     chunks = [chunk for batch in index for chunk in batch.to_pylist()]
-    for chunk in sorted(chunks, key=lambda c: int(c["_chunk"])):
+    for chunk in chunks:
         row = RowId(chunk["_partition"], chunk["_key"])
-        ends.setdefault(row, {})[chunk["_field"]] = _end(chunk["_text"])
+        fields.setdefault(row, set()).add(chunk["_field"])
         payload = _payload_hash([chunk[c] for c in recipe.payload])
         sound = text_hash(chunk["_text"]) == chunk["_hash"]
         sound = sound and payload == chunk["_payload_hash"]
         mine = (chunk["_source_hash"] if sound else "", payload)
         held[row] = mine if held.get(row, mine) == mine else ("", "")
-    return {row: (*hashes, ends[row]) for row, hashes in held.items()}
+    return {row: (*hashes, frozenset(fields[row])) for row, hashes in held.items()}
