@@ -99,7 +99,8 @@ def test_what_is_spoilt_in_the_file_is_embedded_again_and_nothing_else(tmp_path)
 
 
 def test_what_another_syncer_embeds_meanwhile_is_not_embedded_again(tmp_path):
-    texts = [f"text {n}" for n in range(1000)]
+    # Whole lots: which one comes first is left to chance.
+    texts = [f"text {n}" for n in range(7 * EMBED_TEXTS)]
     other = stored(tmp_path)
 
     class Beside(HashingEmbedder):
