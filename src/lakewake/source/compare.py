@@ -7,8 +7,10 @@ this is what a whole table costs. The second looks closely, at those only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,10 +24,14 @@ from lakewake.source import arrow
 from lakewake.source.view import boiled_down, row_ids
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
 #: Up to so many rows are picked out for the second pass; more cost less as a whole.
 FEW = 10_000
+#: As many files as an index is exported to.
+FILES = 4
+#: A row of the table counts so much more than a chunk: one sum tells how many there are of both.
+ROW = 2**40
 #: What Python takes for white space: a text of nothing else has no chunk.
 BLANK = (
     "\t\n\v\f\r \x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
@@ -75,15 +81,19 @@ def _sound(batch: pa.RecordBatch) -> pa.Array:
     return pc.and_(sound, pa.array(told, pa.bool_()))
 
 
-def export(spark: SparkSession, index: Pieces, folder: Path) -> DataFrame:
-    """The index as a DataFrame, for a Spark on this machine."""
+def export(index: Pieces, folder: Path) -> list[str]:
+    """The index in files that a Spark on this machine reads at once."""
     import pyarrow.parquet as pq
 
-    path = folder / "index.parquet"
-    with pq.ParquetWriter(path, index.schema) as writer:
-        for batch in index:
+    paths = [str(folder / f"{n}.parquet") for n in range(FILES)]
+    with ExitStack() as opened:
+        writers = [
+            opened.enter_context(pq.ParquetWriter(path, index.schema, compression="none"))
+            for path in paths
+        ]
+        for batch, writer in zip(index, cycle(writers), strict=False):
             writer.write_batch(batch)
-    return spark.read.parquet(str(path))
+    return paths
 
 
 def held(chunks: DataFrame, recipe: Recipe) -> DataFrame:
@@ -110,46 +120,41 @@ def suspects(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> list[int] | 
     """The first pass: numbers of all rows that may differ, for `only`; None where they are many.
 
     Every value is a number of fixed width, so that Spark groups without sorting, and before it
-    shuffles. A row goes by 128 bits of its id, and differs unnoticed once in 2^128.
+    shuffles; few of them, since each costs. A row goes by 64 bits of its id: two of the same number
+    are looked at more closely like one that differs, and that is not noticed once in 2^64.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
     fields = range(max(len(recipe.fields), 1))
-    who = ["xxhash64(p, k) a", "xxhash64(k, p) b", "xxhash64(sh, ph) d", "xxhash64(ph, sh) e"]
     table = rows.selectExpr(
-        *who,
-        *("1 copies", "0 chunks", "0 unsound"),
-        *(f"0 n{f}" for f in fields),
+        *("xxhash64(p, k) a", "xxhash64(sh, ph) d", f"{ROW}L m"),
+        *(f"IF({says}, {ROW}L, 0L) m{f}" for f, says in enumerate(_says(recipe))),
         *(f"0L x{f}" for f in fields),
-        *(f"int(coalesce({says}, false)) w{f}" for f, says in enumerate(_says(recipe))),
     )
     index = stored.selectExpr(
-        *who,
-        *("0 copies", "1 chunks", "int(NOT sound) unsound"),
-        *(f"int(f <=> {f}) n{f}" for f in fields),
+        "xxhash64(p, k) a",
+        # What is wrong by itself has another hash than any row.
+        *("IF(sound AND f >= 0, xxhash64(sh, ph), ~xxhash64(sh, ph)) d", "1L m"),
+        *(f"IF(f <=> {f}, 1L, 0L) m{f}" for f in fields),
         *(f"IF(f <=> {f}, xxhash64(c), 0L) x{f}" for f in fields),
-        *(f"0 w{f}" for f in fields),
     )
     both = [
-        *(f"sum({c}) {c}" for c in ("copies", "chunks", "unsound")),
-        *(f"min({c}) = max({c}) {c}" for c in "de"),
-        *(f"sum(n{f}) n{f}" for f in fields),
+        *("min(d) = max(d) d", "sum(m) m"),
+        *(f"sum(m{f}) m{f}" for f in fields),
         *(f"bit_xor(x{f}) x{f}" for f in fields),
-        *(f"sum(w{f}) w{f}" for f in fields),
     ]
+    chunks = [f"(m{f} & {ROW - 1}L)" for f in fields]
     # Chunks are numbered 0, 1, 2 and so on: the mixture of their numbers tells it.
     whole = " AND ".join(
-        f"x{f} = CASE n{f} WHEN 0 THEN 0L WHEN 1 THEN xxhash64(0)"
-        f" ELSE aggregate(sequence(0, int(n{f}) - 1), 0L, (m, n) -> m ^ xxhash64(n)) END"
-        for f in fields
+        f"x{f} = CASE {n} WHEN 0 THEN 0L WHEN 1 THEN xxhash64(0)"
+        f" ELSE aggregate(sequence(0, int({n}) - 1), 0L, (m, n) -> m ^ xxhash64(n)) END"
+        for f, n in enumerate(chunks)
     )
-    known = " + ".join(f"n{f}" for f in fields)
-    there = " AND ".join(f"(w{f} > 0) = (n{f} > 0)" for f in fields)
-    alike = f"d AND e AND unsound = 0 AND chunks = {known} AND {whole} AND {there}"
-    wanted = " + ".join(f"w{f}" for f in fields)
-    alike = f"coalesce(IF({wanted} = 0, chunks = 0, {alike}), false)"
-    one = table.union(index).groupBy("a", "b").agg(*map(F.expr, both))
-    differing = one.where(f"copies != 1 OR NOT {alike}").select("a").limit(FEW + 1)
+    there = " AND ".join(f"(m{f} >= {ROW}L) = ({n} > 0)" for f, n in enumerate(chunks))
+    says = " OR ".join(f"m{f} >= {ROW}L" for f in fields)
+    alike = f"IF({says}, d AND {whole} AND {there}, m = {ROW}L)"
+    one = table.union(index).groupBy("a").agg(*map(F.expr, both))
+    differing = one.where(f"m DIV {ROW}L != 1 OR NOT {alike}").select("a").limit(FEW + 1)
     found = [n for batch in arrow.collect(differing) for n in batch.column("a").to_pylist()]
     return None if len(found) > FEW else found
 

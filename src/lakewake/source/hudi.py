@@ -6,6 +6,7 @@ import math
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from itertools import chain
@@ -118,10 +119,9 @@ class HudiTable:
             tempfile.TemporaryDirectory(prefix="lakewake-verify-") as folder,
             self._reading(),
         ):
-            stored = self._stored(index, Path(folder))
-            if not look.completed:
+            stored, rows = self._both(look, index, Path(folder))
+            if rows is None:
                 return Difference(orphaned=_distinct_ids(stored))
-            rows = self._pinned(look)
             few = compare.suspects(stored, rows, self._recipe)
             if few == []:
                 return Difference()
@@ -133,10 +133,9 @@ class HudiTable:
         """The rows that differ from the index, streamed, and the ids that are too many in it."""
         with ExitStack() as opened, self._reading():
             folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="lakewake-reconcile-"))
-            stored = self._stored(index, Path(folder))
-            if not look.completed:
+            stored, rows = self._both(look, index, Path(folder))
+            if rows is None:
                 return Changes((), _distinct_ids(stored))
-            rows = self._pinned(look)
             few = compare.suspects(stored, rows, self._recipe)
             if few == []:
                 return Changes(())
@@ -202,12 +201,19 @@ class HudiTable:
             return None
         return SparkSpread(self._path, rows, self._recipe, total, appeared, gone)
 
-    def _stored(self, index: Pieces, folder: Path) -> DataFrame:
-        """One line per chunk of the index."""
+    def _both(self, look: Look, index: Pieces, folder: Path) -> tuple[DataFrame, DataFrame | None]:
+        """One line per chunk of the index, and per row of the table; None where that is empty."""
         checked, spark = compare.checked(index, self._recipe), self._session()
-        local = self._spread_rows is None
-        chunks = compare.export(spark, checked, folder) if local else read_pieces(spark, checked)
-        return compare.held(chunks, self._recipe)
+        with ThreadPoolExecutor(1) as beside:
+            # Python is busy with the one while Spark and Hudi look at the other.
+            files = (
+                beside.submit(compare.export, checked, folder)
+                if self._spread_rows is None
+                else None
+            )
+            rows = self._pinned(look) if look.completed else None
+            chunks = spark.read.parquet(*files.result()) if files else read_pieces(spark, checked)
+        return compare.held(chunks, self._recipe), rows
 
     def _reading(self, gone: Callable[[], Exception] = TableMoved) -> AbstractContextManager[None]:
         return reading(self._path, gone)
