@@ -10,6 +10,7 @@ LakewakeError                what is the fact, did anything land, what to do nex
 │   └── TextRefused          it refuses some of the texts, whatever is tried          exit 1
 ├── StoreError               the index cannot be read or written                      exit 1
 │   ├── IndexMissing         there is no index yet                                    exit 3
+│   ├── StoreUnreachable     it did not answer: whether the index is sound is unknown exit 1
 │   ├── StaleFrontier        another writer moved the frontier                        exit 1
 │   └── OutcomeUnknown       the commit may have landed                               exit 1
 └── RecipeMismatch           the index was built by another recipe or model           exit 2
@@ -117,6 +118,10 @@ class IndexMissing(StoreError):
     """There is no index of that name yet."""
 
     exit_code = 3
+
+
+class StoreUnreachable(StoreError):
+    """The store did not answer, so nothing can be said of the index in it."""
 
 
 class StaleFrontier(StoreError):

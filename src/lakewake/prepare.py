@@ -21,7 +21,14 @@ import pyarrow as pa
 from lakewake.chunk import chunk_row
 from lakewake.chunk.split import Splitter
 from lakewake.embed import Embedder
-from lakewake.errors import EmbedError, HistoryLost, StoreError, TableError, TextRefused
+from lakewake.errors import (
+    EmbedError,
+    HistoryLost,
+    StoreError,
+    StoreUnreachable,
+    TableError,
+    TextRefused,
+)
 from lakewake.model.chunks import VECTOR_FIELD, Batch, Chunk, StoredChunk, index_schema
 from lakewake.model.frontier import Refusal
 from lakewake.model.recipe import Recipe
@@ -95,8 +102,9 @@ class Known:
     def _copied(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
         try:
             return self.index.vectors(hashes) if self.index else {}
-        except StoreError:
-            if not self.replaced:
+        except StoreError as error:
+            # What a damaged index held is embedded again; one that is out of reach is waited for.
+            if not self.replaced or isinstance(error, StoreUnreachable):
                 raise
             return {}
 

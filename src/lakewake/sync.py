@@ -9,7 +9,14 @@ from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
 from lakewake.embed import Embedder
-from lakewake.errors import HistoryLost, OutcomeUnknown, RecipeMismatch, StaleFrontier, StoreError
+from lakewake.errors import (
+    HistoryLost,
+    OutcomeUnknown,
+    RecipeMismatch,
+    StaleFrontier,
+    StoreError,
+    StoreUnreachable,
+)
 from lakewake.model.chunks import Batch
 from lakewake.model.frontier import Frontier, Refusal
 from lakewake.model.plan import Action, Plan
@@ -285,6 +292,8 @@ def _readable(parts: Parts) -> StoreReader | None:
     """The index that is to be replaced; a damaged one is no reason not to."""
     try:
         return parts.store.open()
+    except StoreUnreachable:
+        raise
     except StoreError as error:
         parts.reporter.say(error.fact)
         return None

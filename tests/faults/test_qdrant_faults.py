@@ -21,7 +21,7 @@ import pytest
 import qdrant_committing
 from qdrant_committing import RACES, RECIPE, batch_number, expected, frontier, place_at
 
-from lakewake.errors import OutcomeUnknown, StoreError
+from lakewake.errors import OutcomeUnknown, StoreError, StoreUnreachable
 from lakewake.model.plan import Action
 from lakewake.model.query import Query
 from lakewake.source.memory import MemoryTable
@@ -187,7 +187,7 @@ def test_a_server_that_is_gone_for_good_at_any_request_leaves_the_old_index_or_t
         assert state(served.place()) == (n + 1, expected(n + 1))
     assert 10 < n < 59
     assert told == {
-        (StoreError, "nothing was written"),
+        (StoreUnreachable, "nothing was written"),
         (OutcomeUnknown, "the commit may or may not have landed"),
         (OutcomeUnknown, "the batch is written whole, and lands with the next sync"),
     }
@@ -216,7 +216,7 @@ def test_a_server_that_is_not_there_is_said_with_its_address(waits: list[float])
     ended = RestServer()
     ended.close()
     place = ended.place()
-    with pytest.raises(StoreError, match=rf"{place.url} cannot be reached") as error:
+    with pytest.raises(StoreUnreachable, match=rf"{place.url} cannot be reached") as error:
         QdrantStore(place, "wines", "wines", sleep=waits.append).open()
     assert error.value.landed == "nothing was written"
     assert error.value.hint

@@ -9,7 +9,7 @@ import pytest
 from gateway import Gateway
 
 import lakewake
-from lakewake.errors import LakewakeError, StoreError, TableError
+from lakewake.errors import LakewakeError, StoreError, StoreUnreachable, TableError
 from lakewake.source.look import look_at
 from lakewake.store.lance import LanceStore
 
@@ -62,7 +62,7 @@ def test_wrong_credentials_are_an_error_and_change_nothing(name, bucket, monkeyp
     with monkeypatch.context() as patch:
         patch.setenv(name, "wrong")
         for call in calls(f"s3://{bucket}/index"):
-            error = refused(call, StoreError)
+            error = refused(call, StoreUnreachable)
             assert f"s3://{bucket}/index" in error.fact
             assert "wrong" not in str(error)
         error = refused(lambda: look_at(f"s3a://{bucket}/table"), TableError)
@@ -83,8 +83,12 @@ def test_credentials_come_from_a_profile_as_well(gateway, bucket, tmp_path, monk
 
 def test_a_bucket_that_is_not_there_is_named(gateway):
     open_, _, maintain, create, _ = calls("s3://no-such-bucket/index")
-    for call in (open_, maintain, create):
-        assert "there is no bucket 'no-such-bucket'" in refused(call, StoreError).fact
+    for call, kind in (
+        (open_, StoreUnreachable),
+        (maintain, StoreUnreachable),
+        (create, StoreError),
+    ):
+        assert "there is no bucket 'no-such-bucket'" in refused(call, kind).fact
 
 
 def test_a_table_in_a_bucket_that_is_not_there_is_no_table(gateway):
@@ -103,8 +107,8 @@ def test_a_server_that_is_gone_is_an_error_and_the_index_is_there_when_it_is_bac
     reader = store.open()
     server.stop()
     for call in calls("s3://lake/index"):
-        refused(call, StoreError)
-    refused(lambda: reader.search(query("red")), StoreError)
+        refused(call, StoreUnreachable)
+    refused(lambda: reader.search(query("red")), StoreUnreachable)
     refused(lambda: look_at("s3a://lake/table"), TableError)
     again = Gateway(program, tmp_path)
     try:
@@ -123,5 +127,5 @@ def test_status_says_which_of_the_two_cannot_be_reached(bucket, tmp_path, monkey
         lake["wines"].status()
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     with lakewake.open(file) as lake:
-        error = refused(lake["wines"].status, StoreError)
+        error = refused(lake["wines"].status, StoreUnreachable)
     assert f"s3://{bucket}/index" in error.fact

@@ -142,8 +142,21 @@ def test_each_precision_keeps_its_own_graph(tmp_path):
     write_bert(folder)
     fp32 = open_folder(folder).embed(["red wine", "white"])
     int8 = open_folder(folder, precision="int8").embed(["red wine", "white"])
-    assert 0.9 < (fp32 * int8).sum(axis=1).min() < 0.9999
+    assert (fp32 * int8).sum(axis=1).min() > 0.9
+    # Rounded weights, and not the small differences of one processor to another.
+    assert np.abs(fp32 - int8).max() > 1e-4
     assert len(list(folder.glob("lakewake-*.onnx"))) == 2
+
+
+def test_products_of_int8_weights_fit_into_the_16_bits_that_some_processors_have(tmp_path):
+    folder = write_common(tmp_path / "m")
+    write_bert(folder)
+    open_folder(folder, precision="int8").embed(["red wine"])
+    (graph,) = folder.glob("lakewake-int8-*.onnx")
+    weights = [numpy_helper.to_array(t) for t in onnx_format.load(graph).graph.initializer]
+    largest = [abs(w.astype(int)).max() for w in weights if w.dtype == np.int8 and w.any()]
+    assert len(largest) == 4
+    assert max(largest) * 2 * 255 <= 2**15 - 1
 
 
 def test_a_kept_graph_that_is_broken_is_named(tmp_path):

@@ -14,12 +14,14 @@ from lakewake.errors import (
     OutcomeUnknown,
     RecipeMismatch,
     StaleFrontier,
+    StoreError,
+    StoreUnreachable,
 )
 from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
 from lakewake.source.memory import MemoryTable
 from lakewake.store.embeddings import MemoryEmbeddings
-from lakewake.store.memory import MemoryStore
+from lakewake.store.memory import MemoryReader, MemoryStore
 from lakewake.sync import Parts, Wish, price, sync
 from lakewake.verify import verify
 from oracle import built_from_nothing, indexed
@@ -405,6 +407,54 @@ def test_a_rebuild_replaces_the_generation_and_embeds_nothing_it_knows(parts):
     assert (report.action, len(parts.embedder.received)) == (Action.BUILD, 0)
     assert parts.store.open().generation == 2
     assert indexed(parts) == built_from_nothing(parts)
+
+
+class Unreadable:
+    """An index whose vectors cannot be read."""
+
+    def __init__(self, reader: MemoryReader, error: StoreError) -> None:
+        self._reader, self._error = reader, error
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._reader, name)
+
+    def vectors(self, hashes: object) -> dict:
+        raise self._error
+
+
+def with_an_unreadable_index(parts: Parts, error: StoreError, monkeypatch) -> Parts:
+    index = Unreadable(parts.store.open(), error)
+    monkeypatch.setattr(parts.store, "open", lambda: index)
+    return replace(parts, embeddings=MemoryEmbeddings())
+
+
+def test_a_rebuild_does_not_embed_again_what_an_index_out_of_reach_holds(parts, monkeypatch):
+    away = StoreUnreachable("the store does not answer")
+    other = with_an_unreadable_index(parts, away, monkeypatch)
+    with pytest.raises(StoreUnreachable):
+        sync(other, Wish(rebuild=True))
+    monkeypatch.undo()
+    assert (parts.embedder.received, parts.store.generation()) == ([], 1)
+
+
+def test_a_rebuild_embeds_again_what_a_damaged_index_held(parts, monkeypatch):
+    damage = StoreError("a file is damaged")
+    other = with_an_unreadable_index(parts, damage, monkeypatch)
+    assert sync(other, Wish(rebuild=True)).embedded == 3
+    monkeypatch.undo()
+    assert parts.store.generation() == 2
+    assert indexed(parts) == built_from_nothing(parts)
+
+
+def test_a_rebuild_waits_for_a_store_that_cannot_be_reached_at_all(parts, monkeypatch):
+    def away() -> None:
+        raise StoreUnreachable("the store does not answer")
+
+    monkeypatch.setattr(parts.store, "open", away)
+    with pytest.raises(StoreUnreachable):
+        sync(replace(parts, embeddings=MemoryEmbeddings()), Wish(rebuild=True))
+    monkeypatch.undo()
+    assert (parts.embedder.received, parts.store.generation()) == ([], 1)
 
 
 def test_cleaned_files_are_reconciled_and_nothing_is_lost(parts):

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from onnx import NodeProto, TensorProto
 
 #: Changes whenever the graph does, so that a graph kept by an older version is not used.
-GRAPH_VERSION = 1
+GRAPH_VERSION = 2
+#: The largest int8 weight. Processors without VNNI add two products with a byte in 16 bits and cut
+#: off what does not fit: up to here all fits, and one text has one vector on every machine.
+LARGEST = 63
 #: The onnxruntime operators that are not of the ONNX standard.
 FUSED = "com.microsoft"
 FUSED_VERSION, ONNX_VERSION, FILE_VERSION = 1, 17, 8
@@ -206,8 +209,8 @@ def _multiply(graph: _Graph, name: str, value: str) -> str:
 
 def _quantize(graph: _Graph, name: str, matrix: np.ndarray) -> tuple[str, str, str]:
     """A matrix as int8, symmetric around zero: its values, its scale and zero for each column."""
-    scale = (np.abs(matrix).max(axis=0) / 127).astype(np.float32)
-    values = np.clip(np.rint(matrix / scale), -127, 127).astype(np.int8)
+    scale = (np.abs(matrix).max(axis=0) / LARGEST).astype(np.float32)
+    values = np.clip(np.rint(matrix / scale), -LARGEST, LARGEST).astype(np.int8)
     return (
         graph.constant(name, values),
         graph.constant(f"{name}_scale", scale),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from lakewake.errors import StoreError
+from lakewake.errors import StoreError, StoreUnreachable
 from lakewake.store.place import Place
 
 FORMAT = 1
@@ -154,7 +154,7 @@ class Generations:
         try:
             yield
         except OSError as error:
-            raise StoreError(
+            raise StoreUnreachable(
                 f"index '{self.name}' cannot be reached in {self.place.address()}: {error}",
                 hint=self.place.hint,
             ) from error

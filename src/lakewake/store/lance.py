@@ -36,7 +36,7 @@ from lakewake.store.lance_reader import (
     brief,
     read_checkpoint,
     rebuild,
-    way_out,
+    unreadable,
 )
 from lakewake.store.lance_staging import LanceStaging, Source, read_fragments
 from lakewake.store.memory import check_columns
@@ -233,10 +233,8 @@ class LanceStore:
             return dataset
         except FOREIGN as error:
             self._session = None
-            raise StoreError(
-                f"index '{self.name}' cannot be opened at {place}: {brief(error)}",
-                hint=way_out(self.name, place),
-            ) from error
+            fact = f"index '{self.name}' cannot be opened at {place}: {brief(error)}"
+            raise unreadable(fact, error, self.name, place) from error
 
     def _look(self, number: int, failure: Exception | None) -> tuple[LanceDataset, str]:
         """The newest version and its frontier. After a failed commit these tell the outcome."""

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from lance import LanceDataset
 from lance.query import MatchQuery
 
-from lakewake.errors import StoreError
+from lakewake.errors import StoreError, StoreUnreachable
 from lakewake.lazy import lazy
 from lakewake.model.chunks import Pieces, StoredChunk
 from lakewake.model.frontier import Frontier
@@ -32,6 +32,8 @@ from lakewake.store.words import best_first, by_words
 
 #: What Lance raises. Its errors have no types of their own beyond these.
 FOREIGN = (OSError, ValueError, RuntimeError, NotImplementedError, pa.ArrowException)
+#: How they begin where an object store did not answer, or not with what was asked for.
+REQUEST_FAILED = "Generic S3 error"
 #: The column is null but in the checkpoint row, so reading it costs next to nothing.
 IS_CHUNK = "_checkpoint IS NULL"
 IS_CHECKPOINT = "_checkpoint IS NOT NULL"
@@ -374,16 +376,16 @@ def reading(dataset: LanceDataset, name: str) -> Iterator[None]:
     try:
         yield
     except FOREIGN as error:
-        raise StoreError(
-            f"index '{name}' cannot be read: {brief(error)}", hint=way_out(name, dataset.uri)
-        ) from error
+        fact = f"index '{name}' cannot be read: {brief(error)}"
+        raise unreadable(fact, error, name, dataset.uri) from error
 
 
-def way_out(name: str, address: str) -> str:
-    """What to do when an index cannot be read: in S3 it may just be out of reach."""
+def unreadable(fact: str, error: Exception, name: str, address: str) -> StoreError:
+    """What to raise where Lance cannot read an index: in S3 it may just be out of reach."""
     if not address.startswith(S3):
-        return rebuild(name)
-    return f"{HINT}; if the index is damaged, {rebuild(name)}"
+        return StoreError(fact, hint=rebuild(name))
+    kind = StoreUnreachable if REQUEST_FAILED in str(error) else StoreError
+    return kind(fact, hint=f"{HINT}; if the index is damaged, {rebuild(name)}")
 
 
 def rebuild(name: str) -> str:

@@ -24,7 +24,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from uuid import uuid4
 
-from lakewake.errors import IndexMissing, OutcomeUnknown, StaleFrontier, StoreError
+from lakewake.errors import (
+    IndexMissing,
+    OutcomeUnknown,
+    StaleFrontier,
+    StoreError,
+    StoreUnreachable,
+)
 from lakewake.model.chunks import Batch
 from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
@@ -41,7 +47,7 @@ from lakewake.store.qdrant_filters import (
     undecided,
 )
 from lakewake.store.qdrant_place import QdrantPlace
-from lakewake.store.qdrant_points import Points, unreached
+from lakewake.store.qdrant_points import Points
 from lakewake.store.qdrant_reader import QdrantReader
 from lakewake.store.qdrant_rows import dimension, indexes
 from lakewake.store.qdrant_staging import QdrantStaging, WrittenPart, read_parts, write_part
@@ -76,8 +82,10 @@ class QdrantStore:
         """The number of the active generation, 0 when there is none that can be told."""
         try:
             head = self._fence.read()
-        except StoreError as error:
-            if unreached(error) or not self._fence.is_damaged():
+        except StoreUnreachable:
+            raise
+        except StoreError:
+            if not self._fence.is_damaged():
                 raise
             return self._newest()
         return head.generation if head else 0
@@ -204,8 +212,10 @@ class QdrantStore:
         self._check_own()
         try:
             head = self._fence.found()
-        except StoreError as error:
-            if unreached(error) or not self._fence.is_damaged():
+        except StoreUnreachable:
+            raise
+        except StoreError:
+            if not self._fence.is_damaged():
                 raise
             # Only a rebuild that was asked for comes here.
             head = self._fence.begin_anew(self._newest())
@@ -354,8 +364,7 @@ class QdrantStore:
 
     def _drop_unnamed(self, collection: str, error: BaseException) -> None:
         """Remove a collection of a build that failed before the frontier could name it."""
-        reached = not (isinstance(error, StoreError) and unreached(error))
-        if reached and collection in self._unnamed:
+        if not isinstance(error, StoreUnreachable) and collection in self._unnamed:
             with suppress(StoreError):
                 self._points.drop(collection)
 
@@ -365,7 +374,7 @@ class QdrantStore:
         try:
             yield
         except BaseException as error:
-            if not (isinstance(error, StoreError) and unreached(error)):
+            if not isinstance(error, StoreUnreachable):
                 with suppress(StoreError):
                     undo()
                 self._check_unmoved(seen, error)

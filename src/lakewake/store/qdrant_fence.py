@@ -20,11 +20,11 @@ import pyarrow as pa
 from qdrant_client import models
 from qdrant_client.models import Filter
 
-from lakewake.errors import OutcomeUnknown, StoreError
+from lakewake.errors import OutcomeUnknown, StoreError, StoreUnreachable
 from lakewake.lazy import lazy
 from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
-from lakewake.store.qdrant_points import Points, unreached
+from lakewake.store.qdrant_points import Points
 
 FORMAT = 1
 #: The frontier point's id, the same in every index.
@@ -279,10 +279,12 @@ class Fence:
     def _payload(self) -> dict[str, Any] | None:
         try:
             return self.points.payload(self.collection, POINT)
-        except StoreError as error:
-            if not unreached(error) and not self.points.exists(self.collection):
-                return None
+        except StoreUnreachable:
             raise
+        except StoreError:
+            if self.points.exists(self.collection):
+                raise
+            return None
 
     def _unknown(self, error: StoreError) -> OutcomeUnknown:
         return OutcomeUnknown(

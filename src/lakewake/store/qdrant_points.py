@@ -23,7 +23,7 @@ from qdrant_client.http.exceptions import (
 )
 from qdrant_client.models import Filter
 
-from lakewake.errors import StoreError
+from lakewake.errors import StoreError, StoreUnreachable
 from lakewake.store.qdrant_place import CONNECTIONS, KEY_VARIABLE, QdrantPlace
 
 #: What the client and the engines raise.
@@ -207,12 +207,12 @@ class Points:
         if status in REFUSED:
             fact = f"Qdrant at {address} refuses the key ({status})"
             return StoreError(fact, hint=f"set {KEY_VARIABLE} to a key that may do this")
+        # Other calls would have no answer either, however often they are tried.
+        kind = StoreError if _wait(error, 0) is None else StoreUnreachable
         if isinstance(error, ResponseHandlingException):
             hint = "check the address, that it runs there, and that its certificate is trusted"
-            return StoreError(
-                f"Qdrant at {address} cannot be reached: {_said(error.source)}", hint=hint
-            )
-        return StoreError(
+            return kind(f"Qdrant at {address} cannot be reached: {_said(error.source)}", hint=hint)
+        return kind(
             f"Qdrant at {address} did not do as asked: {_said(error)}",
             hint="look at its log; the same sync can be tried again",
         )
@@ -220,11 +220,6 @@ class Points:
 
 #: A filter that no point of an index passes.
 NOTHING = Filter(must=[models.FieldCondition(key="_to", range=models.Range(lt=-1))])
-
-
-def unreached(error: StoreError) -> bool:
-    """Whether there was no answer, however often it was asked: other calls would have none."""
-    return isinstance(error.__cause__, Exception) and _wait(error.__cause__, 0) is not None
 
 
 def _status(error: Exception) -> int | None:
