@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hudi_tables import HudiTables, row
+from hudi_tables import ROLLS_CLUSTERING_BACK, HudiTables, row
 from playing import BUILD, MOR, RECONCILE, Action, History, Step, six_rows
 
 from lakewake.errors import TableError
@@ -25,6 +25,11 @@ def _savepoint_then_change(table: HudiTables) -> None:
     table.write([row("k0", "to be undone", ts=2)])
     table.delete("k2")
     table.write([row("n1", "to be undone too")])
+
+
+def _savepoint_then_cluster(table: HudiTables) -> None:
+    _savepoint_then_change(table)
+    table.cluster()
 
 
 def _fail(table: HudiTables) -> None:
@@ -161,6 +166,14 @@ TIMELINES: dict[str, History] = {
             Step(_savepoint_then_change, changed=2, deleted=1, embedded=2),
             Step(_restored, RECONCILE, "undone", changed=2, deleted=1, embedded=0),
         )
+    ),
+    "a savepoint before a clustering restored": History(
+        (
+            Step(_savepoint_then_cluster, changed=2, deleted=1, embedded=2),
+            Step(_restored, RECONCILE, "undone", changed=2, deleted=1, embedded=0),
+            Step(lambda t: t.write([row("k0", "after", ts=3)]), changed=1, deleted=0, embedded=1),
+        ),
+        options=ROLLS_CLUSTERING_BACK,
     ),
     "the last commit rolled back": History(
         (

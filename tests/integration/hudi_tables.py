@@ -16,6 +16,14 @@ from lakewake.source.look import look_at
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+#: A restore past a clustering leaves it in flight, with a plan that names files which are gone:
+#: Hudi then refuses every update of those file groups, unless it may roll the clustering back.
+ROLLS_CLUSTERING_BACK = {
+    "hoodie.clustering.updates.strategy": (
+        "org.apache.hudi.client.clustering.update.strategy.SparkAllowUpdateStrategy"
+    ),
+    "hoodie.clustering.rollback.pending.replacecommit.on.conflict": "true",
+}
 COLUMNS = "id string, sub string, part string, ts long, txt string, num int"
 
 

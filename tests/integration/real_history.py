@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hudi_tables import HudiTables, row
+from hudi_tables import ROLLS_CLUSTERING_BACK, HudiTables, row
 
 from lakewake.errors import HistoryLost, IndexMissing, LakewakeError
 from lakewake.model.chunks import text_hash
@@ -259,6 +259,7 @@ def real_history(
     spark: SparkSession, folder: Path, type_: str, seed: int, options: Mapping[str, str]
 ) -> RealHistory:
     """A table of that type without a commit yet, and an index of it that is still to be built."""
-    table = HudiTables(spark, folder / "table", type_, options={**options, **EVOLVING})
+    options = {**options, **EVOLVING, **ROLLS_CLUSTERING_BACK}
+    table = HudiTables(spark, folder / "table", type_, options=options)
     parts = following(spark, table.path, folder / "index")
     return RealHistory(table, watched(parts), random.Random(seed))
