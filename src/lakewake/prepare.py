@@ -371,7 +371,7 @@ def check_refused(tally: Tally, quarantine: Collection[RowId]) -> None:
 def _reopened(path: Path) -> pa.RecordBatchReader:
     # Arrow files are aligned to 8 bytes; Lance wants decimals at 16 and ends the process otherwise.
     aligned = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
-    return pa.ipc.open_stream(pa.memory_map(str(path)), options=aligned)
+    return pa.ipc.open_stream(pa.OSFile(str(path)), options=aligned)
 
 
 def _texts(patch: Patch) -> dict[str, str]:

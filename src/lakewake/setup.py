@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 #: Archives kept for other Javas, Sparks and virtual environments on the same machine.
 ARCHIVES_KEPT = 3
+#: A JVM that writes an archive is given so long to end.
+ARCHIVE_SECONDS = 900
 
 Say = Callable[[str], None]
 
@@ -296,7 +298,8 @@ def _make_archive(archive: Path, java: Java, bundle: Path) -> None:
         raise SetupError(f"the throw-away session failed: {complaint(str(error))}") from error
     finally:
         spark.stop()
-        shut_down_jvm()
+        # It writes the archive as it ends: 20 s, and minutes on a busy machine.
+        shut_down_jvm(patience=ARCHIVE_SECONDS)
     if not made.is_file():
         raise SetupError("Java made no archive")
     part = archive.with_suffix(".part")

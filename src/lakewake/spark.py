@@ -383,8 +383,8 @@ def _end(scratch: Path) -> None:
     shutil.rmtree(scratch, ignore_errors=True)
 
 
-def shut_down_jvm(gateway: JavaGateway | None = None) -> None:
-    """End the given JVM, else that of this process, and wait until it is gone."""
+def shut_down_jvm(gateway: JavaGateway | None = None, patience: float = 60) -> None:
+    """End the given JVM, else that of this process, and wait so many seconds until it is gone."""
     from pyspark import SparkContext
 
     if gateway is None:
@@ -396,4 +396,4 @@ def shut_down_jvm(gateway: JavaGateway | None = None) -> None:
     # The JVM ends when the pipe to its stdin does.
     process.stdin.close()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=60)
+        process.wait(timeout=patience)

@@ -303,10 +303,13 @@ def check_recipe(parts: Parts, built_by: Recipe) -> None:
     """Refuse to follow with another recipe than the one an index was built by.
 
     Raises:
+        ConfigError: the table has no such column.
         RecipeMismatch: it says what differs.
     """
     differs = built_by.differs_from(parts.recipe)
     if differs:
+        # A mistyped column is no wish for another recipe.
+        check_columns(parts.table.look(None), parts.recipe)
         said = "; ".join(f"{k} was {a!r}, is now {b!r}" for k, (a, b) in differs.items())
         raise RecipeMismatch(
             f"index '{parts.name}' was built by another recipe: {said}",

@@ -13,7 +13,7 @@ from lakewake.cli import COMMANDS, run
 from lakewake.cli.failure import explain
 from lakewake.cli.history import History, show_history
 from lakewake.cli.plan import show_plan
-from lakewake.cli.screen import cut, duration, json_value, moment, one_line
+from lakewake.cli.screen import cut, duration, json_value, moment, one_line, print_block, width
 from lakewake.cli.search import hit_lines, parse_vector, show_result
 from lakewake.cli.status import show_status
 from lakewake.cli.sync import show_sync
@@ -285,6 +285,16 @@ def test_durations_have_a_unit_that_suits_them() -> None:
     assert shown == ["320 ms", "4.2 s", "3 min", "2.5 h"]
 
 
+def test_nothing_is_cut_or_broken_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS")
+    long = "a/very/long/path " * 30
+    print_block("setup", [("bundle", long)])
+    assert capsys.readouterr().out.splitlines()[1].split(maxsplit=1)[1] == long.strip()
+    assert cut(long, width()) == long
+
+
 def test_a_hit_shows_rank_score_key_text_and_payload_within_the_width() -> None:
     assert hit_lines(1, HIT, 80) == [
         "  1  0.8123  wine_0  in country=Italy",
@@ -471,7 +481,7 @@ def test_a_history_is_a_table_that_fits_the_screen(capsys: pytest.CaptureFixture
 
 def test_an_index_without_a_history_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     show_history(History("wines", ()))
-    assert capsys.readouterr().out == "wines: no sync is kept\n"
+    assert capsys.readouterr().out == "wines: no syncs yet\n"
 
 
 CONFIG = """

@@ -138,6 +138,15 @@ def test_a_question_that_cannot_be_asked_is_refused_with_a_fact_and_a_hint(
     assert answer.json()["error"]
 
 
+def test_a_body_that_is_not_said_to_be_json_is_told_what_it_lacks() -> None:
+    index, _ = wine_index()
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    with asking(index) as client:
+        answer = client.post(SEARCH, content=b'{"text": "x"}', headers=form)
+    assert answer.status_code == 422
+    assert "Content-Type: application/json" in answer.json()["error"]
+
+
 @pytest.mark.parametrize(
     "content",
     [b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"k": ' + b"9" * 5000 + b"}", b'{"vector": [NaN]}'],

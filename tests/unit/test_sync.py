@@ -473,6 +473,12 @@ def test_another_recipe_is_refused_and_says_what_differs(parts):
     assert "payload was ['num'], is now []" in error.value.fact
 
 
+def test_a_mistyped_column_is_no_other_recipe(parts):
+    other = replace(parts, recipe=replace(parts.recipe, payload=("nmu",)))
+    with pytest.raises(ConfigError, match="no column 'nmu'"):
+        sync(other)
+
+
 def test_another_model_is_refused_and_says_what_differs(parts):
     model = replace(parts.recipe.model, precision="int8")
     other = replace(parts, recipe=replace(parts.recipe, model=model))

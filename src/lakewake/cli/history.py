@@ -46,7 +46,7 @@ def history(name: str | None, n: int, flags: Flags) -> int:
 
 def show_history(history: History) -> None:
     """The syncs for a person, each on two lines of the screen's width."""
-    title = count(len(history.syncs), "sync") if history.syncs else "no sync is kept"
+    title = count(len(history.syncs), "sync") if history.syncs else "no syncs yet"
     click.secho(f"{history.index}: {title}", bold=True)
     if history.syncs:
         click.secho(cut(f"  {HEADING}", width()), dim=True)

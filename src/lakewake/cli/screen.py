@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -22,7 +24,9 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 
 def width() -> int:
-    """How many characters a line of the screen holds."""
+    """How many characters a line of the screen holds; in a file or a pipe any number."""
+    if "COLUMNS" not in os.environ and not sys.stdout.isatty():
+        return sys.maxsize
     return shutil.get_terminal_size().columns
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -81,10 +84,18 @@ class Show:
         self._print()
         self._print(f"All {checks} expectations held, {report.seconds:.0f} s. Try next:", "bold")
         for command in commands:
-            self._print(f"  {command}")
+            self._print(f"  {command.replace('lakewake', called(), 1)}")
 
     def _print(self, text: str = "", style: str = "") -> None:
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def called() -> str:
+    """How this program is called from here: by its name where the shell finds it."""
+    program = Path(sys.argv[0])
+    if program.name != "lakewake" or shutil.which("lakewake") or not program.is_file():
+        return "lakewake"
+    return shlex.quote(str(program))
 
 
 @dataclass

@@ -180,7 +180,7 @@ class _Retrieval:
             raise ConfigError(
                 f"index '{self.question.index}' holds nothing of row {row.key!r}"
                 + (f" in partition {row.partition!r}" if row.partition else ""),
-                hint="take key and partition from a hit: they are case-sensitive",
+                hint="name key and partition (`--partition` in a shell) just as a hit shows them",
             )
         mean: np.ndarray = np.asarray(np.mean(vectors, axis=0), np.float32)
         return mean if np.linalg.norm(mean) > 0 else vectors[0]

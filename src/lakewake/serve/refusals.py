@@ -82,6 +82,8 @@ def misshapen(errors: Iterable[Mapping[str, Any]]) -> Refused:
 
 
 def _told(error: Mapping[str, Any]) -> str:
+    if error.get("type") == "model_attributes_type" and error.get("loc") == ("body",):
+        return "body: not a JSON object, or sent without `Content-Type: application/json`"
     place = ".".join(str(part)[:40] for part in error.get("loc", ())[:6])
     return f"{place}: {error.get('msg', 'not valid')}" if place else str(error.get("msg"))
 

@@ -86,7 +86,7 @@ def _properties(storage: Storage) -> dict[str, str]:
         if not storage.exists():
             raise TableError(
                 f"there is no table at {storage.base}",
-                hint="check `table` in the config; `lakewake ingest FILE TABLE` makes one",
+                hint="check its path (`table` in a config); `lakewake ingest FILE TABLE` makes one",
             )
         raise TableError(
             f"{storage.base} is not a Hudi table: it has no .hoodie/hoodie.properties",
