@@ -20,8 +20,9 @@ LOOKUP_MIN_CHUNKS = 30_000
 WORDS_MIN_CHUNKS = 2_000
 #: What chunks are looked up by, so that a commit costs what it changes.
 LOOKUPS = ("_id", "_key", "_hash")
-#: Each commit adds a small fragment, and each fragment costs every search.
-MAX_SMALL_FRAGMENTS = 50
+#: Each commit adds a small fragment, and each fragment costs every search a tenth of a millisecond;
+#: to join so many takes 20 ms.
+MAX_SMALL_FRAGMENTS = 16
 #: Larger fragments are left alone, or every compaction would rewrite the index.
 SMALL_FRAGMENT = 16_384
 MAX_UNINDEXED = 5_000
