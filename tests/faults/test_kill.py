@@ -58,7 +58,9 @@ def check_sync(parts: Parts, dead: list[str], action: Action) -> None:
 def test_a_build_killed_at_any_point_is_finished_by_the_next_sync(at, kill, tmp_path):
     assert kill("sync", tmp_path, "new", at) == -signal.SIGKILL
     dead = received(tmp_path)
-    assert len(dead) == (0 if at in POINTS[:3] else EMBED_TEXTS if at == POINTS[3] else ROWS)
+    # Lots are embedded in any order, and one of them is smaller.
+    lots = {EMBED_TEXTS, ROWS % EMBED_TEXTS}
+    assert len(dead) in ({0} if at in POINTS[:3] else lots if at == POINTS[3] else {ROWS})
     parts = lance_parts(tmp_path, "new")
     assert (parts.store.open() is not None) is landed(at)
     check_sync(parts, dead, Action.NOTHING if landed(at) else Action.BUILD)
