@@ -66,20 +66,26 @@ def open(
         ConfigError: the configuration cannot be used.
         SetupError: Hudi is not in `spark`.
     """
-    sessions = Sessions({}, spark, verbose)
+    reporter = reporter or Silent()
+    sessions = Sessions({}, spark, verbose, reporter)
     settings = load_config(config)
     sessions.options = settings.spark
     sessions.tables = tuple(index.table for index in settings.indexes)
-    return Lakewake(settings, sessions, reporter or Silent())
+    return Lakewake(settings, sessions, reporter)
 
 
 class Sessions:
     """The one Spark session, started when it is first needed."""
 
     def __init__(
-        self, options: Mapping[str, str], given: SparkSession | None, verbose: bool
+        self,
+        options: Mapping[str, str],
+        given: SparkSession | None,
+        verbose: bool,
+        reporter: Reporter | None = None,
     ) -> None:
         self.options = options
+        self._reporter = reporter or Silent()
         self.tables: tuple[str, ...] = ()
         self._given = given
         self._own: SparkSession | None = None
@@ -99,7 +105,8 @@ class Sessions:
             stop_session()
             self._own = None
         if self._own is None:
-            self._own = start_session(self.options, tables=self.tables, verbose=self._verbose)
+            with self._reporter.stage("start Spark"):
+                self._own = start_session(self.options, tables=self.tables, verbose=self._verbose)
         return self._own
 
     def close(self) -> None:

@@ -33,8 +33,8 @@ from lakewake.model.query import Query
 from lakewake.model.where import Compare
 from lakewake.store import Removed, Store
 from lakewake.store.lance import LanceStore
-from lakewake.store.lance_reader import PIN, LanceReader
-from lakewake.store.lance_upkeep import KEEP_VERSIONS, MAX_SMALL_FRAGMENTS
+from lakewake.store.lance_reader import PIN, LanceReader, partitions_of
+from lakewake.store.lance_upkeep import KEEP_VERSIONS, MAX_SMALL_FRAGMENTS, _misshapen
 from lakewake.store.memory import MemoryStore
 from lakewake.store.registry import open_store
 
@@ -432,19 +432,54 @@ class TestApproximateIndex:
         found = reader.search(Query(np.array(vector_of("5", dimension), np.float32), 3))
         assert "5" not in keys(found)
 
+    def commit_new(self, store: LanceStore, dimension: int, rows: int) -> None:
+        reader = store.open()
+        assert reader is not None
+        new = [
+            chunk(f"n{n}", f"n{n}", points=1, _vector=vector_of(f"n{n}", dimension))
+            for n in range(rows)
+        ]
+        store.commit(batch(*new, schema=reader.schema()), frontier(1), frontier(2))
+
+    def partitions(self, store: LanceStore) -> int:
+        return partitions_of(store._dataset(1))
+
     def test_it_is_refreshed_when_many_chunks_wait(
         self, indexed: LanceStore, dimension: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("lakewake.store.lance_upkeep.MAX_UNINDEXED", 10)
-        reader = indexed.open()
-        assert reader is not None
-        rows = [
-            chunk(f"n{n}", f"n{n}", points=1, _vector=vector_of(f"n{n}", dimension))
-            for n in range(20)
-        ]
-        indexed.commit(batch(*rows, schema=reader.schema()), frontier(1), frontier(2))
+        monkeypatch.setattr("lakewake.store.lance_upkeep.MIN_WAITING", 10)
+        before = self.partitions(indexed)
+        self.commit_new(indexed, dimension, rows=20)
         assert indexed.maintain() == {"chunks_indexed": 20}
         assert indexed.maintain() == {}
+        # Lance by itself would join them to one, and a search would look at all there is.
+        assert self.partitions(indexed) == before == 3
+
+    def test_it_is_made_anew_when_the_index_has_outgrown_it(
+        self, indexed: LanceStore, dimension: int
+    ) -> None:
+        self.commit_new(indexed, dimension, rows=1_800)
+        assert indexed.maintain()["chunks_indexed"] == 3_800
+        assert indexed.maintain() == {"chunks_indexed": 1_800}  # into the index of words
+        assert indexed.maintain() == {}
+        assert self.partitions(indexed) == 7
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "misshapen"),
+    [
+        (0, 1, True),
+        (253, 253, False),
+        (253, 126, True),
+        (253, 127, False),
+        (253, 506, False),
+        (253, 507, True),
+    ],
+)
+def test_an_approximate_index_has_about_as_many_partitions_as_it_would_be_made_with(
+    there: int, wanted: int, misshapen: bool
+) -> None:
+    assert _misshapen(there, wanted) is misshapen
 
 
 def test_a_file_in_place_of_the_folder_is_an_error(folder: Path) -> None:

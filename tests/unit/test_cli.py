@@ -107,6 +107,37 @@ def test_a_result_is_shown_without_rich() -> None:
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 5), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("properties", "wish", "code", "said"),
+    [
+        (None, [], 2, "no key to create it with"),
+        (None, ["--operation", "delete"], 1, "no table at"),
+        (PROPERTIES, ["--key", "id"], 2, "wine_id"),
+    ],
+)
+def test_an_ingest_that_does_not_fit_its_table_is_refused_before_spark_starts(
+    properties: str | None,
+    wish: list[str],
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def start_session(*_: object, **__: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("lakewake.spark.start_session", start_session)
+    table = tmp_path / "table"
+    if properties:
+        (table / ".hoodie").mkdir(parents=True)
+        (table / ".hoodie/hoodie.properties").write_text(properties)
+    rows = tmp_path / "wines.csv"
+    rows.write_text("id,t\n1,a\n")
+    assert run(["ingest", str(rows), str(table), *wish]) == code
+    assert said in capsys.readouterr().err
+
+
 def test_a_command_that_is_terminated_still_removes_its_temporary_files(tmp_path: Path) -> None:
     script = (
         "import signal, sys, tempfile; from lakewake import cli\n"

@@ -99,6 +99,8 @@ def _terminated(number: int, _frame: FrameType | None) -> NoReturn:
 
 def run(args: Sequence[str]) -> int:
     """Run one command line; its exit code."""
+    # Lance warns of empty partitions and the like, which nobody at a screen can do anything about.
+    os.environ.setdefault("LANCE_LOG", "error")
     try:
         code = _invoke(list(args) or ["--help"])
         sys.stdout.flush()

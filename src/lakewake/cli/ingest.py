@@ -64,7 +64,6 @@ def ingest(
     """Write CSV, JSON lines or Parquet to a Hudi table. In one commit; makes the table."""
     from lakewake.ingest import IngestRequest, check_request
     from lakewake.ingest import ingest as write_rows
-    from lakewake.ingest.staging import find_source
     from lakewake.spark import start_session
 
     request = IngestRequest(
@@ -79,9 +78,8 @@ def ingest(
         strict=strict,
         bad_file=bad,
     )
-    # Before Spark: a mistyped name is told at once.
+    # Before Spark: a mistyped name or a missing key is told at once.
     check_request(request)
-    find_source(request.source, request.format)
     reporter = choose_reporter(sys.stderr, quiet=flags.quiet)
     with reporter.stage("start Spark"):
         options = spark_options(flags.config)

@@ -143,11 +143,8 @@ def ingest(
     """
     started = time.monotonic()
     reporter = reporter or Silent()
-    check_request(request)
     request = replace(request, table=_absolute(request.table))
-    source = find_source(request.source, request.format)
-    found = existing_shape(spark, request.table)
-    shape = _agreed_shape(request, found)
+    source, shape, found = check_request(request)
     schema = table_schema(spark, request.table) if found else None
     wanted = wanted_columns(request.operation, shape, schema)
     with tempfile.TemporaryDirectory(dir=request.staging, prefix="lakewake-") as folder:
@@ -165,7 +162,7 @@ def ingest(
     return IngestReport(
         table=request.table,
         operation=request.operation,
-        created=found is None and bool(written.instant),
+        created=not found and bool(written.instant),
         read=staged.read,
         bad=bad.count,
         duplicates=duplicates,
@@ -179,11 +176,12 @@ def ingest(
     )
 
 
-def check_request(request: IngestRequest) -> None:
-    """Whether the request makes sense by itself.
+def check_request(request: IngestRequest) -> tuple[Source, Shape, bool]:
+    """All that can be told without Spark: the files, the table's shape, whether it is there.
 
     Raises:
-        ConfigError: it does not.
+        ConfigError: the request makes no sense, or not with these files and this table.
+        TableError: the table is missing, or something else lies there.
     """
     choices = [
         ("operation", request.operation, OPERATIONS),
@@ -195,6 +193,9 @@ def check_request(request: IngestRequest) -> None:
             raise ConfigError(f"--{name} is {value!r}", hint=f"one of {', '.join(valid)}")
     if request.staging is not None and not request.staging.is_dir():
         raise ConfigError(f"there is no folder {request.staging} to stage rows in")
+    source = find_source(request.source, request.format)
+    found = existing_shape(_absolute(request.table))
+    return source, _agreed_shape(request, found), found is not None
 
 
 def _absolute(table: str) -> str:

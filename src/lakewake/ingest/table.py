@@ -63,7 +63,7 @@ class Written:
     deleted: int = 0
 
 
-def existing_shape(spark: SparkSession, path: str) -> Shape | None:
+def existing_shape(path: str) -> Shape | None:
     """The shape of the table at a path, or None when nothing is there.
 
     Raises:
@@ -73,18 +73,11 @@ def existing_shape(spark: SparkSession, path: str) -> Shape | None:
     properties = storage.read(".hoodie/hoodie.properties") if storage.exists() else None
     if properties is not None:
         return shape_of(parse_properties(properties.decode()))
-    if storage.exists() and _holds_something(spark, path):
+    if storage.holds_something():
         raise TableError(
             f"{path} holds something else than a Hudi table", hint="name a new or empty folder"
         )
     return None
-
-
-def _holds_something(spark: SparkSession, path: str) -> bool:
-    jvm: Any = spark._jvm
-    place = jvm.org.apache.hadoop.fs.Path(path)
-    files = place.getFileSystem(spark._jsc.hadoopConfiguration())
-    return bool(files.getFileStatus(place).isFile() or len(files.listStatus(place)))
 
 
 def shape_of(properties: Mapping[str, str]) -> Shape:
@@ -201,7 +194,7 @@ def write(frame: DataFrame, path: str, options: Mapping[str, str]) -> Written:
     try:
         frame.write.format("hudi").options(**options).mode("append").save(path)
     except (Py4JError, PySparkException) as error:
-        found = _find_commit(spark, path, options[MARK]) if existing_shape(spark, path) else None
+        found = _find_commit(spark, path, options[MARK]) if existing_shape(path) else None
         landed = f"commit {found.instant} landed" if found else "nothing was committed"
         raise TableError(f"writing to {path} failed: {_reason(error)}", landed=landed) from error
     written = _find_commit(spark, path, options[MARK])

@@ -53,6 +53,14 @@ class Storage:
         with self._reaching("reach"):
             return bool(self._fs.get_file_info(self._root).type != fs.FileType.NotFound)
 
+    def holds_something(self) -> bool:
+        """Whether a file, or a folder that is not empty, lies at the base path."""
+        with self._reaching("list"):
+            found = self._fs.get_file_info(self._root).type
+            if found != fs.FileType.Directory:
+                return bool(found != fs.FileType.NotFound)
+            return bool(self._fs.get_file_info(fs.FileSelector(self._root)))
+
     def missing(self, paths: Sequence[str]) -> list[str]:
         """Those of the files that are not there."""
         with self._reaching("read"):

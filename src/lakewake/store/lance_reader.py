@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -51,6 +52,8 @@ EXACT = {"use_index": False}
 #: How the tags that pin a version begin.
 PIN = "lakewake-pin-"
 PINNED_FOR = timedelta(days=1)
+# Else the statistics of an index list every coordinate of its centroids, and warn of it.
+os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
 
 
 class LanceReader:
@@ -156,7 +159,7 @@ class LanceReader:
         """The nearest chunks, best first."""
         vector = check_query(query, self._recipe.model.dimension)
         where = None if query.where is None else to_sql(query.where, self.schema())
-        wanted, exact = query.limit, query.exact or not self._has_ann
+        wanted, exact = query.limit, query.exact or not self._partitions
         while True:
             found = self._nearest(vector, wanted, where, exact)
             ranked = rank(found, self._recipe.metric, vector)
@@ -208,9 +211,9 @@ class LanceReader:
         return [c for c in self._dataset.schema.names if c not in HIDDEN]
 
     @lazy
-    def _has_ann(self) -> bool:
+    def _partitions(self) -> int:
         with reading(self._dataset, self._name):
-            return vector_index(self._dataset) is not None
+            return partitions_of(self._dataset)
 
     def _nearest(self, vector: np.ndarray, k: int, where: str | None, exact: bool) -> pa.Table:
         # Arrow takes a list as it is; for an array of NumPy's it would load more of NumPy.
@@ -219,7 +222,7 @@ class LanceReader:
         with reading(self._dataset, self._name):
             found = self._dataset.to_table(
                 columns=[*self._shown, "_vector", "_distance"],
-                nearest=nearest | (EXACT if exact else approximate(k, self._dataset.count_rows())),
+                nearest=nearest | (EXACT if exact else approximate(k, self._partitions)),
                 filter=where,
                 prefilter=True,
             )
@@ -273,14 +276,9 @@ class Piece:
             yield from scanner.to_batches()
 
 
-def partitions(chunks: int) -> int:
-    """How many partitions an approximate index of so many chunks has."""
-    return min(max(chunks // 512, 1), 1024)
-
-
-def approximate(k: int, chunks: int) -> dict[str, int]:
-    """How Lance searches an approximate index of so many chunks for `k` of them."""
-    probes = max(PROBES, int(partitions(chunks) * PROBED))
+def approximate(k: int, partitions: int) -> dict[str, int]:
+    """How Lance searches an approximate index of so many partitions for `k` chunks."""
+    probes = max(PROBES, int(partitions * PROBED))
     return {"minimum_nprobes": probes, "refine_factor": REFINE, "ef": max(128, REFINE * k)}
 
 
@@ -290,10 +288,13 @@ def in_list(column: str, values: Sequence[str]) -> str:
     return f"{column} IN ({','.join(quoted)})"
 
 
-def vector_index(dataset: LanceDataset) -> str | None:
-    """The name of the approximate index on the vectors, None when there is none."""
-    names = (i.name for i in dataset.describe_indices() if i.field_names == ["_vector"])
-    return next(names, None)
+def partitions_of(dataset: LanceDataset) -> int:
+    """How many partitions the approximate index on the vectors has; 0 when there is none."""
+    for index in dataset.describe_indices():
+        if index.field_names == ["_vector"]:
+            told = dataset.stats.index_stats(index.name)["indices"]
+            return max(int(segment["num_partitions"]) for segment in told)
+    return 0
 
 
 def has_words(dataset: LanceDataset) -> bool:

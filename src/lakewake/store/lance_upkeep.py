@@ -10,7 +10,7 @@ from datetime import timedelta
 from lance import LanceDataset
 
 from lakewake.model.recipe import Recipe
-from lakewake.store.lance_reader import has_words, partitions, unpin_forgotten, vector_index
+from lakewake.store.lance_reader import has_words, partitions_of, unpin_forgotten
 
 #: Fewer chunks than this are searched exactly in a fraction of a second.
 ANN_MIN_CHUNKS = 100_000
@@ -25,7 +25,9 @@ LOOKUPS = ("_id", "_key", "_hash")
 MAX_SMALL_FRAGMENTS = 16
 #: Larger fragments are left alone, or every compaction would rewrite the index.
 SMALL_FRAGMENT = 16_384
-MAX_UNINDEXED = 5_000
+#: Chunks that are not in the indexes yet are read through by every search: a thousand beside
+#: 130,000 make it a quarter slower. To take them in costs what the index is large: 1 s there.
+MIN_WAITING, WAITING_SHARE = 500, 256
 KEEP_VERSIONS = 10
 #: Longer than any search; what is read for longer is pinned.
 KEEP_FOR = timedelta(minutes=10)
@@ -77,14 +79,26 @@ def built_by(dataset: LanceDataset) -> Recipe:
 def index_chunks(dataset: LanceDataset, *, least: int) -> int:
     """Make the approximate index, from so many chunks on, and take new chunks into all indexes."""
     chunks = dataset.count_rows() - 1
-    if chunks >= least and vector_index(dataset) is None:
+    if chunks >= least and _misshapen(partitions_of(dataset), partitions_for(chunks)):
         return _make_vector_index(dataset, chunks)
     indexed = [i.num_rows_indexed for i in dataset.describe_indices()]
     waiting: int = chunks - min(indexed, default=chunks)
-    if waiting <= MAX_UNINDEXED:
+    if waiting <= max(MIN_WAITING, chunks // WAITING_SHARE):
         return 0
-    dataset.optimize.optimize_indices()
+    # Into the partitions that there are: left to itself, Lance would join them to a few large ones,
+    # and a search that looks at some of them would look at all there is.
+    dataset.optimize.optimize_indices(num_indices_to_merge=1)
     return waiting
+
+
+def partitions_for(chunks: int) -> int:
+    """How many partitions an approximate index of so many chunks is made with."""
+    return min(max(chunks // 512, 1), 1024)
+
+
+def _misshapen(there: int, wanted: int) -> bool:
+    """Whether an index has twice the partitions it should have, or half; or there is none."""
+    return there > 2 * wanted or wanted > 2 * there
 
 
 def _make_vector_index(dataset: LanceDataset, chunks: int) -> int:
@@ -94,7 +108,8 @@ def _make_vector_index(dataset: LanceDataset, chunks: int) -> int:
         # RQ builds faster and finds as well, but only in dimensions that are a multiple of 8.
         "IVF_HNSW_SQ" if vectors.list_size % 8 else "IVF_RQ",
         metric=built_by(dataset).metric,
-        num_partitions=partitions(chunks),
+        num_partitions=partitions_for(chunks),
+        replace=True,
     )
     return chunks
 
