@@ -18,9 +18,11 @@ from typing import Any
 from uuid import uuid4
 
 from lakewake.errors import StoreError, StoreUnreachable
-from lakewake.store.place import Place
+from lakewake.store.place import Place, Stamp
 
 FORMAT = 1
+#: Each version of a dataset has one.
+MANIFEST = ".manifest"
 
 
 @dataclass(frozen=True)
@@ -44,16 +46,21 @@ class Generations:
         return sorted(n for n in found if n is not None)
 
     def version_times(self, number: int) -> list[float]:
-        """When a generation's versions were written, in seconds since 1970.
+        """When a generation's versions were written, in seconds since 1970, in order."""
+        with self._reaching():
+            return sorted(self.place.times(self._versions(number), MANIFEST))
 
-        There are none where a build was cut off or nothing lies there.
+    def stamp(self, number: int) -> Stamp:
+        """Equal to another one while no version of the generation came or went.
+
+        Empty where a build was cut off or nothing lies there.
         """
         with self._reaching():
-            return self.place.times(f"{dataset_name(self.name, number)}/_versions", ".manifest")
+            return self.place.stamp(self._versions(number), MANIFEST)
 
     def whole(self, number: int) -> bool:
         """Whether a generation was built to its end."""
-        return bool(self.version_times(number))
+        return bool(self.stamp(number))
 
     def check(self) -> None:
         """Refuse a place where no index can lie."""
@@ -79,8 +86,8 @@ class Generations:
         """The number of the active generation, 0 when there is none (any more)."""
         return self.standing()[0]
 
-    def standing(self) -> tuple[int, list[float]]:
-        """The active generation and when its versions were written."""
+    def standing(self) -> tuple[int, Stamp]:
+        """The active generation and the stamp of its versions."""
         return self._else_newest(self.named())
 
     def newest(self) -> int:
@@ -143,11 +150,14 @@ class Generations:
             text = self.place.read(self._pointer)
         return 0 if text is None else parse_pointer(text, self.name)
 
-    def _else_newest(self, named: int) -> tuple[int, list[float]]:
-        if named and (written := self.version_times(named)):
-            return named, written
+    def _else_newest(self, named: int) -> tuple[int, Stamp]:
+        if named and (stamp := self.stamp(named)):
+            return named, stamp
         newest = self.newest()
-        return newest, self.version_times(newest) if newest else []
+        return newest, self.stamp(newest) if newest else ()
+
+    def _versions(self, number: int) -> str:
+        return f"{dataset_name(self.name, number)}/_versions"
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:

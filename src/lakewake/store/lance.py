@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from typing import NamedTuple
 
 import lance
 import pyarrow as pa
@@ -40,11 +41,23 @@ from lakewake.store.lance_reader import (
 )
 from lakewake.store.lance_staging import LanceStaging, Source, read_fragments
 from lakewake.store.memory import check_columns
-from lakewake.store.place import place_at
+from lakewake.store.place import Stamp, place_at
 
 #: A compaction or an index refresh may get in between a few times, not for ever.
 ATTEMPTS = 4
 IDS = pa.schema([pa.field("_id", pa.string())])
+
+
+class Kept(NamedTuple):
+    """A reader of the version that was the newest while the stamp was this.
+
+    Attributes:
+        written: when it was, in seconds since 1970.
+    """
+
+    stamp: Stamp
+    written: float
+    reader: LanceReader
 
 
 class LanceStore:
@@ -73,7 +86,7 @@ class LanceStore:
         self._lookup_min_chunks = lookup_min_chunks
         self._words_min_chunks = words_min_chunks
         self._opened: int | None = None
-        self._kept: tuple[list[float], LanceReader] | None = None
+        self._kept: Kept | None = None
         self._session: Session | None = None
         # Threads that search one index open it at the same time.
         self._opening = threading.RLock()
@@ -88,28 +101,30 @@ class LanceStore:
         Raises:
             StoreError: something else lies there, or it cannot be read.
         """
-        number, written = self._standing()
+        number, stamp = self._standing()
         self._opened = number
-        if number and not self._is_open(number, written):
+        if number and not self._is_open(number, stamp):
             with self._opening:
                 # Once more: another thread may have opened this version meanwhile, or a newer one.
-                number, written = self._standing()
+                number, stamp = self._standing()
                 self._opened = number
-                if number and not self._is_open(number, written):
-                    self._reopen(number, written)
-        return self._kept[1] if number and self._kept else None
+                if number and not self._is_open(number, stamp):
+                    self._reopen(number, stamp)
+        return self._kept.reader if number and self._kept else None
 
-    def _is_open(self, number: int, written: list[float]) -> bool:
+    def _is_open(self, number: int, stamp: Stamp) -> bool:
         """Whether the kept reader is of this version: each adds a file, and none came since."""
-        kept, reader = self._kept or ([], None)
-        return reader is not None and reader.generation == number and kept == written
+        kept = self._kept
+        return kept is not None and kept.reader.generation == number and kept.stamp == stamp
 
-    def _reopen(self, number: int, written: list[float]) -> None:
+    def _reopen(self, number: int, stamp: Stamp) -> None:
         # What Lance has read of the indexes stays in memory, unless this is not the dataset any
         # more that it was: one of the same name that somebody removed and built again.
-        if self._kept and self._kept[0][-1] not in written:
+        written = self._places.version_times(number)
+        if self._kept and self._kept.written not in written:
             self._session = None
-        self._kept = written, LanceReader(self._dataset(number), number, self.name)
+        reader = LanceReader(self._dataset(number), number, self.name)
+        self._kept = Kept(stamp, max(written, default=0.0), reader)
 
     def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
         """Write generation `after + 1` whole, then make it the active one.
@@ -170,9 +185,10 @@ class LanceStore:
 
     def maintain(self) -> dict[str, int]:
         """Compact, refresh the index, drop old versions and generations; says what it did."""
-        number, written = self._standing()
+        number, _ = self._standing()
         if not number:
             return {}
+        written = self._places.version_times(number)
         dataset = self._own(number)
         with self._writing():
             named = self._places.switch(number)
@@ -201,16 +217,16 @@ class LanceStore:
         LanceReader(dataset, number, self.name)
         return dataset
 
-    def _standing(self) -> tuple[int, list[float]]:
-        """The active generation and when its versions were written, in order."""
+    def _standing(self) -> tuple[int, Stamp]:
+        """The active generation and the stamp of its versions."""
         self._places.check()
-        number, written = self._places.standing()
+        number, stamp = self._places.standing()
         if not number and (lost := self._places.named()):
             raise StoreError(
                 f"index '{self.name}' is gone: {self._places.address(lost)} is not there",
                 hint=rebuild(self.name),
             )
-        return number, sorted(written)
+        return number, stamp
 
     def _committable(self) -> int:
         """The active generation, where it is still the one that the caller has seen."""

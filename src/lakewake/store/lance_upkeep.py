@@ -22,7 +22,7 @@ WORDS_MIN_CHUNKS = 2_000
 LOOKUPS = ("_id", "_key", "_hash")
 #: Each commit adds a small fragment, and each fragment costs every search a tenth of a millisecond;
 #: to join so many takes 20 ms.
-MAX_SMALL_FRAGMENTS = 16
+MAX_SMALL_FRAGMENTS = 8
 #: Larger fragments are left alone, or every compaction would rewrite the index.
 SMALL_FRAGMENT = 16_384
 #: Chunks that are not in the indexes yet are read through by every search: a thousand beside

@@ -29,6 +29,9 @@ S3 = "s3://"
 DELETIONS = 16
 
 
+Stamp = tuple[object, ...]
+
+
 class Place(Protocol):
     """A folder. All methods raise `OSError` where it cannot be reached."""
 
@@ -63,6 +66,9 @@ class Place(Protocol):
 
     def times(self, folder: str, ending: str) -> list[float]:
         """When the files in a folder whose names end so were written, in seconds since 1970."""
+
+    def stamp(self, folder: str, ending: str) -> Stamp:
+        """Equal to another one while no such file came or went; empty where there is none."""
 
     def remove(self, folder: str) -> None:
         """Delete a folder in it and all below, where it is there."""
@@ -150,6 +156,19 @@ class Folder:
                         times.append(file.stat().st_mtime)
         return times
 
+    def stamp(self, folder: str, ending: str) -> Stamp:
+        """The names, and when the first was written: those of a folder made again are the same.
+
+        To ask it of each would take a search of an index of many versions a millisecond.
+        """
+        names = sorted(n for n in self.names(folder) if n.endswith(ending))
+        if not names:
+            return ()
+        try:
+            return (os.stat(self._path / folder / names[0]).st_mtime_ns, *names)
+        except (FileNotFoundError, NotADirectoryError):
+            return (None, *names)
+
     def remove(self, folder: str) -> None:
         """Delete as much as can be deleted; the next upkeep tries again."""
         shutil.rmtree(self._path / folder, ignore_errors=True)
@@ -205,6 +224,13 @@ class Bucket:
         """When the files in a folder were written."""
         found = self._list(folder)
         return [f.mtime.timestamp() for f in found if f.base_name.endswith(ending)]
+
+    def stamp(self, folder: str, ending: str) -> Stamp:
+        """Names and times, which come together."""
+        found = self._list(folder)
+        return tuple(
+            sorted((f.base_name, f.mtime_ns) for f in found if f.base_name.endswith(ending))
+        )
 
     def remove(self, folder: str) -> None:
         """Delete every object below it, one by one.

@@ -1,0 +1,33 @@
+"""What an index asks of the folder it lies in."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from lakewake.store.place import Folder
+
+
+def test_a_stamp_changes_when_a_file_comes_goes_or_is_made_again(tmp_path: Path) -> None:
+    place, versions = Folder(tmp_path), tmp_path / "versions"
+    assert place.stamp("versions", ".manifest") == ()
+
+    def stamp() -> object:
+        return place.stamp("versions", ".manifest")
+
+    versions.mkdir()
+    assert stamp() == ()
+    (versions / "2.manifest").touch()
+    one = stamp()
+    assert one
+    (versions / "2.tmp").touch()
+    assert stamp() == one
+    (versions / "1.manifest").touch()
+    two = stamp()
+    assert two != one
+    (versions / "2.manifest").unlink()
+    assert stamp() not in (one, two)
+    (versions / "1.manifest").unlink()
+    (versions / "2.manifest").touch()
+    os.utime(versions / "2.manifest", (1, 1))
+    assert stamp() != one
