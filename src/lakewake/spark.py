@@ -283,6 +283,9 @@ def launch(options: Mapping[str, str], files: Files, java: Java, *, verbose: boo
         with launch_environment(options, java, files.storage), _signals_kept():
             gateway = SparkContext._gateway or start_jvm(conf, files, verbose=verbose)
             context = SparkContext(conf=conf, gateway=gateway)
+        if not verbose:
+            # It prints a traceback for a connection that ended with the JVM.
+            context._accumulatorServer.handle_error = lambda *_: None
         return SparkSession(context)
     except (OSError, Py4JError, PySparkException) as error:
         raise not_started(files, error, verbose=verbose) from error
@@ -295,18 +298,21 @@ def start_jvm(conf: SparkConf, files: Files, *, verbose: bool) -> JavaGateway:
     files.logging.write_text(_LOGGING)
     if verbose:
         return launch_gateway(conf, {"stdout": sys.__stderr__})
-    # What Py4J logs it also raises, and it logs the broken connections of an interrupt as errors.
+    # Py4J raises what it logs, so its log lines only repeat an error, with a traceback.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(_not_an_interrupt)
+    logging.getLogger().addFilter(_not_from_py4j)
     with files.log.open("ab") as log, warnings.catch_warnings():
         # Lance warns of every fork; this one becomes Java at once and never touches Lance.
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
         return launch_gateway(conf, {"stdout": log, "stderr": subprocess.STDOUT})
 
 
-def _not_an_interrupt(record: logging.LogRecord) -> bool:
-    """Py4J logs a Ctrl-C with its stack before raising it; the program says itself how it ends."""
-    return not (record.exc_info and record.exc_info[0] is KeyboardInterrupt)
+def _not_from_py4j(record: logging.LogRecord) -> bool:
+    """Whether a record of the root logger comes from elsewhere.
+
+    Py4J logs a Ctrl-C and a broken connection to the root logger before it raises them.
+    """
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def not_started(files: Files, error: Exception, *, verbose: bool) -> SetupError:

@@ -96,3 +96,22 @@ def test_a_watcher_whose_jvm_is_killed_starts_another(spark, small_tables, tmp_p
             assert watcher.stop() == 0
             assert len(received) == len(set(received)) == 7
             assert "Traceback" not in watcher.said
+
+
+#: The job opens the connection by which Python workers report to the driver.
+DYING = """
+from lakewake.spark import start_session
+
+spark = start_session({})
+assert spark.sparkContext.parallelize([1], 1).map(abs).collect() == [1]
+try:
+    spark._jvm.java.lang.Runtime.getRuntime().halt(1)
+except Exception as error:
+    print(type(error).__name__)
+"""
+
+
+def test_a_jvm_that_dies_within_a_command_is_an_error_and_prints_no_traceback():
+    ran = subprocess.run([sys.executable, "-c", DYING], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("Py4J")

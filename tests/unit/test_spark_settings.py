@@ -231,16 +231,16 @@ def test_the_most_telling_line_of_a_failed_program_is_shown(output: str, line: s
     assert complaint(output) == line
 
 
-def test_an_interrupt_is_not_logged_as_an_error() -> None:
-    from lakewake.spark import _not_an_interrupt
+def test_only_the_log_lines_of_py4j_are_left_out() -> None:
+    from py4j import java_gateway
 
-    def record(error: type[BaseException] | None) -> logging.LogRecord:
-        info = (error, error(), None) if error else None
-        return logging.LogRecord("root", logging.ERROR, "f.py", 1, "message", None, info)
+    from lakewake.spark import _not_from_py4j
 
-    assert not _not_an_interrupt(record(KeyboardInterrupt))
-    assert _not_an_interrupt(record(ValueError))
-    assert _not_an_interrupt(record(None))
+    def record(path: str) -> logging.LogRecord:
+        return logging.LogRecord("root", logging.ERROR, path, 1, "message", None, None)
+
+    assert not _not_from_py4j(record(java_gateway.__file__))
+    assert _not_from_py4j(record(__file__))
 
 
 def test_the_extension_is_the_one_that_a_callers_session_is_checked_for() -> None:
