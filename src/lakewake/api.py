@@ -95,8 +95,13 @@ class Sessions:
 
             check_session(given)
 
-    def get(self) -> SparkSession:
-        """The caller's session, or one of our own."""
+    def get(self, beside: Callable[[], None]) -> SparkSession:
+        """The caller's session, or one of our own.
+
+        Args:
+            beside: what can be done while a session starts. If it fails, it is done again where
+                it is needed, and fails there.
+        """
         if self._given is not None:
             return self._given
         from lakewake.spark import has_ended, start_session, stop_session
@@ -106,7 +111,9 @@ class Sessions:
             self._own = None
         if self._own is None:
             with self._reporter.stage("start Spark"):
-                self._own = start_session(self.options, tables=self.tables, verbose=self._verbose)
+                self._own = start_session(
+                    self.options, tables=self.tables, verbose=self._verbose, beside=beside
+                )
         return self._own
 
     def close(self) -> None:
@@ -216,7 +223,7 @@ class Index:
         )
         return Parts(
             name=s.name,
-            table=HudiTable(s.table, recipe, self._sessions.get),
+            table=HudiTable(s.table, recipe, lambda: self._sessions.get(beside=embedder.load)),
             store=open_store(s.store, s.name),
             recipe=recipe,
             embedder=embedder,

@@ -114,4 +114,4 @@ except Exception as error:
 def test_a_jvm_that_dies_within_a_command_is_an_error_and_prints_no_traceback():
     ran = subprocess.run([sys.executable, "-c", DYING], capture_output=True, text=True)
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout.startswith("Py4J")
+    assert ran.stdout.strip() in ("Py4JError", "Py4JNetworkError", "ConnectionRefusedError")

@@ -68,6 +68,9 @@ class HttpEmbedder:
         except (OSError, ValueError) as error:
             raise ConfigError(f"tokenizer {self._settings.tokenizer} cannot be read") from error
 
+    def load(self) -> None:
+        """Nothing to load: the service has the model."""
+
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """One row for each text, in order, as the service made it.
 
