@@ -235,9 +235,13 @@ class HudiTable:
         return F.broadcast(self._session().createDataFrame(sorted(ids), "p string, k string"))
 
     def _pinned(self, look: Look) -> DataFrame:
-        """`row_view` of the table, whose file slices Spark fixed while the timeline stood still."""
-        spark = self._session()
-        rows = view.row_view(view.hudi_reader(spark).load(self._path), self._recipe)
+        """`row_view` of the table, whose file slices Hudi listed while the timeline stood still."""
+        table = view.hudi_reader(self._session()).load(self._path)
+        rows = view.row_view(table, self._recipe)
+        # Hudi would list them when the first job is planned. After a commit and a clean it finds
+        # only files of commits that it did not see, and leaves out their rows without an error.
+        # What it listed once it keeps; a file that is cleaned later is then missed by name.
+        table._jdf.inputFiles()
         self._check_unmoved(look)
         return rows
 
