@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakewake.config import load_config
+from lakewake.deadline import at_most
 from lakewake.embed.registry import load_embedder
 from lakewake.errors import ConfigError, IndexMissing, StoreError
 from lakewake.model.facets import Facet
@@ -323,7 +324,9 @@ class Index:
         how = _one_of(Mode, "mode", mode)
         question = Question(self.name, text, vector, k, where, exact, like, how, offset, min_score)
         check_question(question)
-        return search(self._reader(), self.parts.embedder, question, self._ranking(rerank))
+        # Who asks waits: a service gets `timeout` in all, where a sync gives it so much each time.
+        with at_most(self.settings.model.timeout):
+            return search(self._reader(), self.parts.embedder, question, self._ranking(rerank))
 
     def _ranking(self, rerank: bool | None) -> Ranking:
         from lakewake.search.run import Ranking

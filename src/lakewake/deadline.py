@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 T = TypeVar("T")
+_ENDS: ContextVar[float] = ContextVar("lakewake-ends", default=math.inf)
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Let what is asked of a service inside take this long in all, or less if less is left."""
+    token = _ENDS.set(min(_ENDS.get(), time.monotonic() + seconds))
+    try:
+        yield
+    finally:
+        _ENDS.reset(token)
+
+
+def ends() -> float:
+    """When the caller's time is over, by the monotonic clock; infinite if it set no limit."""
+    return _ENDS.get()
 
 
 class TooLate(Exception):

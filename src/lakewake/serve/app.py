@@ -43,6 +43,7 @@ COUNTING = 2
 WRITING = 4
 Limit = Annotated[int, Query(ge=1, le=1000, description="How many at most.")]
 EVENTS = "text/event-stream"
+BUSY_MODEL = "too many searches wait for the model"
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": shapes.Refusal, "description": text}
@@ -136,6 +137,8 @@ class Desk:
         self._shows_metrics = shows_metrics
         seconds = settings.timeout
         self.searching = Gate(settings.concurrent, seconds)
+        # Of its own: while the model is slow or gone, searches that do not need it go on.
+        self.modelling = Gate(settings.concurrent, seconds, busy=BUSY_MODEL)
         self.recommending = Gate(settings.concurrent, seconds * WRITING)
         self.looking, self.counting = Gate(LOOKING, seconds), Gate(COUNTING, seconds)
         self.metrics = Metrics(indexes, lambda: self.running, self._restarts)
@@ -147,7 +150,7 @@ class Desk:
 
     @property
     def _gates(self) -> tuple[Gate, ...]:
-        return self.searching, self.recommending, self.looking, self.counting
+        return self.searching, self.modelling, self.recommending, self.looking, self.counting
 
     def close(self) -> None:
         """Take no more work; what runs is not waited for."""
@@ -159,7 +162,8 @@ class Desk:
         index = self._index(name)
         check_search(body, self._limits)
         began = perf_counter()
-        answer = await self.searching.run(lambda: Json(asking.search(index, body)))
+        gate = self.modelling if asking.needs_model(index, body) else self.searching
+        answer = await gate.run(lambda: Json(asking.search(index, body)))
         self.metrics.searched(name, body.mode, perf_counter() - began)
         return answer
 

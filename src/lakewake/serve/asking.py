@@ -37,6 +37,14 @@ def search(index: Index, body: SearchBody) -> dict[str, Any]:
     )
 
 
+def needs_model(index: Index, body: SearchBody) -> bool:
+    """Whether a search has a model at work: to embed its text, or to rank its hits again."""
+    if body.text is None:
+        return False
+    ranked = index.settings.rerank is not None and body.rerank is not False
+    return ranked or body.mode != "keyword"
+
+
 def recommend(index: Index, body: RecommendBody) -> dict[str, Any]:
     """A message from the rows that fit best."""
     return again(

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from lakewake.serve.app import build_app
 from lakewake.serve.following import Follower, sync_command
 from lakewake.serve.headers import is_loopback
 from lakewake.serve.keys import KeyRing
+from lakewake.serve.protocol import BoundedProtocol, make_room
 
 if TYPE_CHECKING:
     from lakewake.api import Index, Lakewake
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
 
 #: Seconds that running requests get once the server is told to stop.
 GRACE = 4
-#: Connections open at the same time; a last bound, far above what searches are limited to.
-CONNECTIONS = 1000
 #: Models that run in this process take a moment to load: before the first search, not in it.
 LOADED = ("onnx", "sentence-transformers", "cross-encoder")
 
@@ -206,7 +206,7 @@ def _config(app: Any, wish: Wish) -> uvicorn.Config:
         ws="none",
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=CONNECTIONS,
+        http=partial(BoundedProtocol, room=make_room()),  # type: ignore[arg-type]
         timeout_graceful_shutdown=GRACE,
     )
 
