@@ -30,6 +30,7 @@ from lakewake.java import (
 )
 from lakewake.progress import Reporter
 from lakewake.spark import (
+    WITHOUT_SERVER,
     Files,
     archive_path,
     complaint,
@@ -313,6 +314,7 @@ def _exercise(spark: SparkSession, table: str) -> None:
         "hoodie.datasource.write.recordkey.field": "id",
         "hoodie.datasource.write.partitionpath.field": "part",
         "hoodie.datasource.write.precombine.field": "ts",
+        **WITHOUT_SERVER,
     }
     read = {
         "hoodie.datasource.query.type": "incremental",
