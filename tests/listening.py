@@ -1,7 +1,7 @@
 """Sees every TCP port that a process and its children open beyond loopback, while they run.
 
-Processes are known by a variable in their environment, which children inherit. The kernel's table of
-sockets is read every few milliseconds; only a socket that listens beyond loopback is looked into.
+Processes are known by a variable in their environment, which children inherit. The kernel's table
+of sockets is read every few milliseconds; only what listens beyond loopback is looked into.
 """
 
 from __future__ import annotations
