@@ -231,6 +231,7 @@ class Index:
             embeddings=open_embeddings(s, embedder.identity, self._reporter.say),
             reporter=self._reporter,
             model=s.model,
+            max_delete=s.max_delete,
         )
 
     @cached_property
@@ -250,6 +251,7 @@ class Index:
         rebuild: bool = False,
         reconcile: bool | None = None,
         retry_quarantined: bool = False,
+        allow_deletes: bool = False,
     ) -> SyncReport:
         """Bring the index to the table's latest commit.
 
@@ -259,14 +261,16 @@ class Index:
             reconcile: compare the whole table with the index even where its history can be
                 followed (True), or refuse to where it cannot (False).
             retry_quarantined: try the rows again that the embedder refused.
+            allow_deletes: remove rows however many they are.
 
         Raises:
             HistoryLost: history cannot be followed, and `reconcile` is False.
             RecipeMismatch: the index was built by another recipe or model.
+            TooManyDeletes: more than `max_delete` of the rows, and more than 1,000, would go.
         """
         from lakewake.sync import Wish, sync
 
-        wish = Wish(rebuild, reconcile, retry_quarantined)
+        wish = Wish(rebuild, reconcile, retry_quarantined, allow_deletes=allow_deletes)
         return self._recorder.run(lambda: sync(self.parts, wish))
 
     def verify(self, *, repair: bool = False, vectors: str = "sample") -> VerifyReport:

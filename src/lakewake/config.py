@@ -25,6 +25,7 @@ from lakewake.errors import ConfigError
 from lakewake.model.chunks import RESERVED
 from lakewake.model.recipe import Chunking, TextField
 from lakewake.model.settings import (
+    MAX_DELETE,
     MAX_MB,
     EmbeddingStoreSettings,
     IndexSettings,
@@ -175,7 +176,18 @@ def _index(
         weights={} if vector else _weights(section),
         rerank=read_rerank(section, folder),
         freshness=section.seconds("freshness"),
+        max_delete=_max_delete(section),
     )
+
+
+def _max_delete(section: Section) -> float:
+    share: float = section.get("max_delete", float, MAX_DELETE)
+    if not 0 <= share <= 1:
+        raise section.fail(
+            f"`max_delete` is {share:g}, expected a share from 0 to 1",
+            "max_delete = 0.5 lets one sync remove up to half of the rows without being asked",
+        )
+    return share
 
 
 def _store(section: Section, folder: Path) -> str:

@@ -13,6 +13,7 @@ LakewakeError                what is the fact, did anything land, what to do nex
 │   ├── StoreUnreachable     it did not answer: whether the index is sound is unknown exit 1
 │   ├── StaleFrontier        another writer moved the frontier                        exit 1
 │   └── OutcomeUnknown       the commit may have landed                               exit 1
+├── TooManyDeletes           a sync would remove more of the index than it may         exit 3
 └── RecipeMismatch           the index was built by another recipe or model           exit 2
 """
 
@@ -80,6 +81,12 @@ class TableError(LakewakeError):
 
 class HistoryLost(TableError):
     """The table's history cannot be followed from where the index stands."""
+
+    exit_code = 3
+
+
+class TooManyDeletes(LakewakeError):
+    """A sync would remove more of the rows of an index than it may without being asked to."""
 
     exit_code = 3
 

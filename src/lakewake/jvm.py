@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 MAIN = "org.apache.spark.deploy.SparkSubmit"
 #: Settings that the launcher itself reads, beyond the three that are known here.
 FOREIGN_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraLibraryPath")
-#: Variables that change what the launcher says.
+#: Variables that change what the launcher says, besides those of Spark's that are not known here.
 FOREIGN_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_SUBMIT_ARGS")
-KNOWN_VARIABLES = ("SPARK_HOME", "SPARK_DIST_CLASSPATH")
+KNOWN_VARIABLES = ("SPARK_HOME", "SPARK_DIST_CLASSPATH", "SPARK_LOCAL_IP")
 GLANCE = 0.01
 
 

@@ -46,6 +46,13 @@ HUDI_OPTIONS: Mapping[str, str] = {
     "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
 }
 
+#: Hudi's timeline server, which a writer starts unless told not to, listens on all interfaces, asks
+#: for no key and deletes folders on request. Markers must then be files of their own.
+WITHOUT_SERVER: Mapping[str, str] = {
+    "hoodie.embed.timeline.server": "false",
+    "hoodie.write.markers.type": "DIRECT",
+}
+
 _ERROR = re.compile(r"ERROR\b|Exception in |[\w.]+(Exception|Error):")
 _LOGGING = """\
 rootLogger.level = error
@@ -444,6 +451,8 @@ def launch_environment(
     values = {"JAVA_HOME": str(java.home), "PYSPARK_PYTHON": sys.executable}
     if is_local(options["spark.master"]):
         values["SPARK_HOME"] = str(spark_home())
+        # Spark's own pages, where a person turns them on, go by this and by no option.
+        values["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP") or "127.0.0.1"
         # The end of the class path: what a class-data archive speaks about stays in front of it.
         last = [*map(str, storage), os.environ.get("SPARK_DIST_CLASSPATH", "")]
         values["SPARK_DIST_CLASSPATH"] = ":".join(part for part in last if part)

@@ -115,6 +115,7 @@ def spread_batch(
     assert changes.spread is not None
     schema = work.schema(changes.payload)
     gone = work.gone(changes)
+    work.check_deletes(changes.total)
     with tempfile.TemporaryDirectory(prefix="lakewake-spread-") as folder:
         part = _part(work, schema, staging, model, Path(folder))
         files = [*part.files.values(), *([part.vectors] if part.vectors else [])]

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
+from lakewake.deletes import DeleteGuard
 from lakewake.embed import Embedder
 from lakewake.errors import (
     HistoryLost,
@@ -23,7 +24,7 @@ from lakewake.model.plan import Action, Plan
 from lakewake.model.recipe import Recipe
 from lakewake.model.report import PlanReport, SyncReport
 from lakewake.model.rows import Changes, RowId
-from lakewake.model.settings import ModelSettings
+from lakewake.model.settings import MAX_DELETE, ModelSettings
 from lakewake.model.timeline import Look
 from lakewake.plan import build_plan, check_columns
 from lakewake.prepare import Known, Preparation, Tally
@@ -43,6 +44,7 @@ class Parts:
 
     Attributes:
         model: what `embedder` was made from, so that executors can make it too; None: they cannot.
+        max_delete: the share of the index's rows that a sync may remove without being asked to.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Parts:
     embeddings: EmbeddingStore
     reporter: Reporter = field(default_factory=Silent)
     model: ModelSettings | None = None
+    max_delete: float = MAX_DELETE
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class Wish:
         retry_quarantined: try the rows again that the embedder refused.
         why: the reason for a reconcile that was not known when the plan was made.
         tried: rows in quarantine that the same sync has tried already.
+        allow_deletes: remove rows however many they are.
     """
 
     rebuild: bool = False
@@ -73,6 +77,7 @@ class Wish:
     retry_quarantined: bool = False
     why: str = ""
     tried: frozenset[RowId] = frozenset()
+    allow_deletes: bool = False
 
 
 ORDINARY = Wish()
@@ -84,6 +89,7 @@ def sync(parts: Parts, wish: Wish = ORDINARY) -> SyncReport:
     Raises:
         HistoryLost: history cannot be followed, and the wish forbids to reconcile.
         RecipeMismatch: the index was built by another recipe.
+        TooManyDeletes: more of the index's rows would go than may without being asked.
     """
     clock, token, attempts = Clock(), uuid4().hex, list[Attempt]()
     for _ in range(ATTEMPTS):
@@ -91,7 +97,8 @@ def sync(parts: Parts, wish: Wish = ORDINARY) -> SyncReport:
             standing = stand_to_sync(parts, wish)
         if landed := _landed(attempts, standing):
             return _done(parts, wish, landed, attempts, clock)
-        attempt = Attempt(standing, standing.preparation(parts))
+        guard = None if wish.allow_deletes else standing.guard(parts)
+        attempt = Attempt(standing, standing.preparation(parts, guard))
         attempts.append(attempt)
         try:
             if standing.moves:
@@ -150,7 +157,8 @@ def price(parts: Parts) -> PlanReport:
     wish = ORDINARY
     for _ in range(ATTEMPTS):
         standing = stand_to_sync(parts, wish)
-        work = standing.preparation(parts)
+        guard = standing.guard(parts)
+        work = standing.preparation(parts, guard)
         try:
             if standing.moves:
                 work.price(standing.changes(parts))
@@ -159,7 +167,8 @@ def price(parts: Parts) -> PlanReport:
         except HistoryLost as lost:
             wish = replace(wish, reconcile=True, why=lost.fact)
             continue
-        return _plan_report(parts, standing, work)
+        report = _plan_report(parts, standing, work)
+        return replace(report, refused=guard.refusal(work.tally.removed()))
     raise StoreError(f"the table of '{parts.name}' commits faster than it can be read")
 
 
@@ -209,7 +218,13 @@ class Standing:
             return retried(parts, self.look, self.retried, self.frontier)
         return parts.table.changes(self.look, self.frontier, self.plan.pending)
 
-    def preparation(self, parts: Parts) -> Preparation:
+    def guard(self, parts: Parts) -> DeleteGuard:
+        """What keeps a sync from removing most of the index unasked."""
+        return DeleteGuard(
+            parts.name, self.index, parts.max_delete, self.plan.why, builds=self.builds
+        )
+
+    def preparation(self, parts: Parts, guard: DeleteGuard | None = None) -> Preparation:
         """A fresh way from rows to a batch; a build takes only vectors from an older index."""
         index = None if self.builds else self.index
         copied = self.index
@@ -218,7 +233,7 @@ class Standing:
         trusted = self.plan.action is not Action.RECONCILE
         known = Known(copied, parts.embeddings, trusted=trusted, replaced=self.builds)
         quarantine = self.frontier.quarantine if self.frontier else {}
-        return Preparation(parts.recipe, parts.embedder, index, known, quarantine)
+        return Preparation(parts.recipe, parts.embedder, index, known, quarantine, guard)
 
 
 @dataclass
@@ -322,6 +337,7 @@ def _carry_out(parts: Parts, attempt: Attempt, token: str, clock: Clock) -> None
     with clock.stage("read"):
         changes = standing.changes(parts)
     with clock.stage("embed"), _batch(parts, standing, work, changes) as batch:
+        work.check_deletes()
         then = replace(frontier_then(standing, changes, work.tally), token=token)
         attempt.then = then
         with clock.stage("write"), parts.reporter.stage("write", work.tally.chunks_upserted):

@@ -1,15 +1,18 @@
 """The demo, as a new user runs it: the real executable, Spark, Hudi, the model and Lance."""
 
 import json
+import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lakewake.demo import CONFIG, MARK, prepare_folder
 from lakewake.errors import ConfigError
+from listening import Listening
 
 LAKEWAKE = Path(sys.executable).with_name("lakewake")
 # One worker for all of them: they share what was made once.
@@ -18,8 +21,11 @@ pytestmark = pytest.mark.xdist_group("demo")
 ROWS = 60
 
 
-def lakewake(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([LAKEWAKE, *args], cwd=folder, capture_output=True, text=True)
+def lakewake(folder: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **env}
+    return subprocess.run(
+        [LAKEWAKE, *args], cwd=folder, env=environment, capture_output=True, text=True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +34,20 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def demo(home: Path) -> subprocess.CompletedProcess[str]:
-    return lakewake(home, "demo", "--rows", str(ROWS))
+def watched() -> Iterator[Listening]:
+    with Listening() as watched:
+        yield watched
+
+
+@pytest.fixture(scope="module")
+def demo(home: Path, watched: Listening) -> subprocess.CompletedProcess[str]:
+    return lakewake(home, "demo", "--rows", str(ROWS), **watched.environment)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("demo")
+def test_the_demo_listens_on_nothing_beyond_loopback(watched: Listening) -> None:
+    assert watched.open_ports == []
 
 
 @pytest.mark.spark

@@ -232,9 +232,14 @@ def test_a_page_says_how_to_see_the_next(capsys: pytest.CaptureFixture[str]) -> 
     assert "more: --offset 6" in out
 
 
-def test_watching_and_rebuilding_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["sync", "--watch", "--rebuild"]) == 2
-    assert "--watch and --rebuild" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    "flag", ["--rebuild", "--reconcile", "--retry-quarantined", "--allow-deletes"]
+)
+def test_watching_excludes_what_is_asked_for_once(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["sync", "--watch", flag]) == 2
+    assert f"--watch and {flag}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seconds", ["inf", "1e9", "0", "-1", "nan", "soon"])
@@ -385,6 +390,12 @@ def test_a_plan_shows_its_price(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "3 rows to write, 1 to delete" in shown
     assert "2 texts to embed, 1 reused" in shown
+    assert "refused" not in shown
+
+
+def test_a_plan_shows_that_its_deletes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    show_plan(PlanReport("wines", Action.FOLLOW, "1 commit", (), 3, 1, 2, 1, "", "", "too many"))
+    assert "too many; `sync --allow-deletes` does it" in capsys.readouterr().out
 
 
 def status_report(**changes: Any) -> StatusReport:

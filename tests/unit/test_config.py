@@ -88,6 +88,20 @@ def test_every_key_is_read():
     )
 
 
+def test_the_share_of_rows_that_a_sync_may_remove_is_from_0_to_1():
+    assert only(TEXT).max_delete == 0.5
+    assert [only(TEXT + f"max_delete = {s}\n").max_delete for s in ("0", "0.25", "1")] == [
+        0,
+        0.25,
+        1,
+    ]
+    for share in ("-0.1", "1.1", "50", "nan"):
+        error = refused(TEXT + f"max_delete = {share}\n")
+        assert "expected a share from 0 to 1" in error.fact
+        assert "max_delete = 0.5" in error.hint
+    assert "expected a number" in refused(TEXT + 'max_delete = "50%"\n').fact
+
+
 @pytest.mark.parametrize(
     ("written", "seconds"),
     [

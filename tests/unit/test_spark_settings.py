@@ -180,6 +180,19 @@ def test_workers_of_a_local_session_run_this_python(monkeypatch: pytest.MonkeyPa
         assert Path(os.environ["SPARK_HOME"], "bin", "spark-submit").is_file()
 
 
+def test_a_local_session_offers_its_pages_to_this_machine_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    with launch_environment({"spark.master": "local[2]"}, JAVA):
+        assert os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"
+    with launch_environment({"spark.master": "yarn"}, JAVA):
+        assert "SPARK_LOCAL_IP" not in os.environ
+    monkeypatch.setenv("SPARK_LOCAL_IP", "192.0.2.7")
+    with launch_environment({"spark.master": "local[2]"}, JAVA):
+        assert os.environ["SPARK_LOCAL_IP"] == "192.0.2.7"
+
+
 def test_workers_of_a_cluster_run_the_python_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/env/python")
     monkeypatch.setenv("SPARK_HOME", "/cluster/spark")

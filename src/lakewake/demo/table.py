@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakewake.errors import ConfigError, TableError
+from lakewake.spark import WITHOUT_SERVER
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,8 +24,7 @@ SMALL = {
     "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
     "hoodie.datasource.write.precombine.field": "ts",
     "hoodie.metadata.enable": "false",
-    "hoodie.embed.timeline.server": "false",
-    "hoodie.write.markers.type": "DIRECT",
+    **WITHOUT_SERVER,
     "hoodie.bulkinsert.shuffle.parallelism": "2",
     "hoodie.upsert.shuffle.parallelism": "2",
     "hoodie.delete.shuffle.parallelism": "2",

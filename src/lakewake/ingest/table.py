@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lakewake.errors import ConfigError, TableError
 from lakewake.source.storage import Storage
 from lakewake.source.timeline import META_COLUMNS, parse_properties
+from lakewake.spark import WITHOUT_SERVER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -173,6 +174,7 @@ def write_options(shape: Shape, operation: str, mark: str) -> dict[str, str]:
         "hoodie.datasource.write.hive_style_partitioning": str(shape.hive_style).lower(),
         "hoodie.datasource.write.commitmeta.key.prefix": MARK,
         MARK: mark,
+        **WITHOUT_SERVER,
     }
     if shape.key:
         options["hoodie.datasource.write.recordkey.field"] = ",".join(shape.key)

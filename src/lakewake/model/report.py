@@ -19,7 +19,11 @@ LISTED = 100
 
 @dataclass(frozen=True)
 class PlanReport(Shown):
-    """What the next sync would do, and its price."""
+    """What the next sync would do, and its price.
+
+    Attributes:
+        refused: why it would be refused unless deletes are allowed; empty: it would not.
+    """
 
     index: str
     action: Action
@@ -31,6 +35,7 @@ class PlanReport(Shown):
     reused: int
     from_instant: str
     to_instant: str
+    refused: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `plan --json` prints for each index."""
@@ -45,6 +50,7 @@ class PlanReport(Shown):
             "reused": self.reused,
             "from_instant": self.from_instant,
             "to_instant": self.to_instant,
+            "refused": self.refused,
         }
 
 

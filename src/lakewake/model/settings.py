@@ -10,6 +10,8 @@ from lakewake.model.recipe import Chunking, TextField
 
 #: Room for the vectors of some six million texts of 384 dimensions.
 MAX_MB = 10_000
+#: The share of its rows that a sync may remove from an index without being asked to.
+MAX_DELETE = 0.5
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class IndexSettings:
         rerank: None where hits are not ranked anew.
         embedding_store: None where it is off, or there is nothing to embed.
         freshness: how many seconds the index may be behind its table; None: no limit.
+        max_delete: the share of its rows that one sync may remove unasked.
     """
 
     name: str
@@ -92,6 +95,7 @@ class IndexSettings:
     weights: Mapping[str, float] = field(default_factory=dict)
     rerank: RerankSettings | None = None
     freshness: float | None = None
+    max_delete: float = MAX_DELETE
 
 
 @dataclass(frozen=True)
