@@ -13,6 +13,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from lakewake.address import check_address
 from lakewake.config_models import (
     read_model,
     read_rerank,
@@ -78,6 +79,8 @@ def load_config(
     """
     env = os.environ if env is None else env
     file = Path(path or env.get(FILE_VARIABLE) or DEFAULT_FILE)
+    for variable in (*RECOMMEND_VARIABLES, MASTER_VARIABLE):
+        check_address(env.get(variable, ""), f"the variable {variable}")
     settings = parse_config(_read(file), file, _chat_from(env))
     master = spark_master or env.get(MASTER_VARIABLE)
     spark = {**settings.spark, "spark.master": master} if master else settings.spark
@@ -115,8 +118,11 @@ def parse_config(text: str, path: Path, chat: Mapping[str, str] | None = None) -
         raise ConfigError(f"{path}: {error}", hint="the line does not parse as TOML") from error
     top = Section(f"{path}", values)
     top.refuse_unknown(_TOP_KEYS)
-    default = read_model(top, path.parent) or ModelSettings()
     sections = _index_sections(top)
+    # First of all: what is refused later may be shown, and a secret must not be.
+    for section in (*sections, Section(top.where, {**top.values, "index": []})):
+        section.refuse_secret_addresses()
+    default = read_model(top, path.parent) or ModelSettings()
     kept = _embedding_store(top, sections, path.parent)
     indexes = tuple(_index(s, default, kept, path.parent) for s in sections)
     _refuse_twins(f"{path}: two indexes are", "called", [i.name for i in indexes])
@@ -196,12 +202,6 @@ def _store(section: Section, folder: Path) -> str:
     if not mark or not path:
         valid = 'write it as "lance://FOLDER", "lance+s3://BUCKET/FOLDER" or "qdrant://HOST:6333"'
         raise section.fail(f"`store` is {uri!r}", valid)
-    if scheme.startswith("qdrant") and "@" in path and scheme not in _LOCAL_STORES:
-        # Not shown: what stands before the @ may well be the key.
-        raise section.fail(
-            "`store` has a user or key in its address",
-            "put the key into the environment variable QDRANT_API_KEY",
-        )
     return f"{scheme}://{locate(folder, path)}" if scheme in _LOCAL_STORES else uri
 
 

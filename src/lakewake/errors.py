@@ -22,12 +22,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from lakewake.redact import without_secrets
+
 if TYPE_CHECKING:
     import numpy as np
 
 
 class LakewakeError(Exception):
-    """A failure with a fact, a word on what landed, and a hint.
+    """A failure with a fact, a word on what landed, and a hint; none of them tells a secret.
 
     Args:
         fact: what is the case, one sentence without a final stop.
@@ -38,10 +40,10 @@ class LakewakeError(Exception):
     exit_code = 1
 
     def __init__(self, fact: str, *, hint: str = "", landed: str = "nothing was written") -> None:
-        super().__init__(fact)
-        self.fact = fact
-        self.hint = hint
+        self.fact = without_secrets(fact)
+        self.hint = without_secrets(hint)
         self.landed = landed
+        super().__init__(self.fact)
 
     def __str__(self) -> str:
         lines = [self.fact, f"  {self.landed}"]
@@ -108,7 +110,7 @@ class TextRefused(EmbedError):
         self, fact: str, reasons: Mapping[int, str], vectors: np.ndarray | None = None
     ) -> None:
         super().__init__(fact, hint="mend or leave out these texts")
-        self.reasons = dict(reasons)
+        self.reasons = {n: without_secrets(reason) for n, reason in reasons.items()}
         self.vectors = vectors
 
     @property

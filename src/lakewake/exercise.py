@@ -8,6 +8,7 @@ from lakewake.embed.hashing import HashingEmbedder
 from lakewake.model.recipe import Recipe, TextField
 from lakewake.model.settings import ModelSettings
 from lakewake.source.hudi import HudiTable
+from lakewake.spark import WITHOUT_SERVER
 from lakewake.store.embeddings import MemoryEmbeddings
 from lakewake.store.memory import MemoryStore
 from lakewake.sync import Parts, Wish, sync
@@ -20,8 +21,7 @@ WRITE = {
     "hoodie.datasource.write.recordkey.field": "id",
     "hoodie.datasource.write.partitionpath.field": "part",
     "hoodie.datasource.write.precombine.field": "ts",
-    # Off, as in every write of ours: it would listen on all addresses of the machine.
-    "hoodie.embed.timeline.server": "false",
+    **WITHOUT_SERVER,
 }
 
 

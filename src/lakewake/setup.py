@@ -32,7 +32,6 @@ from lakewake.java import (
 from lakewake.jvm import ask_launcher
 from lakewake.progress import Reporter
 from lakewake.spark import (
-    WITHOUT_SERVER,
     Files,
     archive_path,
     complaint,

@@ -35,7 +35,7 @@ from lakewake.cli import (
     verify,
 )
 from lakewake.cli.failure import explain, print_error
-from lakewake.cli.screen import print_json
+from lakewake.cli.screen import discreet, print_json
 
 #: 128 + SIGPIPE, what a shell reports for a program whose reader went away.
 READER_GONE = 141
@@ -88,6 +88,8 @@ def main() -> None:
         # A terminal that cannot show a character must not turn a result into an error.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr = discreet(sys.stderr)
     # Ended from outside, a command still removes its temporary files.
     signal.signal(signal.SIGTERM, _terminated)
     sys.exit(run(sys.argv[1:]))

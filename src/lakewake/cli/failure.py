@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import click
 
 from lakewake.errors import ConfigError, LakewakeError
+from lakewake.redact import without_secrets
 
 #: Commands that never write, whatever interrupts them.
 READING = frozenset({"history", "mcp", "plan", "recommend", "search", "status", "verify"})
@@ -60,5 +61,6 @@ def print_error(
         trace: the exception to show whole, when that was asked for.
     """
     if trace is not None:
-        traceback.print_exception(trace)
+        # What other libraries raised is in it too, in their own words.
+        print(without_secrets("".join(traceback.format_exception(trace))), end="", file=sys.stderr)
     print(f"error: {f'{index}: ' if index else ''}{error}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -16,6 +17,22 @@ from lakewake.model.plain import count as count
 from lakewake.model.plain import duration as duration
 from lakewake.model.plain import json_value as json_value
 from lakewake.model.plain import moment as moment
+from lakewake.redact import without_secrets
+
+
+class Discreet(io.TextIOWrapper):
+    """Standard error without secrets: libraries show logs, warnings and traces there too."""
+
+    def write(self, text: str) -> int:
+        """Write what may be shown of it."""
+        super().write(without_secrets(text))
+        return len(text)
+
+
+def discreet(stream: io.TextIOWrapper) -> Discreet:
+    """The same stream, which stays open for those that have it."""
+    binary = io.BufferedWriter(io.FileIO(stream.fileno(), "wb", closefd=False))
+    return Discreet(binary, encoding=stream.encoding, errors="replace", line_buffering=True)
 
 
 def print_json(value: Mapping[str, Any]) -> None:
@@ -31,9 +48,9 @@ def width() -> int:
 
 
 def print_block(title: str, facts: Iterable[tuple[str, str]]) -> None:
-    """A heading and aligned lines of `name  value`."""
-    click.secho(title, bold=True)
-    facts = list(facts)
+    """A heading and aligned lines of `name  value`, without secrets."""
+    click.secho(without_secrets(title), bold=True)
+    facts = [(name, without_secrets(value)) for name, value in facts]
     indent = 4 + max((len(name) for name, _ in facts), default=0)
     for name, value in facts:
         lines = textwrap.wrap(value, max(width() - indent, 20), break_on_hyphens=False) or [""]

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from lakewake.address import check_address
 from lakewake.errors import ConfigError, LakewakeError, TableError
 from lakewake.ingest.lines import BadLine
 from lakewake.ingest.staging import (
@@ -183,6 +184,8 @@ def check_request(request: IngestRequest) -> tuple[Source, Shape, bool]:
         ConfigError: the request makes no sense, or not with these files and this table.
         TableError: the table is missing, or something else lies there.
     """
+    check_address(request.source, "the file of rows")
+    check_address(request.table, "the table")
     choices = [
         ("operation", request.operation, OPERATIONS),
         ("format", request.format, FORMATS),

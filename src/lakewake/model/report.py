@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakewake.model.plan import Action
 from lakewake.model.rows import RowId
 from lakewake.model.shown import Shown
+from lakewake.redact import without_secrets
 
 if TYPE_CHECKING:
     from lakewake.model.history import SyncRecord
@@ -200,6 +201,10 @@ class StatusReport(Shown):
     why: str
     freshness_limit: float | None = None
     last_sync: SyncRecord | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("table", "store", "why"):
+            object.__setattr__(self, name, without_secrets(getattr(self, name)))
 
     @property
     def fresh(self) -> bool:

@@ -21,13 +21,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lakewake.errors import LakewakeError
 from lakewake.model.plain import json_value
 from lakewake.model.settings import ServeSettings
+from lakewake.redact import without_secrets
 from lakewake.serve import asking, shapes
 from lakewake.serve.headers import KeyCheck, KnownHosts, SecurityHeaders, hosts_of, is_loopback
 from lakewake.serve.keys import KeyRing
 from lakewake.serve.limits import BodyLimit, Gate, check_recommend, check_search
 from lakewake.serve.metrics import CONTENT_TYPE, Metrics
 from lakewake.serve.page import PageFile, read_page
-from lakewake.serve.refusals import Json, Refused, misshapen, refusal, refused_by, without_secrets
+from lakewake.serve.refusals import Json, Refused, misshapen, refusal, refused_by
 
 if TYPE_CHECKING:
     from lakewake.api import Index

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakewake.errors import IndexMissing, LakewakeError, StoreError, TableError
 from lakewake.model.rows import RowId
-from lakewake.serve.refusals import without_secrets
+from lakewake.redact import cleaned, without_secrets
 from lakewake.serve.shapes import RecommendBody, SearchBody
 
 if TYPE_CHECKING:
@@ -134,17 +134,6 @@ def dated(index: Index, name: str, read: Callable[[], list[Mapping[str, Any]]]) 
         if _instant(index) == instant:
             break
     return {"index": index.name, "instant": instant, name: cleaned(found)}
-
-
-def cleaned(value: Any) -> Any:
-    """The same without secrets in any of its texts: what failed may have named an address."""
-    if isinstance(value, str):
-        return without_secrets(value)
-    if isinstance(value, Mapping):
-        return {key: cleaned(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [cleaned(inner) for inner in value]
-    return value
 
 
 def _instant(index: Index) -> str:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pyarrow import fs
 
 from lakewake import s3
+from lakewake.address import check_address
 from lakewake.errors import TableError
 
 #: Hadoop's names for S3.
@@ -15,9 +16,14 @@ S3_SCHEMES = ("s3a", "s3n", "s3")
 
 
 class Storage:
-    """The files below one table's base path."""
+    """The files below one table's base path.
+
+    Raises:
+        ConfigError: the path has a password or key in it.
+    """
 
     def __init__(self, base: str) -> None:
+        check_address(base, "the table")
         self.base = base.rstrip("/")
         scheme, mark, rest = self.base.partition("://")
         self._hint = s3.HINT if scheme in S3_SCHEMES else "check the path"

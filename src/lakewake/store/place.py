@@ -19,6 +19,7 @@ from uuid import uuid4
 from pyarrow import fs
 
 from lakewake import s3
+from lakewake.address import check_address
 from lakewake.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -81,8 +82,9 @@ def place_at(address: str) -> Place:
     """The place at a path, or at `s3://bucket/folder`.
 
     Raises:
-        ConfigError: neither.
+        ConfigError: neither, or one with a key in it.
     """
+    check_address(address, "the folder of the store")
     if address.startswith(S3):
         return Bucket(address.removeprefix(S3), s3.find_s3())
     if "://" in address:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from lakewake.address import check_address
 from lakewake.errors import ConfigError, SetupError
 from lakewake.model.recipe import ModelIdentity
 from lakewake.model.settings import IndexSettings
@@ -77,8 +78,9 @@ def open_store(url: str, name: str) -> Store:
     """The store at an address, for the index of that name.
 
     Raises:
-        ConfigError: no store goes by that scheme.
+        ConfigError: no store goes by that scheme, or the address has a key in it.
     """
+    check_address(url, "the store")
     scheme, separator, place = url.partition("://")
     if not separator or scheme not in STORES:
         raise ConfigError(
