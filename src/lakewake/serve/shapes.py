@@ -212,6 +212,9 @@ class Facet(BaseModel):
     values: list[FacetValue] | None = None
     min: Any = None
     max: Any = None
+    more: Annotated[
+        int, Field(description="How many further values there are that `values` does not list.")
+    ] = 0
 
 
 class Facets(BaseModel):
