@@ -262,6 +262,16 @@ class Index:
         wish = Wish(rebuild, reconcile, retry_quarantined)
         return self._recorder.run(lambda: sync(self.parts, wish))
 
+    def heal(self, damage: StoreError) -> SyncReport:
+        """Build the index again because of that damage; texts that are known are not embedded.
+
+        Vectors come from the embedding store, and from the index as far as it can be read.
+        """
+        from lakewake.sync import Wish, sync
+
+        wish = Wish(rebuild=True, why=damage.fact)
+        return self._recorder.run(lambda: sync(self.parts, wish))
+
     def verify(self, *, repair: bool = False, vectors: str = "sample") -> VerifyReport:
         """Compare the index with the table, at one instant.
 
@@ -394,11 +404,18 @@ class Index:
         return self._chat if model else replace(self._chat, url="", name="")
 
     def status(self) -> StatusReport:
-        """Where the index stands. No JVM is started."""
+        """Where the index stands. No JVM is started.
+
+        Raises:
+            TableError: the table cannot be looked at.
+            StoreError: the index could not be searched: damaged, or out of reach.
+        """
         from lakewake.plan import behind_since, pending_instants
         from lakewake.sync import stand_to_sync
 
         standing = stand_to_sync(self.parts)
+        if standing.index:
+            standing.index.probe()
         index, frontier, look = standing.index, standing.frontier, standing.look
         pending = pending_instants(look, frontier) if frontier else ()
         rows, chunks = index.counts() if index else (0, 0)
@@ -423,6 +440,16 @@ class Index:
             freshness_limit=self.settings.freshness,
             last_sync=self._last_sync(),
         )
+
+    def probe(self) -> None:
+        """Read a little of the index, to find out whether a search could be answered.
+
+        Raises:
+            IndexDamaged: files of it are missing, or not as they were written.
+            StoreError: it cannot be read.
+        """
+        if reader := self.parts.store.open():
+            reader.probe()
 
     def history(self, limit: int = 20) -> tuple[SyncRecord, ...]:
         """What its last syncs did, newest first: those that did something, or failed.

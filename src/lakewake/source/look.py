@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from lakewake.errors import TableError
+from lakewake.errors import TableError, TableMissing
 from lakewake.model.frontier import Frontier
 from lakewake.model.timeline import CommitMetadata, Look
 from lakewake.source.storage import Storage
@@ -84,11 +84,11 @@ def _properties(storage: Storage) -> dict[str, str]:
         content = storage.read(".hoodie/hoodie.properties.backup")
     if content is None:
         if not storage.exists():
-            raise TableError(
+            raise TableMissing(
                 f"there is no table at {storage.base}",
                 hint="check its path (`table` in a config); `lakewake ingest FILE TABLE` makes one",
             )
-        raise TableError(
+        raise TableMissing(
             f"{storage.base} is not a Hudi table: it has no .hoodie/hoodie.properties",
             hint="name the table's base path, the folder that holds .hoodie",
         )
