@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,7 +26,7 @@ from lakewake.model.query import Mode, Question, SearchResult
 from lakewake.model.recipe import Recipe
 from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
 from lakewake.model.settings import IndexSettings, ModelSettings, RecommendSettings, Settings
-from lakewake.model.timeline import Look
+from lakewake.model.timeline import Instant, Look
 from lakewake.progress import Reporter, Silent
 from lakewake.record import Recorder
 from lakewake.source.hudi import HudiTable
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from lakewake.embed import Embedder
     from lakewake.model.recommendation import Recommendation
     from lakewake.model.rows import RowId
+    from lakewake.plan.lag import Lag
     from lakewake.rerank import Reranker
     from lakewake.search.run import Ranking
 
@@ -420,6 +421,7 @@ class Index:
         pending = pending_instants(look, frontier) if frontier else ()
         rows, chunks = index.counts() if index else (0, 0)
         lagging = frontier is None or standing.plan.action is not Action.NOTHING
+        late = self._lag(behind_since(standing.plan, look, frontier), pending, look, frontier)
         return StatusReport(
             index=self.name,
             built=index is not None,
@@ -428,7 +430,8 @@ class Index:
             instant=frontier.newest if frontier else "",
             newest_instant=look.newest,
             lag_commits=(len(pending) if frontier else len(look.completed)) if lagging else 0,
-            lag_seconds=_age(behind_since(standing.plan, look, frontier), look),
+            lag_seconds=late.seconds,
+            ahead_seconds=late.ahead,
             rows=rows,
             chunks=chunks,
             generation=index.generation if index else 0,
@@ -436,10 +439,20 @@ class Index:
             quarantined=len(frontier.quarantine) if frontier else 0,
             model=self.parts.recipe.model.as_dict(),
             would=standing.plan.action,
-            why=standing.plan.why,
+            why="; ".join(filter(None, [standing.plan.why, late.remark])),
             freshness_limit=self.settings.freshness,
             last_sync=self._last_sync(),
         )
+
+    def _lag(
+        self, since: str, pending: Sequence[Instant], look: Look, frontier: Frontier | None
+    ) -> Lag:
+        from lakewake.plan.lag import lag, last_in_step
+
+        now = time.time()
+        absorbed = last_in_step(frontier.instants.values() if frontier else (), look, now)
+        written = partial(self.parts.table.written, look)
+        return lag(since, pending, look, now=now, written=written, absorbed=absorbed)
 
     def probe(self) -> None:
         """Read a little of the index, to find out whether a search could be answered.
@@ -525,9 +538,3 @@ def _counted(limit: int) -> int:
     if limit < 1:
         raise ConfigError(f"limit is {limit}", hint="ask for 1 or more")
     return limit
-
-
-def _age(instant: str, look: Look) -> float:
-    """Seconds since an instant's time; 0 without one."""
-    when = look.time_of(instant) if instant else None
-    return max(0.0, time.time() - when.timestamp()) if when else 0.0

@@ -118,7 +118,10 @@ def _judged(index: Index) -> tuple[bool, str]:
     if report.in_step:
         return report.fresh, "in step with the table"
     limit = "" if report.freshness_limit is None else f", its limit is {report.freshness_limit:g} s"
-    return report.fresh, f"{report.lag_seconds:.1f} s behind the table{limit}"
+    why = f"{report.lag_seconds:.1f} s behind the table{limit}"
+    if report.ahead_seconds >= 1:
+        why += f"; a commit is dated {report.ahead_seconds:.0f} s ahead of this machine's clock"
+    return report.fresh, why
 
 
 def facets(index: Index) -> dict[str, Any]:
