@@ -29,11 +29,11 @@ from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import TextField
 from lakewake.model.rows import RowId
 from lakewake.model.settings import IndexSettings, ServeSettings, Settings
-from lakewake.model.timeline import Look
+from lakewake.model.timeline import Instant, Look
 from lakewake.progress import Silent
 from lakewake.serve.app import build_app
 from lakewake.serve.keys import KeyRing
-from lakewake.source.look import look_at
+from lakewake.source.look import look_at, written_at
 from lakewake.source.memory import MemoryTable
 from lakewake.store import Store
 from lakewake.store.lance import LanceStore
@@ -108,6 +108,9 @@ class DiskTable(MemoryTable):
 
     def look(self, frontier: Frontier | None) -> Look:
         return look_at(str(self._folder), frontier)
+
+    def written(self, look: Look, instant: Instant) -> float | None:
+        return written_at(str(self._folder), look, instant)
 
 
 class DiskLake:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,7 +26,7 @@ from lakewake.model.query import Mode, Question, SearchResult
 from lakewake.model.recipe import Recipe
 from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
 from lakewake.model.settings import IndexSettings, ModelSettings, RecommendSettings, Settings
-from lakewake.model.timeline import Look
+from lakewake.model.timeline import Instant, Look
 from lakewake.progress import Reporter, Silent
 from lakewake.record import Recorder
 from lakewake.source.hudi import HudiTable
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from lakewake.embed import Embedder
     from lakewake.model.recommendation import Recommendation
     from lakewake.model.rows import RowId
+    from lakewake.plan.lag import Lag
     from lakewake.rerank import Reranker
     from lakewake.search.run import Ranking
 
@@ -273,6 +274,16 @@ class Index:
         wish = Wish(rebuild, reconcile, retry_quarantined, allow_deletes=allow_deletes)
         return self._recorder.run(lambda: sync(self.parts, wish))
 
+    def heal(self, damage: StoreError) -> SyncReport:
+        """Build the index again because of that damage; texts that are known are not embedded.
+
+        Vectors come from the embedding store, and from the index as far as it can be read.
+        """
+        from lakewake.sync import Wish, sync
+
+        wish = Wish(rebuild=True, why=damage.fact)
+        return self._recorder.run(lambda: sync(self.parts, wish))
+
     def verify(self, *, repair: bool = False, vectors: str = "sample") -> VerifyReport:
         """Compare the index with the table, at one instant.
 
@@ -405,15 +416,23 @@ class Index:
         return self._chat if model else replace(self._chat, url="", name="")
 
     def status(self) -> StatusReport:
-        """Where the index stands. No JVM is started."""
+        """Where the index stands. No JVM is started.
+
+        Raises:
+            TableError: the table cannot be looked at.
+            StoreError: the index could not be searched: damaged, or out of reach.
+        """
         from lakewake.plan import behind_since, pending_instants
         from lakewake.sync import stand_to_sync
 
         standing = stand_to_sync(self.parts)
+        if standing.index:
+            standing.index.probe()
         index, frontier, look = standing.index, standing.frontier, standing.look
         pending = pending_instants(look, frontier) if frontier else ()
         rows, chunks = index.counts() if index else (0, 0)
         lagging = frontier is None or standing.plan.action is not Action.NOTHING
+        late = self._lag(behind_since(standing.plan, look, frontier), pending, look, frontier)
         return StatusReport(
             index=self.name,
             built=index is not None,
@@ -422,7 +441,8 @@ class Index:
             instant=frontier.newest if frontier else "",
             newest_instant=look.newest,
             lag_commits=(len(pending) if frontier else len(look.completed)) if lagging else 0,
-            lag_seconds=_age(behind_since(standing.plan, look, frontier), look),
+            lag_seconds=late.seconds,
+            ahead_seconds=late.ahead,
             rows=rows,
             chunks=chunks,
             generation=index.generation if index else 0,
@@ -430,10 +450,30 @@ class Index:
             quarantined=len(frontier.quarantine) if frontier else 0,
             model=self.parts.recipe.model.as_dict(),
             would=standing.plan.action,
-            why=standing.plan.why,
+            why="; ".join(filter(None, [standing.plan.why, late.remark])),
             freshness_limit=self.settings.freshness,
             last_sync=self._last_sync(),
         )
+
+    def _lag(
+        self, since: str, pending: Sequence[Instant], look: Look, frontier: Frontier | None
+    ) -> Lag:
+        from lakewake.plan.lag import lag, last_in_step
+
+        now = time.time()
+        absorbed = last_in_step(frontier.instants.values() if frontier else (), look, now)
+        written = partial(self.parts.table.written, look)
+        return lag(since, pending, look, now=now, written=written, absorbed=absorbed)
+
+    def probe(self) -> None:
+        """Read a little of the index, to find out whether a search could be answered.
+
+        Raises:
+            IndexDamaged: files of it are missing, or not as they were written.
+            StoreError: it cannot be read.
+        """
+        if reader := self.parts.store.open():
+            reader.probe()
 
     def history(self, limit: int = 20) -> tuple[SyncRecord, ...]:
         """What its last syncs did, newest first: those that did something, or failed.
@@ -509,9 +549,3 @@ def _counted(limit: int) -> int:
     if limit < 1:
         raise ConfigError(f"limit is {limit}", hint="ask for 1 or more")
     return limit
-
-
-def _age(instant: str, look: Look) -> float:
-    """Seconds since an instant's time; 0 without one."""
-    when = look.time_of(instant) if instant else None
-    return max(0.0, time.time() - when.timestamp()) if when else 0.0

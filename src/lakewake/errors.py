@@ -5,11 +5,13 @@ LakewakeError                what is the fact, did anything land, what to do nex
 │   └── FilterError          a --where that does not parse or does more than filter   exit 2
 ├── SetupError               weights, Hudi bundle, Java, an extra or a key is missing exit 2
 ├── TableError               the table cannot be read as asked                        exit 1
+│   ├── TableMissing         there is no table where it should be                     exit 1
 │   └── HistoryLost          its history cannot be followed from the frontier         exit 3
 ├── EmbedError               the provider failed                                      exit 1
 │   └── TextRefused          it refuses some of the texts, whatever is tried          exit 1
 ├── StoreError               the index cannot be read or written                      exit 1
 │   ├── IndexMissing         there is no index yet                                    exit 3
+│   ├── IndexDamaged         files of it are missing, or not as they were written     exit 1
 │   ├── StoreUnreachable     it did not answer: whether the index is sound is unknown exit 1
 │   ├── StaleFrontier        another writer moved the frontier                        exit 1
 │   └── OutcomeUnknown       the commit may have landed                               exit 1
@@ -81,6 +83,10 @@ class TableError(LakewakeError):
     """The table cannot be read as asked."""
 
 
+class TableMissing(TableError):
+    """There is no table where the configuration says it is."""
+
+
 class HistoryLost(TableError):
     """The table's history cannot be followed from where the index stands."""
 
@@ -127,6 +133,10 @@ class IndexMissing(StoreError):
     """There is no index of that name yet."""
 
     exit_code = 3
+
+
+class IndexDamaged(StoreError):
+    """Files of the index are missing, or not as they were written: it has to be built again."""
 
 
 class StoreUnreachable(StoreError):

@@ -70,6 +70,7 @@ class Wish:
         why: the reason for a reconcile that was not known when the plan was made.
         tried: rows in quarantine that the same sync has tried already.
         allow_deletes: remove rows however many they are.
+        alone: a rebuild takes nothing from the index that it replaces.
     """
 
     rebuild: bool = False
@@ -78,6 +79,7 @@ class Wish:
     why: str = ""
     tried: frozenset[RowId] = frozenset()
     allow_deletes: bool = False
+    alone: bool = False
 
 
 ORDINARY = Wish()
@@ -103,11 +105,14 @@ def sync(parts: Parts, wish: Wish = ORDINARY) -> SyncReport:
         try:
             if standing.moves:
                 _carry_out(parts, attempt, token, clock)
-        except (StaleFrontier, OutcomeUnknown, TableMoved):
+        except StaleFrontier:
+            wish = _overtaken(wish)
             continue
-        except StoreError:
+        except (OutcomeUnknown, TableMoved):
+            continue
+        except StoreError as error:
             if not _moved_on(parts, standing):
-                raise
+                wish = _alone(wish, standing, error)
             continue
         except HistoryLost as lost:
             if wish.reconcile is False or standing.plan.action is Action.RECONCILE:
@@ -119,6 +124,19 @@ def sync(parts: Parts, wish: Wish = ORDINARY) -> SyncReport:
         f"{ATTEMPTS} times in a row another commit or another sync of '{parts.name}' came first",
         hint="try again; if it goes on, look who else syncs this index",
     )
+
+
+def _overtaken(wish: Wish) -> Wish:
+    """What is still wanted after another writer was faster: damage was mended by its build."""
+    return replace(wish, rebuild=False) if wish.rebuild and wish.why else wish
+
+
+def _alone(wish: Wish, standing: Standing, error: StoreError) -> Wish:
+    """The same rebuild without the index that it replaces: that may be what cannot be read."""
+    copies = wish.rebuild and standing.index is not None
+    if not copies or isinstance(error, StoreUnreachable):
+        raise error
+    return replace(wish, alone=True)
 
 
 def _landed(attempts: list[Attempt], standing: Standing) -> Attempt | None:
@@ -266,10 +284,10 @@ def stand(parts: Parts, index: StoreReader | None, wish: Wish = ORDINARY) -> Sta
     look = parts.table.look(frontier)
     check_columns(look, parts.recipe)
     plan = build_plan(look, frontier, parts.recipe)
-    if index and wish.rebuild:
+    if wish.rebuild and (index or wish.why):
         # Counted on, so that no two generations ever stand at equal frontiers.
-        after = replace(plan.after, sync=index.frontier().sync + 1)
-        plan = replace(plan, why="a rebuild was asked for", after=after)
+        after = replace(plan.after, sync=index.frontier().sync + 1) if index else plan.after
+        plan = replace(plan, why=wish.why or "a rebuild was asked for", after=after)
     return Standing(generation, index, frontier, look, plan)
 
 
@@ -280,7 +298,7 @@ def stand_to_sync(parts: Parts, wish: Wish = ORDINARY) -> Standing:
         HistoryLost: history cannot be followed, and the wish forbids to reconcile.
     """
     if wish.rebuild:
-        return stand(parts, _readable(parts), wish)
+        return stand(parts, None if wish.alone else _readable(parts), wish)
     index = parts.store.open()
     if index:
         check_recipe(parts, index.recipe())
@@ -306,7 +324,9 @@ def stand_to_sync(parts: Parts, wish: Wish = ORDINARY) -> Standing:
 def _readable(parts: Parts) -> StoreReader | None:
     """The index that is to be replaced; a damaged one is no reason not to."""
     try:
-        return parts.store.open()
+        if index := parts.store.open():
+            index.probe()
+        return index
     except StoreUnreachable:
         raise
     except StoreError as error:

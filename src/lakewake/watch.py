@@ -1,7 +1,8 @@
 """Keeping indexes in step: sync, wait, sync again, until told to stop.
 
 An index whose sync fails is tried again later and later, at most five minutes apart, and does not
-hold up the others. Only errors that waiting cannot heal end the watch.
+hold up the others. Only errors that waiting cannot heal end the watch. An index whose files are
+damaged is built again.
 """
 
 from __future__ import annotations
@@ -16,9 +17,17 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
-from lakewake.errors import ConfigError, LakewakeError, RecipeMismatch, SetupError
+from lakewake.errors import (
+    ConfigError,
+    IndexDamaged,
+    LakewakeError,
+    RecipeMismatch,
+    SetupError,
+    StoreError,
+)
 
 if TYPE_CHECKING:
+    from lakewake.api import Index
     from lakewake.model.report import SyncReport
 
 #: The longest time between two tries of an index that fails.
@@ -85,6 +94,39 @@ def watch(
             show(done)
         if wait(interval):
             return
+
+
+def sync_or_heal(
+    index: Index, say: Callable[[str], None], *, reconcile: bool | None = None
+) -> SyncReport:
+    """Bring the index to its table, or build it again if its files are damaged.
+
+    Args:
+        reconcile: as for `Index.sync`. False: nobody wants the whole table read unasked, so that
+            damage is an error.
+    """
+    damage = damage_of(index)
+    if damage is None:
+        return index.sync(reconcile=reconcile)
+    if reconcile is False:
+        raise damage
+    say(f"{index.name}: {damage.fact}; it is built again, texts that are known are not embedded")
+    return index.heal(damage)
+
+
+def damage_of(index: Index) -> IndexDamaged | None:
+    """What is wrong with the files of an index, seen twice; None: nothing, or nobody knows."""
+    found = None
+    # Once more: a rebuild by somebody else removes the files of the version that was being read.
+    for _ in range(2):
+        try:
+            index.probe()
+            return None
+        except IndexDamaged as damage:
+            found = damage
+        except StoreError:
+            return None
+    return found
 
 
 def did_something(report: SyncReport) -> bool:

@@ -96,7 +96,7 @@ def _refuse_beside_watch(flags: Mapping[str, bool]) -> None:
 
 
 def _follow(flags: Flags, name: str | None, interval: float, reconcile: bool | None) -> int:
-    from lakewake.watch import StopSignal, watch
+    from lakewake.watch import StopSignal, sync_or_heal, watch
 
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
@@ -109,7 +109,9 @@ def _follow(flags: Flags, name: str | None, interval: float, reconcile: bool | N
                 show_sync(report)
 
     with opened(flags) as lake, StopSignal() as stop:
-        syncs = {i.name: partial(i.sync, reconcile=reconcile) for i in chosen(lake, name)}
+        syncs = {
+            i.name: partial(sync_or_heal, i, say, reconcile=reconcile) for i in chosen(lake, name)
+        }
         if not flags.quiet:
             say(f"watching {', '.join(syncs)} every {interval:g} s; Ctrl-C stops")
         watch(syncs, interval=interval, wait=stop.wait, say=say, show=show)

@@ -178,6 +178,8 @@ class StatusReport(Shown):
         built: whether there is an index at all.
         lag_commits: completed, data-changing instants the index has not absorbed.
         lag_seconds: age of the oldest of them, or of what undid commits; 0 when there is none.
+            Of a commit dated in the future, the age of its file.
+        ahead_seconds: how far such a commit is dated ahead of this machine's clock.
         would: the action the next sync would take, and why.
         freshness_limit: how many seconds the index may be behind; None: no limit was set.
         last_sync: the last one that did something, or failed.
@@ -201,6 +203,7 @@ class StatusReport(Shown):
     why: str
     freshness_limit: float | None = None
     last_sync: SyncRecord | None = None
+    ahead_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("table", "store", "why"):
@@ -229,6 +232,7 @@ class StatusReport(Shown):
             "newest_instant": self.newest_instant,
             "lag_commits": self.lag_commits,
             "lag_seconds": round(self.lag_seconds, 1),
+            "ahead_seconds": round(self.ahead_seconds, 1),
             "rows": self.rows,
             "chunks": self.chunks,
             "generation": self.generation,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakewake.errors import IndexMissing, LakewakeError, StoreError, TableError
+from lakewake.errors import IndexMissing, LakewakeError, StoreError, TableError, TableMissing
 from lakewake.model.rows import RowId
 from lakewake.redact import cleaned, without_secrets
 from lakewake.serve.shapes import RecommendBody, SearchBody
@@ -105,6 +105,8 @@ def freshness(index: Index) -> dict[str, Any]:
 def _judged(index: Index) -> tuple[bool, str]:
     try:
         report = again(index.status)
+    except TableMissing as error:
+        return False, error.fact
     except TableError as error:
         # How far behind cannot be told; where nobody set a limit, it need not be.
         there = index.settings.freshness is None and bool(_held(index)[0])
@@ -116,7 +118,10 @@ def _judged(index: Index) -> tuple[bool, str]:
     if report.in_step:
         return report.fresh, "in step with the table"
     limit = "" if report.freshness_limit is None else f", its limit is {report.freshness_limit:g} s"
-    return report.fresh, f"{report.lag_seconds:.1f} s behind the table{limit}"
+    why = f"{report.lag_seconds:.1f} s behind the table{limit}"
+    if report.ahead_seconds >= 1:
+        why += f"; a commit is dated {report.ahead_seconds:.0f} s ahead of this machine's clock"
+    return report.fresh, why
 
 
 def facets(index: Index) -> dict[str, Any]:

@@ -156,6 +156,7 @@ class Status(BaseModel):
     newest_instant: str
     lag_commits: int
     lag_seconds: float
+    ahead_seconds: float = 0.0
     rows: int
     chunks: int
     generation: int

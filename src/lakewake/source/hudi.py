@@ -27,7 +27,7 @@ from lakewake.source import TableMoved, arrow, compare, versions, view
 from lakewake.source.failures import read_through, reading
 from lakewake.source.files import GroupReader
 from lakewake.source.lineage import Touched, beside, inserted_at_once, touched_by, window_of
-from lakewake.source.look import look_at
+from lakewake.source.look import look_at, written_at
 from lakewake.source.session import active, reading_session
 from lakewake.source.spread import SPREAD_ROWS, SparkSpread, read_pieces
 from lakewake.spark import is_local
@@ -67,6 +67,10 @@ class HudiTable:
     def look(self, frontier: Frontier | None) -> Look:
         """One look at the timeline; no JVM is started for it."""
         return look_at(self._path, frontier)
+
+    def written(self, look: Look, instant: Instant) -> float | None:
+        """When the instant's file was written, by the clock of the storage."""
+        return written_at(self._path, look, instant)
 
     def snapshot(self, look: Look) -> Changes:
         """Every row as of `look`, the newest version of each."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
-from lakewake.errors import TableError
+from lakewake.errors import TableError, TableMissing
 from lakewake.model.frontier import Frontier
-from lakewake.model.timeline import CommitMetadata, Look
+from lakewake.model.timeline import CommitMetadata, Instant, Look
 from lakewake.source.storage import Storage
 from lakewake.source.timeline import (
     FIRST_VERSION,
@@ -39,9 +40,22 @@ def look_at(path: str, frontier: Frontier | None = None) -> Look:
     raise TableError(f"the timeline of {path} keeps changing while it is read", hint="try again")
 
 
+def written_at(path: str, look: Look, instant: Instant) -> float | None:
+    """When the file of a completed instant was written, in seconds since 1970; None: not known.
+
+    Raises:
+        TableError: the table cannot be reached.
+    """
+    return Storage(path).modified(f"{_timeline(look.properties)}/{file_name(instant)}")
+
+
+def _timeline(properties: Mapping[str, str]) -> str:
+    return f".hoodie/{properties.get('hoodie.timeline.path', 'timeline')}"
+
+
 def _try_look(storage: Storage, frontier: Frontier | None) -> Look | None:
     properties = _properties(storage)
-    folder = f".hoodie/{properties.get('hoodie.timeline.path', 'timeline')}"
+    folder = _timeline(properties)
     instants = parse_instants(storage.names(folder) or ())
     done = sorted((i for i in instants if i.changes_data), key=lambda i: (i.completed or "", i))
     known = frontier.instants if frontier else {i.requested: "" for i in done}
@@ -87,11 +101,11 @@ def _properties(storage: Storage) -> dict[str, str]:
         content = storage.read(".hoodie/hoodie.properties.backup")
     if content is None:
         if not storage.exists():
-            raise TableError(
+            raise TableMissing(
                 f"there is no table at {storage.base}",
                 hint="check its path (`table` in a config); `lakewake ingest FILE TABLE` makes one",
             )
-        raise TableError(
+        raise TableMissing(
             f"{storage.base} is not a Hudi table: it has no .hoodie/hoodie.properties",
             hint="name the table's base path, the folder that holds .hoodie",
         )

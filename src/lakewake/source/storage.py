@@ -54,6 +54,12 @@ class Storage:
             except FileNotFoundError:
                 return None
 
+    def modified(self, path: str) -> float | None:
+        """When a file was last written, in seconds since 1970; None when that is not known."""
+        with self._reaching("read", path):
+            when = self._fs.get_file_info(f"{self._root}/{path}").mtime
+        return when.timestamp() if when else None
+
     def exists(self) -> bool:
         """Whether anything lies at the base path."""
         with self._reaching("reach"):

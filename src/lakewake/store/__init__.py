@@ -46,6 +46,16 @@ class StoreReader(Protocol):
     def counts(self) -> tuple[int, int]:
         """(rows, chunks) it holds."""
 
+    def probe(self) -> None:
+        """Read a little, to find out whether a search could be answered; costs milliseconds.
+
+        What was found sound a moment ago is not read again.
+
+        Raises:
+            IndexDamaged: files are missing, or not as they were written.
+            StoreUnreachable: the store did not answer.
+        """
+
     def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
         """The chunks of those of the given rows that have any."""
 

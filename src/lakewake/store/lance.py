@@ -20,22 +20,26 @@ from lance import LanceDataset, LanceOperation, Session
 from lance.fragment import write_fragments
 
 from lakewake.errors import (
+    IndexDamaged,
     IndexMissing,
     OutcomeUnknown,
     StaleFrontier,
     StoreError,
+    StoreUnreachable,
 )
 from lakewake.model.chunks import CHECKPOINT_ID, Batch
 from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
 from lakewake.store import lance_upkeep as upkeep
 from lakewake.store.generations import Generations
+from lakewake.store.lance_probe import check_files, check_versions, read_a_little
 from lakewake.store.lance_reader import (
     FOREIGN,
     FORMAT,
     LanceReader,
     brief,
     read_checkpoint,
+    read_recipe,
     rebuild,
     unreadable,
 )
@@ -123,8 +127,21 @@ class LanceStore:
         written = self._places.version_times(number)
         if self._kept and self._kept.written not in written:
             self._session = None
-        reader = LanceReader(self._dataset(number), number, self.name)
+        reader = self._reader(self._dataset(number), number)
         self._kept = Kept(stamp, max(written, default=0.0), reader)
+
+    def _reader(self, dataset: LanceDataset, number: int) -> LanceReader:
+        """A reader of that version; where there can be none, it is found out whether by damage."""
+        try:
+            return LanceReader(dataset, number, self.name)
+        except StoreUnreachable:
+            raise
+        except StoreError:
+            # One that is not ours raises again here: what it holds is not ours to judge.
+            read_recipe(dataset, self.name)
+            check_files(dataset, self.name)
+            read_a_little(dataset, self.name)
+            raise
 
     def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
         """Write generation `after + 1` whole, then make it the active one.
@@ -222,7 +239,7 @@ class LanceStore:
         self._places.check()
         number, stamp = self._places.standing()
         if not number and (lost := self._places.named()):
-            raise StoreError(
+            raise IndexDamaged(
                 f"index '{self.name}' is gone: {self._places.address(lost)} is not there",
                 hint=rebuild(self.name),
             )
@@ -249,6 +266,7 @@ class LanceStore:
             return dataset
         except FOREIGN as error:
             self._session = None
+            check_versions(place, self.name)
             fact = f"index '{self.name}' cannot be opened at {place}: {brief(error)}"
             raise unreadable(fact, error, self.name, place) from error
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
+import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -49,6 +51,8 @@ PROBED, PROBES = 1 / 20, 20
 #: How many times the wanted chunks are taken from the index to be ranked by their true distance.
 REFINE = 5
 EXACT = {"use_index": False}
+#: Seconds that what a probe read counts as sound: of a local index, and of one in S3.
+NEAR, FAR = 5.0, 60.0
 #: How the tags that pin a version begin.
 PIN = "lakewake-pin-"
 PINNED_FOR = timedelta(days=1)
@@ -68,6 +72,7 @@ class LanceReader:
         self._generation = generation
         self._name = name
         self._recipe = read_recipe(dataset, name)
+        self._sound_until = -math.inf
         self.checkpoint = read_checkpoint(dataset, name)
         self._frontier = _parse_frontier(self.checkpoint, name)
 
@@ -107,6 +112,19 @@ class LanceReader:
         if checkpoints != 1:
             raise _not_one_checkpoint(self._dataset, checkpoints, self._name)
         return rows, chunks
+
+    def probe(self) -> None:
+        """Look at all files, and now and then read a little by the way that a search goes."""
+        from lakewake.store.lance_probe import check_files, read_a_little
+
+        with reading(self._dataset, self._name):
+            check_files(self._dataset, self._name)
+            now = time.monotonic()
+            if now < self._sound_until:
+                return
+            metric = self._recipe.metric if self._partitions else ""
+        read_a_little(self._dataset, self._name, metric=metric, words=self._has_words)
+        self._sound_until = now + (FAR if self._dataset.uri.startswith(S3) else NEAR)
 
     def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
         """The chunks of those of the given rows that have any."""

@@ -61,6 +61,9 @@ class MemoryReader:
         """(rows, chunks) it holds."""
         return count_rows(self.chunks.select(["_partition", "_key"])), self.chunks.num_rows
 
+    def probe(self) -> None:
+        """Nothing can happen to it."""
+
     def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
         """The chunks of those of the given rows that have any."""
         wanted = set(rows)

@@ -82,6 +82,10 @@ class QdrantReader:
         self._check_kept()
         return rows, chunks
 
+    def probe(self) -> None:
+        """Ask for one chunk as a search does: a Qdrant that answers has all its points."""
+        self.search(Query(np.ones(self.recipe().model.dimension, np.float32), 1))
+
     def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
         """The chunks of those of the given rows that have any."""
         wanted = set(rows)
