@@ -217,7 +217,7 @@ class Index:
         return Parts(
             name=s.name,
             table=HudiTable(s.table, recipe, self._sessions.get),
-            store=open_store(s.store, s.name),
+            store=open_store(s.store, s.name, s.recall),
             recipe=recipe,
             embedder=embedder,
             embeddings=open_embeddings(s, embedder.identity, self._reporter.say),
@@ -419,6 +419,7 @@ class Index:
             why=standing.plan.why,
             freshness_limit=self.settings.freshness,
             last_sync=self._last_sync(),
+            searching=index.searching() if index else None,
         )
 
     def history(self, limit: int = 20) -> tuple[SyncRecord, ...]:

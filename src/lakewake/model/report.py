@@ -12,6 +12,7 @@ from lakewake.model.shown import Shown
 
 if TYPE_CHECKING:
     from lakewake.model.history import SyncRecord
+    from lakewake.model.recall import Searching
 
 #: How many row ids a report lists; the full count stands beside the list.
 LISTED = 100
@@ -174,6 +175,7 @@ class StatusReport(Shown):
         would: the action the next sync would take, and why.
         freshness_limit: how many seconds the index may be behind; None: no limit was set.
         last_sync: the last one that did something, or failed.
+        searching: how it is searched by vector; None where there is no index.
     """
 
     index: str
@@ -194,6 +196,7 @@ class StatusReport(Shown):
     why: str
     freshness_limit: float | None = None
     last_sync: SyncRecord | None = None
+    searching: Searching | None = None
 
     @property
     def fresh(self) -> bool:
@@ -229,4 +232,5 @@ class StatusReport(Shown):
             "fresh": self.fresh,
             "freshness_limit": self.freshness_limit,
             "last_sync": self.last_sync.as_dict() if self.last_sync else None,
+            "searching": self.searching.as_dict() if self.searching else None,
         }

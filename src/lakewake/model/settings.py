@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Chunking, TextField
 
 #: Room for the vectors of some six million texts of 384 dimensions.
@@ -77,6 +78,7 @@ class IndexSettings:
         rerank: None where hits are not ranked anew.
         embedding_store: None where it is off, or there is nothing to embed.
         freshness: how many seconds the index may be behind its table; None: no limit.
+        recall: the share of the ten nearest chunks that a search by vector finds; 1: it is exact.
     """
 
     name: str
@@ -92,6 +94,7 @@ class IndexSettings:
     weights: Mapping[str, float] = field(default_factory=dict)
     rerank: RerankSettings | None = None
     freshness: float | None = None
+    recall: float = RECALL
 
 
 @dataclass(frozen=True)

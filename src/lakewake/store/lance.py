@@ -27,12 +27,15 @@ from lakewake.errors import (
 )
 from lakewake.model.chunks import CHECKPOINT_ID, Batch
 from lakewake.model.frontier import Frontier
+from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Recipe
 from lakewake.store import lance_upkeep as upkeep
 from lakewake.store.generations import Generations
+from lakewake.store.lance_deleted import DeletedVectors
 from lakewake.store.lance_reader import (
     FOREIGN,
     FORMAT,
+    Asking,
     LanceReader,
     brief,
     read_checkpoint,
@@ -68,6 +71,7 @@ class LanceStore:
         ann_min_chunks: from how many chunks on `maintain` makes an approximate index.
         lookup_min_chunks: from how many on it makes indexes of what chunks are looked up by.
         words_min_chunks: from how many on it makes an index of the words of their texts.
+        recall: the share of the nearest chunks that a search by vector finds; 1: it is exact.
     """
 
     def __init__(
@@ -78,11 +82,13 @@ class LanceStore:
         ann_min_chunks: int = upkeep.ANN_MIN_CHUNKS,
         lookup_min_chunks: int = upkeep.LOOKUP_MIN_CHUNKS,
         words_min_chunks: int = upkeep.WORDS_MIN_CHUNKS,
+        recall: float = RECALL,
     ) -> None:
         self.name = name
         self._places = Generations(place_at(folder), name)
         self._options = self._places.place.options
-        self._ann_min_chunks = ann_min_chunks
+        self._asking = Asking(recall, ann_min_chunks)
+        self._deleted = DeletedVectors(self._places.place, name)
         self._lookup_min_chunks = lookup_min_chunks
         self._words_min_chunks = words_min_chunks
         self._opened: int | None = None
@@ -123,7 +129,7 @@ class LanceStore:
         written = self._places.version_times(number)
         if self._kept and self._kept.written not in written:
             self._session = None
-        reader = LanceReader(self._dataset(number), number, self.name)
+        reader = LanceReader(self._dataset(number), number, self.name, self._asking)
         self._kept = Kept(stamp, max(written, default=0.0), reader)
 
     def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
@@ -194,6 +200,11 @@ class LanceStore:
             named = self._places.switch(number)
         done = {
             "pointer_written": int(named),
+            "deleted_sampled": self._tend(
+                number,
+                dataset,
+                partial(upkeep.sample_deleted, asking=self._asking, sample=self._deleted),
+            ),
             "fragments_compacted": self._tend(number, dataset, upkeep.compact),
             "lookups_made": self._tend(
                 number, dataset, partial(upkeep.make_lookups, least=self._lookup_min_chunks)
@@ -202,7 +213,13 @@ class LanceStore:
                 number, dataset, partial(upkeep.index_words, least=self._words_min_chunks)
             ),
             "chunks_indexed": self._tend(
-                number, dataset, partial(upkeep.index_chunks, least=self._ann_min_chunks)
+                number, dataset, partial(upkeep.index_chunks, asking=self._asking)
+            ),
+            "approximate_dropped": self._tend(
+                number, dataset, partial(upkeep.drop_approximate, asking=self._asking)
+            ),
+            "questions_probed": self._tend(
+                number, dataset, partial(upkeep.probe, asking=self._asking, sample=self._deleted)
             ),
             "versions_removed": self._tend(
                 number, dataset, partial(upkeep.drop_versions, written=written)
