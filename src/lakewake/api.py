@@ -226,7 +226,7 @@ class Index:
         return Parts(
             name=s.name,
             table=HudiTable(s.table, recipe, lambda: self._sessions.get(beside=embedder.load)),
-            store=open_store(s.store, s.name),
+            store=open_store(s.store, s.name, s.recall),
             recipe=recipe,
             embedder=embedder,
             embeddings=open_embeddings(s, embedder.identity, self._reporter.say),
@@ -453,6 +453,7 @@ class Index:
             why="; ".join(filter(None, [standing.plan.why, late.remark])),
             freshness_limit=self.settings.freshness,
             last_sync=self._last_sync(),
+            searching=index.searching() if index else None,
         )
 
     def _lag(

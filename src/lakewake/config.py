@@ -24,6 +24,7 @@ from lakewake.config_recommend import read_recommend
 from lakewake.config_serve import read_serve
 from lakewake.errors import ConfigError
 from lakewake.model.chunks import RESERVED
+from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Chunking, TextField
 from lakewake.model.settings import (
     MAX_DELETE,
@@ -183,6 +184,7 @@ def _index(
         rerank=read_rerank(section, folder),
         freshness=section.seconds("freshness"),
         max_delete=_max_delete(section),
+        recall=_recall(section),
     )
 
 
@@ -194,6 +196,17 @@ def _max_delete(section: Section) -> float:
             "max_delete = 0.5 lets one sync remove up to half of the rows without being asked",
         )
     return share
+
+
+def _recall(section: Section) -> float:
+    value: float = section.get("recall", float, RECALL)
+    # Written so that it refuses NaN, too.
+    if not 0 < value <= 1:
+        raise section.fail(
+            f"`recall` is {value:g}, expected more than 0, up to 1",
+            f"recall = {RECALL}, or recall = 1 for exact searches only",
+        )
+    return value
 
 
 def _store(section: Section, folder: Path) -> str:

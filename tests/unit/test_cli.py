@@ -3,6 +3,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from lakewake.errors import ConfigError, StoreError
 from lakewake.model.history import SyncRecord
 from lakewake.model.plan import Action
 from lakewake.model.query import Hit, SearchResult
+from lakewake.model.recall import Searching
 from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
 from lakewake.model.rows import RowId
 
@@ -435,6 +437,43 @@ def test_the_first_line_of_a_status_says_whether_the_index_is_in_step(
 ) -> None:
     show_status(status_report(**changes))
     assert capsys.readouterr().out.splitlines()[0].rstrip() == headline
+
+
+PROBED = Searching(
+    "approximate",
+    "a probe found what is promised",
+    probes=20,
+    partitions=253,
+    recall_mean=0.9958,
+    recall_worst_tenth=0.975,
+    probed_at="2025-03-01T12:00:00+00:00",
+    questions=36,
+    kinds={"stored": 1.0, "deleted": 0.9917},
+)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (
+            PROBED,
+            "searched approximately, 20 of 253 partitions, recall promised 0.99, found 0.996, "
+            "worst tenth 0.975 by 36 questions at 2025-03-01T12:00:00+00:00",
+        ),
+        (
+            replace(PROBED, recall_mean=None, recall_worst_tenth=None),
+            "searched approximately, 20 of 253 partitions, recall promised 0.99, not probed yet",
+        ),
+        (Searching(why="its recall is 1"), "searched exactly: its recall is 1"),
+    ],
+)
+def test_a_status_tells_how_the_index_is_searched(
+    how: Searching, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = status_report(searching=how)
+    show_status(report)
+    assert said in " ".join(capsys.readouterr().out.split())
+    assert report.as_dict()["searching"]["recall_mean"] == how.recall_mean
 
 
 def test_a_verify_that_differs_names_the_first_rows(capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,6 +103,20 @@ def test_the_share_of_rows_that_a_sync_may_remove_is_from_0_to_1():
 
 
 @pytest.mark.parametrize(
+    ("written", "recall"), [("", 0.99), ("recall = 0.95", 0.95), ("recall = 1", 1.0)]
+)
+def test_recall_is_a_share(written: str, recall: float):
+    assert only(TEXT + written).recall == recall
+
+
+@pytest.mark.parametrize(
+    "written", ["0", "0.0", "-0.5", "1.01", "99", "nan", "inf", '"0.9"', "true"]
+)
+def test_a_recall_that_is_no_share_is_refused(written: str):
+    assert "`recall` is " in refused(TEXT + f"recall = {written}\n").fact
+
+
+@pytest.mark.parametrize(
     ("written", "seconds"),
     [
         ('"30s"', 30.0),

@@ -13,6 +13,7 @@ from lakewake.redact import without_secrets
 
 if TYPE_CHECKING:
     from lakewake.model.history import SyncRecord
+    from lakewake.model.recall import Searching
 
 #: How many row ids a report lists; the full count stands beside the list.
 LISTED = 100
@@ -183,6 +184,7 @@ class StatusReport(Shown):
         would: the action the next sync would take, and why.
         freshness_limit: how many seconds the index may be behind; None: no limit was set.
         last_sync: the last one that did something, or failed.
+        searching: how it is searched by vector; None where there is no index.
     """
 
     index: str
@@ -204,6 +206,7 @@ class StatusReport(Shown):
     freshness_limit: float | None = None
     last_sync: SyncRecord | None = None
     ahead_seconds: float = 0.0
+    searching: Searching | None = None
 
     def __post_init__(self) -> None:
         for name in ("table", "store", "why"):
@@ -244,4 +247,5 @@ class StatusReport(Shown):
             "fresh": self.fresh,
             "freshness_limit": self.freshness_limit,
             "last_sync": self.last_sync.as_dict() if self.last_sync else None,
+            "searching": self.searching.as_dict() if self.searching else None,
         }

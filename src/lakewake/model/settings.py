@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Chunking, TextField
 
 #: Room for the vectors of some six million texts of 384 dimensions.
@@ -80,6 +81,7 @@ class IndexSettings:
         embedding_store: None where it is off, or there is nothing to embed.
         freshness: how many seconds the index may be behind its table; None: no limit.
         max_delete: the share of its rows that one sync may remove unasked.
+        recall: the share of the ten nearest chunks that a search by vector finds; 1: it is exact.
     """
 
     name: str
@@ -96,6 +98,7 @@ class IndexSettings:
     rerank: RerankSettings | None = None
     freshness: float | None = None
     max_delete: float = MAX_DELETE
+    recall: float = RECALL
 
 
 @dataclass(frozen=True)

@@ -167,6 +167,7 @@ class Status(BaseModel):
     why: str
     fresh: bool
     freshness_limit: float | None = None
+    searching: dict[str, Any] | None = None
     watch: Following | None = None
 
 

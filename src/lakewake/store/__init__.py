@@ -16,6 +16,7 @@ import pyarrow as pa
 from lakewake.model.chunks import Batch, Pieces, StoredChunk
 from lakewake.model.frontier import Frontier
 from lakewake.model.query import Query, Words
+from lakewake.model.recall import Searching
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
 
@@ -81,6 +82,9 @@ class StoreReader(Protocol):
         Raises:
             FilterError: the filter names a column that the index does not hold.
         """
+
+    def searching(self) -> Searching:
+        """How `search` compares vectors, and what share of the nearest that was found to find."""
 
     def keyword(self, words: Words) -> pa.Table:
         """The chunks with any of the words, in any case, as `search` shows them; best first.
