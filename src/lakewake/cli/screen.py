@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -16,11 +17,24 @@ from lakewake.model.plain import count as count
 from lakewake.model.plain import duration as duration
 from lakewake.model.plain import json_value as json_value
 from lakewake.model.plain import moment as moment
+from lakewake.model.plain import visible as visible
 
 
 def print_json(value: Mapping[str, Any]) -> None:
     """The one object of a `--json` run, on one line."""
-    print(json.dumps(json_value(value), ensure_ascii=False, allow_nan=False), flush=True)
+    text = json.dumps(json_value(value), ensure_ascii=False, allow_nan=False)
+    print(_UNSEEN.sub(lambda found: _escaped(found[0]), text), flush=True)
+
+
+#: What JSON lets stand as it is and a terminal may obey, or hide.
+_UNSEEN = re.compile(
+    "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+
+
+def _escaped(character: str) -> str:
+    return json.dumps(character)[1:-1]
 
 
 def width() -> int:
@@ -32,11 +46,12 @@ def width() -> int:
 
 def print_block(title: str, facts: Iterable[tuple[str, str]]) -> None:
     """A heading and aligned lines of `name  value`."""
-    click.secho(title, bold=True)
+    click.secho(visible(title), bold=True)
     facts = list(facts)
     indent = 4 + max((len(name) for name, _ in facts), default=0)
     for name, value in facts:
-        lines = textwrap.wrap(value, max(width() - indent, 20), break_on_hyphens=False) or [""]
+        shown = visible(re.sub(r"[\t\n\v\f\r]", " ", value))
+        lines = textwrap.wrap(shown, max(width() - indent, 20), break_on_hyphens=False) or [""]
         click.echo(click.style(f"  {name}".ljust(indent), dim=True) + lines[0])
         for line in lines[1:]:
             click.echo(" " * indent + line)
