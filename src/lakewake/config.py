@@ -13,6 +13,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from lakewake import schemes
 from lakewake.address import check_address
 from lakewake.config_models import (
     read_model,
@@ -50,7 +51,7 @@ RECOMMEND_VARIABLES = {"LAKEWAKE_RECOMMEND_URL": "url", "LAKEWAKE_RECOMMEND_NAME
 
 METRICS = ("cosine",)
 
-_TOP_KEYS = ("index", "model", "spark", "embedding_store", "recommend", "serve")
+_TOP_KEYS = ("index", "model", "spark", "embedding_store", "recommend", "serve", schemes.KEY)
 _EMBEDDING_STORE_KEYS = tuple(f.name for f in fields(EmbeddingStoreSettings))
 _IN_FILE = {"fields": "text", "chunking": "chunk"}
 #: `weights` stand beside the text fields that they are for.
@@ -126,6 +127,8 @@ def parse_config(text: str, path: Path, chat: Mapping[str, str] | None = None) -
     default = read_model(top, path.parent) or ModelSettings()
     kept = _embedding_store(top, sections, path.parent)
     indexes = tuple(_index(s, default, kept, path.parent) for s in sections)
+    untested = bool(top.get(schemes.KEY, bool, False))
+    _refuse_untested(sections, indexes, untested=untested)
     _refuse_twins(f"{path}: two indexes are", "called", [i.name for i in indexes])
     return Settings(
         path=path,
@@ -133,7 +136,21 @@ def parse_config(text: str, path: Path, chat: Mapping[str, str] | None = None) -
         spark=_spark(top),
         recommend=_recommend(top, chat or {}),
         serve=_serve(top, path.parent),
+        untested_schemes=untested,
     )
+
+
+def _refuse_untested(
+    sections: Iterable[Section], indexes: Iterable[IndexSettings], *, untested: bool
+) -> None:
+    if untested:
+        return
+    hint = f"`{schemes.KEY} = true` at the top of the file tries it all the same"
+    for section, index in zip(sections, indexes, strict=True):
+        try:
+            schemes.refuse_untested(index.table, hint)
+        except ConfigError as error:
+            raise section.fail(error.fact, error.hint) from error
 
 
 def _index_sections(top: Section) -> list[Section]:

@@ -11,11 +11,9 @@ import logging
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -28,6 +26,7 @@ from lakewake.errors import LakewakeError, SetupError
 from lakewake.home import lakewake_home
 from lakewake.jars import BUNDLE, brings, bundle_jar, storage_jars, storage_options
 from lakewake.java import Java, find_java
+from lakewake.scratch import make_folder, remove_folder
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -490,7 +489,7 @@ def _signals_kept() -> Iterator[None]:
 
 def scratch_folder() -> Path:
     """A folder that is gone when the process ends, after the JVM."""
-    folder = Path(tempfile.mkdtemp(prefix="lakewake-spark-"))
+    folder = make_folder()
     atexit.register(_end, folder)
     return folder
 
@@ -502,7 +501,7 @@ def _end(scratch: Path) -> None:
     # First the JVM: it would write again into a folder removed under it.
     with contextlib.suppress(Exception):
         shut_down_jvm()
-    shutil.rmtree(scratch, ignore_errors=True)
+    remove_folder(scratch)
 
 
 def shut_down_jvm(gateway: JavaGateway | None = None, patience: float = 60) -> None:

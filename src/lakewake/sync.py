@@ -93,7 +93,13 @@ def sync(parts: Parts, wish: Wish = ORDINARY) -> SyncReport:
         RecipeMismatch: the index was built by another recipe.
         TooManyDeletes: more of the index's rows would go than may without being asked.
     """
-    clock, token, attempts = Clock(), uuid4().hex, list[Attempt]()
+    attempts = list[Attempt]()
+    with _noting_what_landed(parts, attempts):
+        return _sync(parts, wish, attempts)
+
+
+def _sync(parts: Parts, wish: Wish, attempts: list[Attempt]) -> SyncReport:
+    clock, token = Clock(), uuid4().hex
     for _ in range(ATTEMPTS):
         with clock.stage("plan"):
             standing = stand_to_sync(parts, wish)
@@ -137,6 +143,29 @@ def _alone(wish: Wish, standing: Standing, error: StoreError) -> Wish:
     if not copies or isinstance(error, StoreUnreachable):
         raise error
     return replace(wish, alone=True)
+
+
+@contextmanager
+def _noting_what_landed(parts: Parts, attempts: list[Attempt]) -> Iterator[None]:
+    """Whoever stops a sync learns whether its commit landed, as a note of the exception."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as stopped:
+        if not getattr(stopped, "__notes__", None):
+            stopped.add_note(_what_landed(parts, attempts))
+        raise
+
+
+def _what_landed(parts: Parts, attempts: list[Attempt]) -> str:
+    asked = {a.then.to_json() for a in attempts if a.then}
+    try:
+        index = parts.store.open() if asked else None
+        stands = index.frontier() if index else None
+    except StoreError:
+        return f"whether the last commit to '{parts.name}' landed is not known"
+    if stands and stands.to_json() in asked:
+        return f"the commit to '{parts.name}' landed: it stands at {stands.newest}"
+    return f"nothing was written to '{parts.name}'"
 
 
 def _landed(attempts: list[Attempt], standing: Standing) -> Attempt | None:

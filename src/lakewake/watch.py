@@ -25,6 +25,7 @@ from lakewake.errors import (
     SetupError,
     StoreError,
 )
+from lakewake.model.plain import visible
 
 if TYPE_CHECKING:
     from lakewake.api import Index
@@ -138,9 +139,9 @@ def failed_line(name: str, error: Exception, seconds: float) -> str:
     """A failed sync in one line: the fact, what landed, when it is tried again, and the hint."""
     again = f"next try in {seconds:.0f} s"
     if not isinstance(error, LakewakeError):
-        return f"{name}: sync failed: {type(error).__name__}: {error}; {again}"
+        return visible(f"{name}: sync failed: {type(error).__name__}: {error}; {again}")
     hint = f"; hint: {error.hint}" if error.hint else ""
-    return f"{name}: sync failed: {error.fact}; {error.landed}; {again}{hint}"
+    return visible(f"{name}: sync failed: {error.fact}; {error.landed}; {again}{hint}")
 
 
 class StopSignal:

@@ -11,10 +11,19 @@ from typing import Any
 import pytest
 
 from lakewake.cli import COMMANDS, run
-from lakewake.cli.failure import explain
+from lakewake.cli.failure import Terminated, explain, print_error
 from lakewake.cli.history import History, show_history
 from lakewake.cli.plan import show_plan
-from lakewake.cli.screen import cut, duration, json_value, moment, one_line, print_block, width
+from lakewake.cli.screen import (
+    cut,
+    duration,
+    json_value,
+    moment,
+    one_line,
+    print_block,
+    print_json,
+    width,
+)
 from lakewake.cli.search import hit_lines, parse_vector, show_result
 from lakewake.cli.status import show_status
 from lakewake.cli.sync import show_sync
@@ -26,6 +35,8 @@ from lakewake.model.query import Hit, SearchResult
 from lakewake.model.recall import Searching
 from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
 from lakewake.model.rows import RowId
+from lakewake.progress import Lines
+from lakewake.watch import failed_line
 
 NAMES = [command.__name__ for command, _ in COMMANDS]
 PROPERTIES = """\
@@ -261,6 +272,56 @@ def test_an_interrupted_sync_says_that_nothing_was_written_in_part() -> None:
     error = explain(KeyboardInterrupt(), ["sync"])
     assert error.exit_code == 130
     assert "nothing was written in part" in error.landed
+
+
+def test_a_sync_that_was_stopped_says_what_it_knows_of_its_commit() -> None:
+    for stopped, code in ((KeyboardInterrupt(), 130), (Terminated(143), 143)):
+        stopped.add_note("nothing was written to 'wines'")
+        error = explain(stopped, ["sync"])
+        assert (error.exit_code, error.landed) == (code, "nothing was written to 'wines'")
+
+
+def test_an_interrupted_repair_does_not_say_that_nothing_was_written() -> None:
+    assert explain(KeyboardInterrupt(), ["verify"]).landed == "nothing was written"
+    assert "in part" in explain(KeyboardInterrupt(), ["verify", "--repair"]).landed
+
+
+HOSTILE = "a\nerror: \x1b[2Jfake \x9b31m\u202e\u2028\r\x07b"
+SHOWN = r"a\nerror: \x1b[2Jfake \x9b31m\u202e\u2028\r\x07b"
+
+
+def test_an_error_shows_what_a_table_holds_and_does_not_obey_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_error(ConfigError(f"no column {HOSTILE}", hint=f"columns are {HOSTILE}"))
+    assert capsys.readouterr().err.splitlines() == [
+        f"error: no column {SHOWN}",
+        "  nothing was written",
+        f"  hint: columns are {SHOWN}",
+    ]
+
+
+def test_blocks_progress_and_the_lines_of_a_watch_show_it_as_well(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_block(HOSTILE, [("why", HOSTILE)])
+    Lines(sys.stdout).say(HOSTILE)
+    print(failed_line("wines", ConfigError(HOSTILE), 5))
+    print(failed_line("wines", ValueError(HOSTILE), 5))
+    said = capsys.readouterr().out
+    assert len(said.splitlines()) == 5
+    assert all(c.isprintable() for line in said.splitlines() for c in line)
+
+
+def test_json_escapes_what_a_terminal_may_obey_and_means_the_same(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    value = {"text": HOSTILE + "\u200b\ufeff\x7f\U000e0041 ü🍷"}
+    print_json(value)
+    said = capsys.readouterr().out
+    assert json.loads(said) == value
+    assert said.rstrip("\n").isprintable()
+    assert "ü🍷" in said
 
 
 def test_an_error_nobody_foresaw_is_one_line_and_called_a_bug() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -17,6 +18,7 @@ from lakewake.model.plain import count as count
 from lakewake.model.plain import duration as duration
 from lakewake.model.plain import json_value as json_value
 from lakewake.model.plain import moment as moment
+from lakewake.model.plain import visible as visible
 from lakewake.redact import without_secrets
 
 
@@ -37,7 +39,19 @@ def discreet(stream: io.TextIOWrapper) -> Discreet:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """The one object of a `--json` run, on one line."""
-    print(json.dumps(json_value(value), ensure_ascii=False, allow_nan=False), flush=True)
+    text = json.dumps(json_value(value), ensure_ascii=False, allow_nan=False)
+    print(_UNSEEN.sub(lambda found: _escaped(found[0]), text), flush=True)
+
+
+#: What JSON lets stand as it is and a terminal may obey, or hide.
+_UNSEEN = re.compile(
+    "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+
+
+def _escaped(character: str) -> str:
+    return json.dumps(character)[1:-1]
 
 
 def width() -> int:
@@ -49,11 +63,12 @@ def width() -> int:
 
 def print_block(title: str, facts: Iterable[tuple[str, str]]) -> None:
     """A heading and aligned lines of `name  value`, without secrets."""
-    click.secho(without_secrets(title), bold=True)
+    click.secho(visible(without_secrets(title)), bold=True)
     facts = [(name, without_secrets(value)) for name, value in facts]
     indent = 4 + max((len(name) for name, _ in facts), default=0)
     for name, value in facts:
-        lines = textwrap.wrap(value, max(width() - indent, 20), break_on_hyphens=False) or [""]
+        shown = visible(re.sub(r"[\t\n\v\f\r]", " ", value))
+        lines = textwrap.wrap(shown, max(width() - indent, 20), break_on_hyphens=False) or [""]
         click.echo(click.style(f"  {name}".ljust(indent), dim=True) + lines[0])
         for line in lines[1:]:
             click.echo(" " * indent + line)

@@ -153,10 +153,15 @@ class ServeSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """The whole configuration."""
+    """The whole configuration.
+
+    Attributes:
+        untested_schemes: tables may be on file systems that were never tried.
+    """
 
     path: Path
     indexes: tuple[IndexSettings, ...]
     spark: Mapping[str, str] = field(default_factory=dict)
     recommend: RecommendSettings = RecommendSettings()
     serve: ServeSettings = ServeSettings()
+    untested_schemes: bool = False

@@ -23,6 +23,7 @@ from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, Difference, RowBatch, RowId
 from lakewake.model.timeline import DUPLICATING, CommitMetadata, Instant, Look
+from lakewake.scratch import own_folder
 from lakewake.source import TableMoved, arrow, compare, versions, view
 from lakewake.source.failures import read_through, reading
 from lakewake.source.files import GroupReader
@@ -122,7 +123,7 @@ class HudiTable:
     def compare(self, look: Look, index: Pieces) -> Difference:
         """How an index differs from the table as of `look`, worked out in Spark."""
         with (
-            tempfile.TemporaryDirectory(prefix="lakewake-verify-") as folder,
+            tempfile.TemporaryDirectory(prefix="verify-", dir=own_folder()) as folder,
             self._reading(),
         ):
             stored, rows = self._both(look, index, Path(folder))
@@ -138,7 +139,9 @@ class HudiTable:
     def reconcile(self, look: Look, index: Pieces) -> Changes:
         """The rows that differ from the index, streamed, and the ids that are too many in it."""
         with ExitStack() as opened, self._reading():
-            folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="lakewake-reconcile-"))
+            folder = opened.enter_context(
+                tempfile.TemporaryDirectory(prefix="reconcile-", dir=own_folder())
+            )
             stored, rows = self._both(look, index, Path(folder))
             if rows is None:
                 return Changes((), _distinct_ids(stored))
