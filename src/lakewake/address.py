@@ -17,18 +17,20 @@ SERVICE_KEY = "put the key into the environment and name the variable in `key_en
 OTHERWISE = "leave keys to the environment, or to the credentials file of the storage"
 
 
-def check_address(address: str, what: str) -> None:
+def check_address(address: str, what: str, hint: str = "") -> None:
     """Refuse an address with a user, password, key or signature in it, without repeating it.
 
     Args:
         what: what it is the address of, in words.
+        hint: where its keys go; by the kind of address unless given.
 
     Raises:
         ConfigError: it has one.
     """
     if has_secret(address):
         raise ConfigError(
-            f"{what} has a user, password or key in its address", hint=where_keys_go(address)
+            f"{what} has a user, password or key in its address",
+            hint=hint or where_keys_go(address),
         )
 
 

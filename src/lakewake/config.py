@@ -60,6 +60,7 @@ _INDEX_KEYS = (
     "dimension",
 )
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_SPARK_SECRETS = "leave it to the environment, a credential provider or spark-defaults.conf"
 _SECRET_ENDINGS = (".secret.key", ".session.token", ".password", ".secret", ".token")
 
 
@@ -122,7 +123,8 @@ def parse_config(text: str, path: Path, chat: Mapping[str, str] | None = None) -
     top.refuse_unknown(_TOP_KEYS)
     sections = _index_sections(top)
     # First of all: what is refused later may be shown, and a secret must not be.
-    for section in (*sections, Section(top.where, {**top.values, "index": []})):
+    rest = {key: value for key, value in top.values.items() if key not in ("index", "spark")}
+    for section in (*sections, Section(top.where, rest)):
         section.refuse_secret_addresses()
     default = read_model(top, path.parent) or ModelSettings()
     kept = _embedding_store(top, sections, path.parent)
@@ -386,12 +388,10 @@ def _spark(top: Section) -> dict[str, str]:
         raise top.fail(f"`spark` is {kind_of(value)}, expected a table of options")
     section = Section(f"{top.where}: spark", value)
     options = dict(_flatten(section, value, ""))
-    for key in options:
+    for key, option in options.items():
+        check_address(option, f"{section.where}: `{key}`", _SPARK_SECRETS)
         if key.endswith(_SECRET_ENDINGS):
-            raise section.fail(
-                f"`{key}`: secrets do not belong into this file",
-                "leave it to the environment, a credential provider or spark-defaults.conf",
-            )
+            raise section.fail(f"`{key}`: secrets do not belong into this file", _SPARK_SECRETS)
     return options
 
 

@@ -19,7 +19,9 @@ _PLACES = frozenset({"abfs", "abfss", "wasb", "wasbs", "lance", "memory", "qdran
 #: A shorter password is not looked for in the rest of a text: it may be part of any word.
 _SHORTEST = 6
 
-_REST = re.compile(r"://([^\s\"<>`]+)")
+_REST = re.compile(r"://(\S+)")
+#: The same of an address that stands alone: a password may have blanks in it.
+_ALL_OF_IT = re.compile(r"://(?=(.*))", re.DOTALL)
 _SCHEME = re.compile(r"[A-Za-z0-9+.\-]*$")
 _FIRST_PART = re.compile(r"[^/?#]*")
 #: How the name of a secret ends.
@@ -64,7 +66,7 @@ def cleaned(value: Any) -> Any:
 
 def has_secret(address: str) -> bool:
     """Whether an address carries a user, a password, a key or a signature."""
-    if any(map(_userinfo, _REST.finditer(address))):
+    if any(map(_userinfo, _ALL_OF_IT.finditer(address))):
         return True
     # Without a scheme it is a path, but hardly one that begins like this.
     if "://" not in address and re.match(r"[^/\s@:]+:[^\s@]*@", address):
@@ -100,6 +102,7 @@ def _scheme(found: re.Match[str]) -> str:
 def _passwords(text: str) -> Iterator[str]:
     """User and password of each address, as they are and decoded: a message may repeat them."""
     for user in set(map(_userinfo, _REST.finditer(text))):
-        found = {user, user.partition(":")[2]}
-        found |= {unquote(f) for f in found}
-        yield from sorted((f for f in found if len(f) >= _SHORTEST), key=len, reverse=True)
+        found = {user, unquote(user)} if ":" in user else set()
+        words = {user, user.partition(":")[2]}
+        found |= {w for word in words for w in (word, unquote(word)) if len(w) >= _SHORTEST}
+        yield from sorted(found, key=len, reverse=True)

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from pyarrow import fs
 
-from lakewake.address import AWS_KEYS
+from lakewake.address import AWS_KEYS, check_address
 from lakewake.errors import ConfigError
-from lakewake.redact import has_secret
 
 #: What a person checks when S3 does not answer as it should.
 HINT = (
@@ -62,8 +61,7 @@ def find_s3(env: Mapping[str, str] = os.environ) -> S3:
     named = {name: env.get(name, "") for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")}
     named["`endpoint_url` of the AWS profile"] = profile.get("endpoint_url", "")
     source, endpoint = next((found for found in named.items() if found[1]), ("", ""))
-    if has_secret(endpoint):
-        raise ConfigError(f"{source} has a user, password or key in its address", hint=AWS_KEYS)
+    check_address(endpoint, source, AWS_KEYS)
     if endpoint and "://" not in endpoint:
         endpoint = f"https://{endpoint}"
     region = env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or profile.get("region", "")

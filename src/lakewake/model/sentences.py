@@ -42,6 +42,7 @@ _NUMBERED = frozenset(
 )
 #: These may end a sentence: they do where the next word begins like one.
 _BOTH = frozenset(_WORD.findall("etc inc ltd co corp llc bros jr esq al a.m p.m ph.d usw"))
+_ABBREVIATIONS = _TITLES | _NUMBERED | _BOTH
 #: Words that begin a sentence far more often than they follow an initial.
 _BEGINNERS = frozenset(
     _WORD.findall(
@@ -60,8 +61,21 @@ def sentences(text: str) -> list[tuple[int, int]]:
 
 def _full_stops(text: str) -> Iterator[int]:
     for end in _END.finditer(text):
-        if end[1] is None or end[1][-1] in "!?" or not _goes_on(text, end.start(1), end):
+        if (
+            end[1] is None
+            or end[1][-1] in "!?"
+            or _plainly_ends(text, end.start(1), end.end())
+            or not _goes_on(text, end.start(1), end)
+        ):
             yield end.end()
+
+
+def _plainly_ends(text: str, stop: int, end: int) -> bool:
+    """The common case, told quickly: a word that is no abbreviation, a blank and a capital."""
+    follow = text[end : end + 2]
+    word = text[max(stop - _LOOKED_BACK, 0) : stop].rpartition(" ")[2]
+    known = follow[:1] == " " and follow[1:].isupper() and len(word) > 1 and word.isalpha()
+    return known and word.casefold() not in _ABBREVIATIONS
 
 
 def _goes_on(text: str, stop: int, end: re.Match[str]) -> bool:

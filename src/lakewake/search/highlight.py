@@ -26,8 +26,12 @@ def highlight(text: str, question: str) -> tuple[int, int] | None:
     Of one without an end the best part is taken: what is shown around it must stay readable.
     """
     asked = _stems(question)
+    # Most sentences of a long text have none of the words: that is told without taking them apart.
+    lower = text.lower() if text.isascii() else ""
     best, most = None, 0
     for start, end in _passages(text):
+        if lower and not any(lower.find(stem, start, end) >= 0 for stem in asked):
+            continue
         common = len(asked & _stems(text[start:end]))
         if common > most:
             best, most = (start, end), common
