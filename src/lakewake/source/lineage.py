@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakewake.model.frontier import Frontier
-from lakewake.model.timeline import DUPLICATING, CommitMetadata, FileGroup, Instant, Look
+from lakewake.model.timeline import DUPLICATING, CommitMetadata, FileGroup, Instant, Look, WriteStat
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,15 @@ def touched_by(commits: Sequence[CommitMetadata]) -> Touched:
     data = [c for c in commits if not c.is_maintenance]
     groups = {w.group for c in data for w in c.writes} | {g for c in data for g in c.replaced}
     writes = [w for c in commits for w in c.writes if not w.is_log]
-    first: dict[FileGroup, str] = {}
+    first: dict[FileGroup, WriteStat] = {}
     for write in writes:
-        first.setdefault(write.group, write.beside(write.previous_base_file))
+        first.setdefault(write.group, write)
+    former = {g: w.beside(w.previous_base_file) for g, w in first.items()}
     return Touched(
         groups=frozenset(_with_clustered(groups, commits)),
-        born=frozenset(g for g, path in first.items() if not path),
+        born=frozenset(g for g, write in first.items() if write.begins_group),
         replaced=frozenset(g for c in commits for g in c.replaced),
-        first={g: path for g, path in first.items() if path},
+        first={g: path for g, path in former.items() if path},
         last={w.group: w.path for w in writes},
         needs_before=_needs_before(data),
         logged=any(w.is_log for c in data for w in c.writes),
