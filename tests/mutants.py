@@ -33,6 +33,11 @@ SYNC = ("tests/unit/test_sync.py",)
 PLAN = ("tests/unit/test_plan.py",)
 QUARANTINE = ("tests/unit/test_quarantine.py", "tests/unit/test_quarantine_tries.py")
 STORES = ("tests/contract/test_stores.py",)
+PARTED = (
+    "tests/integration/test_partition_values.py",
+    "-k",
+    "odd_partition_values and COPY_ON_WRITE-true-false",
+)
 CLEANED = ("tests/integration/test_matrix.py", "-k", "cleaning and MERGE_ON_READ")
 
 FRONTIER_FIRST = """\
@@ -68,6 +73,13 @@ MUTANTS = (
         '.option("hoodie.datasource.read.incr.fallback.fulltablescan.enable", "false")',
         '.option("hoodie.datasource.read.incr.fallback.fulltablescan.enable", "true")',
         CLEANED,
+    ),
+    Mutant(
+        "partition columns are taken from the files",
+        "source/files.py",
+        "if not partition_columns(self.look.table.partition_fields).intersection(columns):",
+        "if True:",
+        PARTED,
     ),
     Mutant(
         "rows are identified by their key alone",

@@ -18,6 +18,7 @@ from lakewake.errors import (
     StoreError,
     StoreUnreachable,
 )
+from lakewake.model.avro import same_types
 from lakewake.model.chunks import Batch
 from lakewake.model.frontier import Frontier, Refusal
 from lakewake.model.plan import Action, Plan
@@ -250,7 +251,7 @@ class Standing:
         if self.plan.action is Action.RECONCILE and self.frontier is not None:
             # A truncated table tells no columns; the index keeps its own until there are some.
             schema = self.plan.after.schema
-            return bool(schema) and self.frontier.schema != schema
+            return bool(schema) and not same_types(self.frontier.schema, schema)
         return self.plan.action is Action.BUILD
 
     def changes(self, parts: Parts) -> Changes:

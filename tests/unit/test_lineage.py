@@ -56,6 +56,14 @@ def test_a_group_without_an_older_base_file_was_born_in_the_window():
     assert touched.after == {group("f")}
 
 
+def test_a_group_whose_former_commit_alone_is_named_was_not_born_in_the_window():
+    by_flink = replace(wrote("f", 2), previous_commit="1")
+    touched = touched_by([upsert(by_flink), upsert(replace(wrote("f", 3), previous_commit="2"))])
+    assert touched.born == frozenset()
+    assert touched.first == {}
+    assert touched.last == {group("f"): "p/f_0_3.parquet"}
+
+
 def test_deletes_logs_plain_inserts_and_replaced_groups_need_the_state_before():
     assert touched_by([upsert(wrote("f", 2, 1, deletes=1))]).needs_before
     assert touched_by([upsert(wrote("f", 2, log=True))]).needs_before

@@ -29,6 +29,7 @@ from lakewake.source.failures import read_through, reading
 from lakewake.source.files import GroupReader
 from lakewake.source.lineage import Touched, beside, inserted_at_once, touched_by, window_of
 from lakewake.source.look import look_at, written_at
+from lakewake.source.partitions import Shown
 from lakewake.source.session import active, reading_session
 from lakewake.source.spread import SPREAD_ROWS, SparkSpread, read_pieces
 from lakewake.spark import is_local
@@ -64,6 +65,7 @@ class HudiTable:
         self._given_spread_rows = spread_rows
         self._seen = False
         self._stored_types: dict[object, StructType] = {}
+        self._told: dict[object, Shown] = {}
 
     def look(self, frontier: Frontier | None) -> Look:
         """One look at the timeline; no JVM is started for it."""
@@ -106,7 +108,7 @@ class HudiTable:
         if not touched.groups:
             return Changes((), (), frontier.duplicates)
         reader = GroupReader(
-            self._session(), self._path, look, frontier, pending, self._stored_types
+            self._session(), self._path, look, frontier, pending, self._stored_types, self._told
         )
         with self._reading(_lost_files):
             changed = self._difference(reader, touched)

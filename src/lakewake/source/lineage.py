@@ -65,9 +65,10 @@ def touched_by(commits: Sequence[CommitMetadata], beside: Sequence[CommitMetadat
     writes = [w for c in commits for w in c.writes if not w.is_log]
     others = [w for c in beside for w in c.writes if not w.is_log]
     first = _first(writes, others)
+    begun = {w.group for w in writes if w.begins_group}
     return Touched(
         groups=frozenset(_with_clustered(groups, commits)) - hidden,
-        born=frozenset(g for g, path in first.items() if not path),
+        born=frozenset(g for g, path in first.items() if not path and g in begun),
         replaced=frozenset(g for c in commits for g in c.replaced),
         first={g: path for g, path in first.items() if path},
         last={w.group: w.path for w in sorted([*others, *writes], key=lambda w: w.instant)},
