@@ -18,6 +18,7 @@ HIDDEN = "***"
 _PLACES = frozenset({"abfs", "abfss", "wasb", "wasbs", "lance", "memory", "qdrant+local"})
 #: A shorter password is not looked for in the rest of a text: it may be part of any word.
 _SHORTEST = 6
+_LONGEST = 8_000
 
 _REST = re.compile(r"://(\S+)")
 #: The same of an address that stands alone: a password may have blanks in it.
@@ -35,7 +36,13 @@ _IN_QUERY = re.compile(rf"(?i)((?:[?&;#]key|{_NAME})=){_VALUE}")
 #: `password=…`, `"password": "…"` and `<Password>…`.
 _GIVEN = re.compile(rf"(?i)((?:{_NAME}|[?&;#]key)(?:\s?=\s?|[\"']\s?:\s?|>)){_VALUE}")
 _HEADER = re.compile(
-    r"(?i)((?:authorization\s?+:\s?+(?!bearer\b)|\bx-[\w-]{0,40}(?:key|token)\s?+:\s?+))[^\n'\"`]+"
+    r"(?i)((?:authorization[\"']?+\s?+:\s?+[\"']?+(?!bearer\b)|\bx-[\w-]{0,40}(?:key|token)\s?+:\s?+))"
+    r"[^\n'\"`]+"
+)
+#: As Rust and YAML write it; plain words such as "token: x" are left to a reader.
+_NOTED = re.compile(
+    r"(?i)((?:passw(?:or)?d|(?:secret|access|session|api|private|account)[_.-]?(?:access[_.-]?)?"
+    rf"(?:key|token))\s?:\s?(?:Some\()?){_VALUE}"
 )
 #: `Bearer KEY` is what our own hints and documentation write.
 _BEARER = re.compile(r"(?i)\b(bearer\s+)(?!(?-i:KEY)(?![^\s`'\".,;)]))[^\s`'\"]+")
@@ -48,7 +55,7 @@ def without_secrets(text: str) -> str:
     told = _REST.sub(_without_userinfo, text)
     for secret in _passwords(text):
         told = told.replace(secret, HIDDEN)
-    for pattern in (_GIVEN, _HEADER, _BEARER):
+    for pattern in (_GIVEN, _NOTED, _HEADER, _BEARER):
         told = pattern.sub(rf"\1{HIDDEN}", told)
     return _KEYS.sub(HIDDEN, told)
 
@@ -66,7 +73,8 @@ def cleaned(value: Any) -> Any:
 
 def has_secret(address: str) -> bool:
     """Whether an address carries a user, a password, a key or a signature."""
-    if any(map(_userinfo, _ALL_OF_IT.finditer(address))):
+    # No address is longer: each part of one is read to its end.
+    if any(map(_userinfo, _ALL_OF_IT.finditer(address[:_LONGEST]))):
         return True
     # Without a scheme it is a path, but hardly one that begins like this.
     if "://" not in address and re.match(r"[^/\s@:]+:[^\s@]*@", address):
