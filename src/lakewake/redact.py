@@ -24,6 +24,8 @@ _REST = re.compile(r"://(\S+)")
 #: The same of an address that stands alone: a password may have blanks in it.
 _ALL_OF_IT = re.compile(r"://(?=(.*))", re.DOTALL)
 _SCHEME = re.compile(r"[A-Za-z0-9+.\-]*$")
+_PORT = re.compile(r"[^/?#@:]+:\d{1,5}/")
+_BUCKETS = ("s3", "s3a", "s3n", "gs")
 _FIRST_PART = re.compile(r"[^/?#]*")
 #: How the name of a secret ends.
 _NAME = (
@@ -74,12 +76,18 @@ def cleaned(value: Any) -> Any:
 def has_secret(address: str) -> bool:
     """Whether an address carries a user, a password, a key or a signature."""
     # No address is longer: each part of one is read to its end.
-    if any(map(_userinfo, _ALL_OF_IT.finditer(address[:_LONGEST]))):
+    found = _ALL_OF_IT.finditer(address[:_LONGEST])
+    if any(_userinfo(one) and not _has_port(one) for one in found):
         return True
     # Without a scheme it is a path, but hardly one that begins like this.
     if "://" not in address and re.match(r"[^/\s@:]+:[^\s@]*@", address):
         return True
     return _IN_QUERY.search(address.partition("?")[1] + address.partition("?")[2]) is not None
+
+
+def _has_port(found: re.Match[str]) -> bool:
+    """Whether the colon is that of a port, and the @ one of the path: buckets have no ports."""
+    return bool(_PORT.match(found[1])) and not _scheme(found).endswith(_BUCKETS)
 
 
 def _without_userinfo(found: re.Match[str]) -> str:
