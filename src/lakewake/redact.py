@@ -18,11 +18,14 @@ HIDDEN = "***"
 _PLACES = frozenset({"abfs", "abfss", "wasb", "wasbs", "lance", "memory", "qdrant+local"})
 #: A shorter password is not looked for in the rest of a text: it may be part of any word.
 _SHORTEST = 6
+_LONGEST = 8_000
 
 _REST = re.compile(r"://(\S+)")
 #: The same of an address that stands alone: a password may have blanks in it.
 _ALL_OF_IT = re.compile(r"://(?=(.*))", re.DOTALL)
 _SCHEME = re.compile(r"[A-Za-z0-9+.\-]*$")
+_PORT = re.compile(r"[^/?#@:]+:\d{1,5}/")
+_BUCKETS = ("s3", "s3a", "s3n", "gs")
 _FIRST_PART = re.compile(r"[^/?#]*")
 #: How the name of a secret ends.
 _NAME = (
@@ -35,7 +38,13 @@ _IN_QUERY = re.compile(rf"(?i)((?:[?&;#]key|{_NAME})=){_VALUE}")
 #: `password=…`, `"password": "…"` and `<Password>…`.
 _GIVEN = re.compile(rf"(?i)((?:{_NAME}|[?&;#]key)(?:\s?=\s?|[\"']\s?:\s?|>)){_VALUE}")
 _HEADER = re.compile(
-    r"(?i)((?:authorization\s?+:\s?+(?!bearer\b)|\bx-[\w-]{0,40}(?:key|token)\s?+:\s?+))[^\n'\"`]+"
+    r"(?i)((?:authorization[\"']?+\s?+:\s?+[\"']?+(?!bearer\b)|\bx-[\w-]{0,40}(?:key|token)\s?+:\s?+))"
+    r"[^\n'\"`]+"
+)
+#: As Rust and YAML write it; plain words such as "token: x" are left to a reader.
+_NOTED = re.compile(
+    r"(?i)((?:passw(?:or)?d|(?:secret|access|session|api|private|account)[_.-]?(?:access[_.-]?)?"
+    rf"(?:key|token))\s?:\s?(?:Some\()?){_VALUE}"
 )
 #: `Bearer KEY` is what our own hints and documentation write.
 _BEARER = re.compile(r"(?i)\b(bearer\s+)(?!(?-i:KEY)(?![^\s`'\".,;)]))[^\s`'\"]+")
@@ -48,7 +57,7 @@ def without_secrets(text: str) -> str:
     told = _REST.sub(_without_userinfo, text)
     for secret in _passwords(text):
         told = told.replace(secret, HIDDEN)
-    for pattern in (_GIVEN, _HEADER, _BEARER):
+    for pattern in (_GIVEN, _NOTED, _HEADER, _BEARER):
         told = pattern.sub(rf"\1{HIDDEN}", told)
     return _KEYS.sub(HIDDEN, told)
 
@@ -66,12 +75,19 @@ def cleaned(value: Any) -> Any:
 
 def has_secret(address: str) -> bool:
     """Whether an address carries a user, a password, a key or a signature."""
-    if any(map(_userinfo, _ALL_OF_IT.finditer(address))):
+    # No address is longer: each part of one is read to its end.
+    found = _ALL_OF_IT.finditer(address[:_LONGEST])
+    if any(_userinfo(one) and not _has_port(one) for one in found):
         return True
     # Without a scheme it is a path, but hardly one that begins like this.
     if "://" not in address and re.match(r"[^/\s@:]+:[^\s@]*@", address):
         return True
     return _IN_QUERY.search(address.partition("?")[1] + address.partition("?")[2]) is not None
+
+
+def _has_port(found: re.Match[str]) -> bool:
+    """Whether the colon is that of a port, and the @ one of the path: buckets have no ports."""
+    return bool(_PORT.match(found[1])) and not _scheme(found).endswith(_BUCKETS)
 
 
 def _without_userinfo(found: re.Match[str]) -> str:

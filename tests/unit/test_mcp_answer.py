@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mcp import Client
 from mcp.types import CallToolResult
@@ -176,7 +176,11 @@ HITS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 @given(st.lists(HITS, max_size=5), st.integers(1, MAX_K), st.booleans())
 def test_any_rows_fit_and_highlights_stay_in_their_texts(
     hits: list[dict[str, Any]], times: int, message: bool
@@ -204,12 +208,14 @@ def test_any_rows_fit_and_highlights_stay_in_their_texts(
         assert "cut" in hit or hit["text"] == (before["text"] and visible(before["text"]))
 
 
+@settings(deadline=None)
 @given(st.text(st.characters() | st.sampled_from("\\u005cU0e\u200d\u202e\n"), max_size=40))
 def test_a_key_that_is_spelled_out_means_the_same_row(key: str) -> None:
     assert unescaped(escaped(key)) == key
     assert visible(escaped(key)).replace("\n", "") == escaped(key).replace("\n", "")
 
 
+@settings(deadline=None)
 @given(st.text(max_size=300))
 def test_what_stays_is_what_can_be_seen(text: str) -> None:
     needed = "\n\t\u200c\u200d\ufe0e\ufe0f"
@@ -242,6 +248,7 @@ def test_what_hides_between_letters_goes(text: str, left: str) -> None:
     assert tame(text) == left
 
 
+@settings(deadline=None)
 @given(st.text(st.characters() | st.sampled_from('"\\\n'), max_size=200), st.integers(5, 150))
 def test_a_shortened_text_takes_no_more_room_than_it_has(text: str, room: int) -> None:
     short = shortened(text, room)

@@ -6,7 +6,7 @@ import textwrap
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chat_service import make_hit
@@ -83,6 +83,7 @@ def test_lines_that_were_ended_on_purpose_are_sentences_of_their_own() -> None:
     assert split("red\nblue\ngreen") == ["red", "blue", "green"]
 
 
+@settings(deadline=None)
 @given(st.text(st.sampled_from("aB1 .!?…\n\r\t\"'”)-。"), max_size=80))
 def test_sentences_are_in_order_and_lose_nothing_but_blanks(text: str) -> None:
     spans = sentences(text)

@@ -147,10 +147,10 @@ export class Filters {
     const few = this.unfolded.has(facet.column) || all.length <= FEW + 1 ? all : all.slice(0, FEW);
     const more = facet.more ?? 0;
     const folded = few.length < all.length;
+    const label = more ? `${all.length} of ${number(all.length + more)}` : `all ${all.length}`;
     return [
       ...few.map((value, i) => this.tick(facet.column, value, `${id}-${i}`)),
-      folded && this.unfold(facet.column, more ? `${all.length} of ${number(all.length + more)}` : `all ${all.length}`),
-      // What is not listed can be asked for all the same, by a filter in words.
+      folded && this.unfold(facet.column, label),
       !folded && more > 0 && make("p", { class: "small" }, `and ${number(more)} more, less frequent`),
     ];
   }
