@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -207,6 +208,10 @@ class Server:
     def client(self, **given: Any) -> httpx.Client:
         """A client of it, past any proxy."""
         return httpx.Client(base_url=self.url, trust_env=False, timeout=30, **given)
+
+    def connect(self) -> socket.socket:
+        """A connection to it, for what no client would send."""
+        return socket.create_connection(("127.0.0.1", self.started["port"]), 20)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, float, str]:
         """Send a signal; exit code, seconds until then, and all that it said to a person."""

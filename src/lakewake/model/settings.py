@@ -136,6 +136,7 @@ class ServeSettings:
 
     Attributes:
         keys: the file of API keys; None: none are asked for.
+        allowed_hosts: names besides `host` that requests may call the server by.
         max_query_chars: of a text to search for, and of a filter written as text.
         concurrent: searches that run at the same time; more wait a moment, then get 429.
         timeout: seconds that one request may take.
@@ -149,6 +150,7 @@ class ServeSettings:
     max_body_bytes: int = 1_000_000
     concurrent: int = 8
     timeout: float = 30.0
+    allowed_hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

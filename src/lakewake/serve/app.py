@@ -110,7 +110,8 @@ def build_app(
     app.add_middleware(BodyLimit, settings.max_body_bytes, settings.timeout)
     if keys is not None:
         app.add_middleware(KeyCheck, keys, partial(scope_for, frozenset({"/health", *files})))
-    app.add_middleware(KnownHosts, hosts_of(settings.host))
+    hosts = hosts_of(settings.host, settings.allowed_hosts, keyed=keys is not None)
+    app.add_middleware(KnownHosts, hosts, numbers=not is_loopback(settings.host))
     app.add_middleware(LastResort, desk)
     app.add_middleware(SecurityHeaders)
     _describe(app, indexes, keyed=keys is not None)

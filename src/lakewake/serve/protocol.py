@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from lakewake.serve.headers import CACHE, HEADERS
+from lakewake.serve.logs import CLIENT
 
 #: Of one request: bytes of its request line and headers, and how many headers.
 MAX_HEAD, MAX_HEADERS = 65_536, 100
@@ -117,6 +118,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass the bytes on to the parser, and stop where they are too many."""
+        # Tasks that begin here take it with them.
+        CLIENT.set(f"{self.client[0]}:{self.client[1]}" if self.client else "-")
         for start in range(0, len(data), SLICE):
             if self._refusal or self.transport.is_closing():
                 return
