@@ -69,7 +69,7 @@ def look(question: Callable[[], T]) -> T:
     try:
         answer, error = answers.get(timeout=LOOK_SECONDS)
     except BaseException as stopped:
-        _given_up.append(thread)
+        _given_up[:] = [*(t for t in _given_up if t.is_alive()), thread]
         if isinstance(stopped, queue.Empty):
             raise TimeoutError(f"no answer within {LOOK_SECONDS:g} s") from None
         raise

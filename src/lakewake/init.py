@@ -262,7 +262,9 @@ def _quote(text: str) -> str:
 def _character(c: str) -> str:
     if c in '"\\':
         return f"\\{c}"
-    return c if c.isprintable() else f"\\U{ord(c):08x}"
+    if c.isprintable():
+        return c
+    return f"\\u{ord(c):04x}" if ord(c) < 0x10000 else f"\\U{ord(c):08x}"
 
 
 def _list(items: tuple[str, ...]) -> str:

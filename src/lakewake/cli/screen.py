@@ -67,8 +67,9 @@ def print_block(title: str, facts: Iterable[tuple[str, str]]) -> None:
     facts = [(name, without_secrets(value)) for name, value in facts]
     indent = 4 + max((len(name) for name, _ in facts), default=0)
     for name, value in facts:
-        shown = visible(re.sub(r"[\t\n\v\f\r]", " ", value))
-        lines = textwrap.wrap(shown, max(width() - indent, 20), break_on_hyphens=False) or [""]
+        lines = textwrap.wrap(
+            visible(value), max(width() - indent, 20), break_on_hyphens=False
+        ) or [""]
         click.echo(click.style(f"  {name}".ljust(indent), dim=True) + lines[0])
         for line in lines[1:]:
             click.echo(" " * indent + line)
