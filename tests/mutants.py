@@ -38,6 +38,7 @@ PARTED = (
     "-k",
     "odd_partition_values and COPY_ON_WRITE-true-false",
 )
+RECALL = ("tests/contract/test_recall.py",)
 CLEANED = ("tests/integration/test_matrix.py", "-k", "cleaning and MERGE_ON_READ")
 
 FRONTIER_FIRST = """\
@@ -53,6 +54,20 @@ HASH_FOR_PRESENCE = """\
 """
 
 MUTANTS = (
+    Mutant(
+        "an approximate search is trusted after many deletes",
+        "store/lance_recall.py",
+        "thinned = decision.deleted(there.covered) > many(there.chunks)",
+        "thinned = False",
+        RECALL,
+    ),
+    Mutant(
+        "an approximate index is not asked about what was deleted",
+        "store/lance_recall.py",
+        "DELETED: _some(_askable(deleted), rng),",
+        "DELETED: _some(_askable(deleted), rng)[:0],",
+        RECALL,
+    ),
     Mutant(
         "deleted rows are dropped from the batch",
         "prepare.py",

@@ -224,7 +224,7 @@ def test_partitions_that_no_longer_fit_are_trained_again(
     trained = standing_of(indexed._dataset(1))
     assert trained.trained == 0
     change(indexed, 1, chunks(TOPICS, 50, deletes=tuple(ids(0, 50))), upkeep=False)
-    assert indexed.maintain()["questions_probed"] == 36
+    assert indexed.maintain()["questions_probed"] == 12 + 12 + 32
     there = standing_of(indexed._dataset(1))
     assert (there.trained, there.changed) == (0, 0)
     assert recall(indexed, topics(0, TOPICS)[::100]).mean() >= RECALL
@@ -296,7 +296,34 @@ def test_questions_of_the_syncing_process_are_asked_again(indexed: LanceStore) -
         reader.search(Query(question, 3))
     change(indexed, 1, chunks(0, 0, deletes=tuple(ids(0, GONE))))
     assert {*searching(indexed).kinds} == {"stored", "midpoints", "deleted", "recent"}
-    assert searching(indexed).questions == 48
+    assert searching(indexed).questions == 12 + 12 + 32 + 12
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_recall_is_kept_after_any_history(indexed: LanceStore, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    vectors, there = {0: topics(0, TOPICS)}, {*range(TOPICS)}
+    gone: set[int] = set()
+    for step in range(6):
+        first = TOPICS * (step + 1)
+        leave = sorted(rng.choice(sorted(there), rng.integers(0, 15), replace=False).tolist())
+        come = int(rng.integers(0, 15))
+        deletes = tuple(name for topic in leave for name in ids(topic, 1))
+        batch = chunks(first, come, deletes=deletes)
+        change(indexed, step + 1, batch, upkeep=bool(rng.integers(0, 2)))
+        vectors[first] = topics(first, come) if come else np.empty((0, DIMENSION), np.float32)
+        there = (there - {*leave}) | {*range(first, first + come)}
+        gone |= {*leave}
+    every = {
+        t: made[(t - f) * PER_TOPIC]
+        for f, made in vectors.items()
+        for t in there | gone
+        if 0 <= t - f < len(made) // PER_TOPIC
+    }
+    for asked in (there, gone):
+        shares = recall(indexed, np.array([every[t] for t in sorted(asked)]))
+        assert shares.mean() >= RECALL
+        assert np.sort(shares)[: max(1, len(shares) // 10)].mean() >= 0.9
 
 
 class TestDeletedVectors:
@@ -396,6 +423,12 @@ class TestDecide:
     def test_more_are_compared_where_all_partitions_are_not_enough(self) -> None:
         fine = {MOST: probed(MOST)}
         assert self.decided(fine) == (fine[MOST], fine[MOST])
+
+    def test_a_sample_that_just_keeps_it_is_not_relied_on(self) -> None:
+        fine = {e: probed(e) for e in efforts(200)[1:]}
+        assert self.decided({**fine, FEW: probed(FEW, 0.994)}) == (fine[Effort(40, 5)], fine[ALL])
+        all_just = {e: probed(e, 0.994) for e in efforts(200)}
+        assert self.decided(all_just) == (all_just[MOST], all_just[MOST])
 
     def test_searches_are_exact_where_nothing_keeps_it(self) -> None:
         assert self.decided({}) == (None, None)

@@ -23,8 +23,8 @@ from lakewake.store.nearest import as_matrix
 KEY = "lakewake.searching"
 #: Another: how many chunks were taken in or deleted since the partitions were trained.
 CHANGED = "lakewake.trained.changed"
-#: Questions of each kind, and how many hits of each are compared.
-PER_KIND, K = 12, 10
+#: Questions of each kind, those about deleted vectors, and how many hits of each are compared.
+PER_KIND, PER_DELETED, K = 12, 36, 10
 #: The probe is made again when so many vectors were deleted or taken in since: 2,000 of 130,000.
 MIN_CHANGED, CHANGED_SHARE = 500, 64
 #: Partitions are trained again only when this share of the vectors changed since they were.
@@ -178,9 +178,9 @@ def questions(
     found = dataset.take(picked.tolist(), columns=["_vector"])
     stored = _askable(as_matrix(found["_vector"].drop_null(), dimension))
     third = len(stored) // 3
-    first, second = stored[third : 2 * third], stored[2 * third : 3 * third]
+    first, second = stored[:third], stored[third : 2 * third]
     kinds = {
-        "stored": stored[:third],
+        "stored": stored[2 * third :][:PER_KIND],
         "midpoints": _askable(first + second),
         DELETED: _some(_askable(deleted), rng),
         "recent": _askable(recent)[-PER_KIND:],
@@ -198,7 +198,7 @@ def _askable(vectors: np.ndarray) -> np.ndarray:
 
 
 def _some(vectors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    picked: np.ndarray = vectors[rng.permutation(len(vectors))[:PER_KIND]]
+    picked: np.ndarray = vectors[rng.permutation(len(vectors))[:PER_DELETED]]
     return picked
 
 
@@ -273,19 +273,21 @@ def decide(
 ) -> tuple[Probed | None, Probed | None] | None:
     """How to search without a filter and with one (None: exactly); None: train again first.
 
-    The cheapest effort that keeps the promise is taken. Training is dear: it is done only where
-    the partitions do not fit what is there, or all of them together do not find it.
+    The cheapest effort is taken that keeps the promise with half as many misses as it allows: a
+    sample may have been lucky. Training is dear: it is done only where the partitions do not fit
+    what is there, or all of them together do not find it.
     """
     *narrow, first, last = efforts(partitions)
-    tried = [measure(narrow[0] if narrow else first)]
-    filtered = next((p for p in map(measure, (first, last)) if p.keeps(recall)), None)
-    if may_train and (filtered is None or not tried[0].fits(recall)):
+    surely = (1 + recall) / 2
+    fewest, filtered = measure(narrow[0] if narrow else first), measure(first)
+    if not filtered.keeps(surely):
+        filtered = measure(last)
+    found = filtered if filtered.keeps(recall) else None
+    if may_train and (found is None or not fewest.fits(recall)):
         return None
-    for effort in narrow[1:]:
-        if tried[-1].keeps(recall):
-            break
-        tried.append(measure(effort))
-    return tried[-1] if tried[-1].keeps(recall) else filtered, filtered
+    if fewest.keeps(surely):
+        return fewest, found
+    return next((p for p in map(measure, narrow[1:]) if p.keeps(surely)), found), found
 
 
 def now() -> str:

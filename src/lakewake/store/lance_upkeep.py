@@ -18,6 +18,7 @@ from lakewake.store.lance_reader import Asking, has_words, unpin_forgotten
 from lakewake.store.lance_recall import (
     CHANGED,
     KEY,
+    Questions,
     Standing,
     decide,
     make_probe,
@@ -195,20 +196,31 @@ def probe(dataset: LanceDataset, *, asking: Asking, sample: DeletedVectors) -> i
     there = standing_of(dataset)
     if not _is_due(there, asking):
         return 0
-    recipe, rng = built_by(dataset), np.random.default_rng(dataset.version)
-    deleted = sample.read(recipe.fingerprint, recipe.model.dimension)
-    recent = np.array([*asking.recent], np.float32).reshape(-1, recipe.model.dimension)
-    made = make_probe(dataset, recipe.metric, questions(dataset, deleted, recent, rng))
+    asked = _questions(dataset, asking, sample)
+    number = sum(map(len, asked.values()))
+    if not number:
+        # Nothing can be compared, so there is nothing to promise.
+        _keep(dataset, Decision(None, None, now(), 0, asking.recall, there.covered), there.trained)
+        return 0
+    measure = make_probe(dataset, built_by(dataset).metric, asked).measure
     trained = None if there.trained is None else there.trained + there.changed
-    found = decide(made.measure, there.partitions, recall=asking.recall, may_train=there.may_train)
+    found = decide(measure, there.partitions, recall=asking.recall, may_train=there.may_train)
     if found is None:
         _make_vector_index(dataset, there.chunks)
         there, trained = standing_of(dataset), 0
-        found = decide(made.measure, there.partitions, recall=asking.recall, may_train=False)
+        found = decide(measure, there.partitions, recall=asking.recall, may_train=False)
     assert found is not None
-    number = sum(map(len, made.questions.values()))
     _keep(dataset, Decision(*found, now(), number, asking.recall, there.covered), trained)
     return number
+
+
+def _questions(dataset: LanceDataset, asking: Asking, sample: DeletedVectors) -> Questions:
+    recipe, rng = built_by(dataset), np.random.default_rng(dataset.version)
+    length = recipe.model.dimension
+    # An index that was rebuilt may have been asked in another dimension before.
+    recent = [v for v in [*asking.recent] if len(v) == length]
+    deleted = sample.read(recipe.fingerprint, length)
+    return questions(dataset, deleted, np.array(recent, np.float32).reshape(-1, length), rng)
 
 
 def drop_versions(dataset: LanceDataset, *, written: Sequence[float]) -> int:
