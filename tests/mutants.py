@@ -200,6 +200,48 @@ MUTANTS = (
         "orphaned=(),",
         SYNC,
     ),
+    Mutant(
+        "files are listed after the timeline was compared",
+        "source/hudi.py",
+        "        table._jdf.inputFiles()\n",
+        "",
+        ("tests/integration/test_pinned.py", "-k", "build and MERGE"),
+    ),
+    Mutant(
+        "a state in memory is taken after the timeline was compared",
+        "source/memory.py",
+        "            raise TableMoved\n        return state\n",
+        "            raise TableMoved\n        return self.history\n",
+        ("tests/property/test_any_history.py", "-k", "history_is_followed and followed[0]"),
+    ),
+    Mutant(
+        "maintenance is taken for harmless whatever it was overtaken by",
+        "model/timeline.py",
+        "return self.operation in MAINTENANCE and not self.overtaken",
+        "return self.operation in MAINTENANCE",
+        ("tests/unit/test_lineage.py",),
+    ),
+    Mutant(
+        "rows of a replaced file group are read again",
+        "source/lineage.py",
+        "commits)) - hidden,",
+        "commits)),",
+        ("tests/unit/test_lineage.py",),
+    ),
+    Mutant(
+        "the caller's settings reach reads",
+        "source/hudi.py",
+        "spark = reading_session(self._start())",
+        "spark = self._start()",
+        ("tests/integration/test_hostile_session.py", "-k", "missed or (against and MERGE)"),
+    ),
+    Mutant(
+        "Hudi's defaults reach reads",
+        "source/view.py",
+        "{**READ_OPTIONS, ",
+        "{",
+        ("tests/integration/test_hostile_session.py", "-k", "against and MERGE"),
+    ),
 )
 
 

@@ -24,6 +24,13 @@ ROLLS_CLUSTERING_BACK = {
     ),
     "hoodie.clustering.rollback.pending.replacecommit.on.conflict": "true",
 }
+#: Updates of file groups that a clustering is planned for go on, and so do writers in flight.
+WRITES_GO_ON = {
+    "hoodie.clustering.updates.strategy": ROLLS_CLUSTERING_BACK[
+        "hoodie.clustering.updates.strategy"
+    ],
+    "hoodie.clean.failed.writes.policy": "LAZY",
+}
 COLUMNS = "id string, sub string, part string, ts long, txt string, num int"
 
 
@@ -116,6 +123,25 @@ class HudiTables:
             f"run_compaction(op => 'scheduleandexecute', path => '{self.path}', "
             "options => 'hoodie.compact.inline.max.delta.commits=1')"
         )
+
+    def plan_clustering(self) -> None:
+        """Clustering scheduled, to be run later."""
+        self._call(f"run_clustering(path => '{self.path}', op => 'schedule')")
+
+    def run_clustering(self) -> None:
+        """Clustering that was scheduled before."""
+        self._call(f"run_clustering(path => '{self.path}', op => 'execute')")
+
+    def plan_compaction(self) -> None:
+        """Compaction scheduled, to be run later."""
+        self._call(
+            f"run_compaction(op => 'schedule', path => '{self.path}', "
+            "options => 'hoodie.compact.inline.max.delta.commits=1')"
+        )
+
+    def run_compaction(self) -> None:
+        """Compaction that was scheduled before."""
+        self._call(f"run_compaction(op => 'run', path => '{self.path}')")
 
     def clean(self, **retaining: str) -> None:
         """The cleaner, run by one of its policies."""

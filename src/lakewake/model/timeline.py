@@ -84,25 +84,46 @@ class WriteStat:
         """A merge-on-read log file rather than a base file."""
         return self.path.rsplit("/", 1)[-1].startswith(".")
 
+    @property
+    def instant(self) -> str:
+        """The instant that a base file is named by: Hudi shows the newest, whichever came last."""
+        return instant_of(self.path)
+
     def beside(self, name: str | None) -> str:
         """The path of another file in the same folder; '' for none."""
         folder = self.path.rpartition("/")[0]
         return "" if not name else f"{folder}/{name}" if folder else name
 
 
+def instant_of(base_file: str) -> str:
+    """The instant in a base file's name, which ends in `_INSTANT.parquet`; '' for no file."""
+    return base_file.rpartition("_")[2].partition(".")[0]
+
+
 @dataclass(frozen=True)
 class CommitMetadata:
-    """The parts of a commit's metadata that following needs."""
+    """The parts of a commit's metadata that following needs.
+
+    Attributes:
+        overtaken: another commit changed its file groups while it was on its way. Maintenance reads
+            them as they were when it was planned, and may so put back older rows.
+    """
 
     operation: str
     writes: tuple[WriteStat, ...] = ()
     replaced: tuple[FileGroup, ...] = ()
     schema: Mapping[str, str] | None = None
+    overtaken: bool = False
 
     @property
     def is_maintenance(self) -> bool:
         """Clustering or compaction: rows moved, none changed."""
-        return self.operation in MAINTENANCE
+        return self.operation in MAINTENANCE and not self.overtaken
+
+    @property
+    def groups(self) -> frozenset[FileGroup]:
+        """The file groups that it wrote or replaced."""
+        return frozenset(w.group for w in self.writes) | frozenset(self.replaced)
 
     @property
     def tells_schema(self) -> bool:

@@ -180,6 +180,7 @@ class GroupReader:
     ) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812
 
+        self._refuse_unseen_logs(until)
         shown = self._shown({g.partition for g in groups}, columns)
         ids = ",".join(sorted({g.file_id for g in groups}))
         partition = F.coalesce(F.col("_hoodie_partition_path"), F.lit(""))
@@ -212,6 +213,21 @@ class GroupReader:
         if not known:
             raise HistoryLost(f"the cleaner removed file group {prefix}{group.file_id}", hint=HINT)
         return prefix + max(known)[1]
+
+    def _refuse_unseen_logs(self, until: str) -> None:
+        """What completes after a compaction was planned goes to a file slice named by its plan.
+
+        A merged read leaves out slices that are younger than all the commits it reads, and so the
+        logs of a writer that was under way then and is the newest.
+        """
+        pending = {i.requested: i.completed or "" for i in self.pending}
+        seen = {r: c for r, c in {**self._frontier.instants, **pending}.items() if c <= until}
+        planned = [i.requested for i in self.look.instants if i.action in ("compaction", "commit")]
+        for plan in planned:
+            if max(seen, default=plan) < plan < max(seen.values()):
+                raise HistoryLost(
+                    f"compaction {plan} was planned while a writer was under way", hint=HINT
+                )
 
     def _refuse_disorder(self, touched: Touched) -> None:
         """A merged read goes by completion time: an absorbed instant must not be the later one."""

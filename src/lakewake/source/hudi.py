@@ -7,7 +7,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -26,9 +26,10 @@ from lakewake.model.timeline import DUPLICATING, CommitMetadata, Instant, Look
 from lakewake.source import TableMoved, arrow, compare, versions, view
 from lakewake.source.failures import read_through, reading
 from lakewake.source.files import GroupReader
-from lakewake.source.lineage import Touched, inserted_at_once, touched_by
+from lakewake.source.lineage import Touched, beside, inserted_at_once, touched_by, window_of
 from lakewake.source.look import look_at
 from lakewake.source.partitions import Shown
+from lakewake.source.session import active, reading_session
 from lakewake.source.spread import SPREAD_ROWS, SparkSpread, read_pieces
 from lakewake.spark import is_local
 
@@ -93,11 +94,11 @@ class HudiTable:
 
     def changes(self, look: Look, frontier: Frontier, pending: Sequence[Instant]) -> Changes:
         """What `pending` changed and removed: the difference of the touched file groups."""
-        commits = [look.commits[i.requested] for i in pending]
+        commits = window_of(look, frontier, pending)
         written = _rows_written(commits)
         at_once = inserted_at_once(look, frontier, pending)
-        appeared = at_once or any(c.operation in DUPLICATING for c in commits)
-        touched = touched_by(commits)
+        appeared = at_once or any(c.operation in DUPLICATING or c.overtaken for c in commits)
+        touched = touched_by(commits, tuple(beside(look, frontier, pending).values()))
         touched = replace(touched, needs_before=touched.needs_before or at_once)
         if not touched.groups:
             return Changes((), (), frontier.duplicates)
@@ -106,7 +107,8 @@ class HudiTable:
         )
         with self._reading(_lost_files):
             changed = self._difference(reader, touched)
-            asked, changed = self._set_aside(changed, frontier, reader)
+            overlaps = reader.overlaps or touched.overtaken
+            asked, changed = self._set_aside(changed, frontier, overlaps)
             if written > COLLECT_ROWS or written >= (self._spread_rows or math.inf):
                 found = self._left_there(changed, written, appeared)
             else:
@@ -178,7 +180,7 @@ class HudiTable:
         return Changes(self._batches(iter(there)), tuple(sorted(gone)), total=len(ids))
 
     def _session(self) -> SparkSession:
-        spark = self._start()
+        spark = reading_session(self._start())
         if not self._seen:
             executors.check_table_seen(spark, self._path)
             self._seen = True
@@ -217,8 +219,10 @@ class HudiTable:
             chunks = spark.read.parquet(*files.result()) if files else read_pieces(spark, checked)
         return compare.held(chunks, self._recipe), rows
 
-    def _reading(self, gone: Callable[[], Exception] = TableMoved) -> AbstractContextManager[None]:
-        return reading(self._path, gone)
+    @contextmanager
+    def _reading(self, gone: Callable[[], Exception] = TableMoved) -> Iterator[None]:
+        with reading(self._path, gone), active(self._session()):
+            yield
 
     def _streamed(
         self, rows: DataFrame, gone: Callable[[], Exception] = TableMoved
@@ -237,9 +241,13 @@ class HudiTable:
         return F.broadcast(self._session().createDataFrame(sorted(ids), "p string, k string"))
 
     def _pinned(self, look: Look) -> DataFrame:
-        """`row_view` of the table, whose file slices Spark fixed while the timeline stood still."""
-        spark = self._session()
-        rows = view.row_view(view.hudi_reader(spark).load(self._path), self._recipe)
+        """`row_view` of the table, whose file slices Hudi listed while the timeline stood still."""
+        table = view.hudi_reader(self._session()).load(self._path)
+        rows = view.row_view(table, self._recipe)
+        # Hudi would list them when the first job is planned. After a commit and a clean it finds
+        # only files of commits that it did not see, and leaves out their rows without an error.
+        # What it listed once it keeps; a file that is cleaned later is then missed by name.
+        table._jdf.inputFiles()
         self._check_unmoved(look)
         return rows
 
@@ -303,18 +311,18 @@ class HudiTable:
         )
 
     def _set_aside(
-        self, changed: DataFrame, frontier: Frontier, reader: GroupReader
+        self, changed: DataFrame, frontier: Frontier, overlaps: bool
     ) -> tuple[frozenset[RowId], DataFrame]:
         """Which of the changed rows only the table itself can tell, and the others.
 
-        Those known to be stored twice; and what a slow writer inserted, since a faster one may have
-        stored a newer version elsewhere meanwhile.
+        Those known to be stored twice; and what a slow writer inserted or maintenance put back,
+        since a faster one may have stored a newer version elsewhere meanwhile.
         """
         asked: set[RowId] = set()
         if frontier.duplicates:
             known = self._named(frontier.duplicates)
             asked |= set(_collected_ids(changed.join(known, ["p", "k"], "left_semi")))
-        if reader.overlaps:
+        if overlaps:
             asked |= set(_collected_ids(changed.where("fresh and not gone")))
         if len(asked) > ASKED_ROWS:
             raise HistoryLost(

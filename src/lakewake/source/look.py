@@ -48,12 +48,15 @@ def _try_look(storage: Storage, frontier: Frontier | None) -> Look | None:
     instants = parse_instants(storage.names(folder) or ())
     done = sorted((i for i in instants if i.changes_data), key=lambda i: (i.completed or "", i))
     known = frontier.instants if frontier else {i.requested: "" for i in done}
+    # Of what is known, also that which came while something new was already on its way.
+    begun = min((i.requested for i in done if i.requested not in known), default="~")
     commits: dict[str, CommitMetadata] = {}
     shown: CommitMetadata | None = None
     # By requested time, as Hudi finds the schema that it shows: a slow writer that completes after
     # a schema change does not take it back.
     for instant in sorted(done, reverse=True):
-        if instant.requested in known and shown is not None:
+        overlaps = (instant.completed or "") >= begun
+        if instant.requested in known and shown is not None and not overlaps:
             continue
         content = storage.read(f"{folder}/{file_name(instant)}")
         commit = _parsed(content)

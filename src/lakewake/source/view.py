@@ -10,11 +10,13 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pyarrow as pa
 
 from lakewake.model.recipe import Recipe, TextField
 from lakewake.model.rows import RowBatch, RowId
+from lakewake.source.session import READ_OPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -37,12 +39,10 @@ def quoted(column: str) -> str:
 
 
 def hudi_reader(spark: SparkSession) -> DataFrameReader:
-    """Hudi's own reader, as it reads right.
-
-    By default it finds columns by name alone: one that was renamed reads as null in older files,
-    and one that was dropped and added again shows its old values.
-    """
-    return spark.read.format("hudi").option("hoodie.schema.on.read.enable", "true")
+    """Hudi's own reader, as it reads right; each read by itself, since Spark takes equal reads
+    from its cache."""
+    options = {**READ_OPTIONS, "lakewake.read": uuid4().hex}
+    return spark.read.format("hudi").options(**options)
 
 
 def row_view(rows: DataFrame, recipe: Recipe) -> DataFrame:
