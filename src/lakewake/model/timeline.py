@@ -13,6 +13,8 @@ DATA_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 OPEN_ACTIONS = DATA_ACTIONS | {"compaction", "logcompaction", "clustering"}
 #: Completed actions that take commits back.
 UNDOING = frozenset({"restore", "rollback"})
+#: Actions that remove files.
+REMOVING = UNDOING | {"clean"}
 #: Operations that move rows between files without changing any.
 MAINTENANCE = frozenset({"COMPACT", "CLUSTER", "LOG_COMPACT"})
 #: Operations whose schema Hudi does not take for the table's: they may have begun long before.

@@ -27,9 +27,16 @@ from lakewake.scratch import own_folder
 from lakewake.source import TableMoved, arrow, compare, versions, view
 from lakewake.source.failures import read_through, reading
 from lakewake.source.files import GroupReader
-from lakewake.source.lineage import Touched, beside, inserted_at_once, touched_by, window_of
-from lakewake.source.look import look_at, written_at
-from lakewake.source.partitions import Shown
+from lakewake.source.lineage import (
+    Touched,
+    beside,
+    inserted_at_once,
+    outlives,
+    touched_by,
+    window_of,
+)
+from lakewake.source.look import kept_from, look_at, written_at
+from lakewake.source.partitions import Shown, timeline_of
 from lakewake.source.session import active, reading_session
 from lakewake.source.spread import SPREAD_ROWS, SparkSpread, read_pieces
 from lakewake.spark import is_local
@@ -255,18 +262,32 @@ class HudiTable:
         # only files of commits that it did not see, and leaves out their rows without an error.
         # What it listed once it keeps; a file that is cleaned later is then missed by name.
         table._jdf.inputFiles()
-        self._check_unmoved(look)
+        self._check_unmoved(look, listed=table)
         return rows
 
-    def _check_unmoved(self, look: Look, until: str = "") -> None:
-        """Raise `TableMoved` when an instant came or went since, completed at or before `until`."""
+    def _check_unmoved(self, look: Look, until: str = "", listed: DataFrame | None = None) -> None:
+        """Raise `TableMoved` when an instant came or went since, completed at or before `until`.
+
+        Of a read whose files are `listed`, only when these may be others than those of `look`.
+        """
 
         def seen(timeline: Look) -> dict[str, str]:
             return {r: c for r, c in timeline.completed.items() if not until or c <= until}
 
         again = self.look(Frontier(look.table, look.completed))
-        if seen(again) != seen(look) or again.table != look.table:
+        if seen(again) == seen(look) and again.table == look.table:
+            return
+        if listed is None or not self._is_of(listed, look, again):
             raise TableMoved
+
+    def _is_of(self, listed: DataFrame, look: Look, again: Look) -> bool:
+        """Whether a read is of `look`, though the table has gone on since.
+
+        A table may commit all the time. What came after `look` is left for the next sync, as long
+        as Hudi did not see it, and no clean took files of `look` before they were listed.
+        """
+        kept = kept_from(self._path, again)
+        return outlives(look, again, kept) and timeline_of(listed) == look.completed
 
     def _difference(self, reader: GroupReader, touched: Touched) -> DataFrame:
         """`row_view` of the changed rows, with what `versions.changed` tells of them.

@@ -16,6 +16,7 @@ from lakewake.source.timeline import (
     file_name,
     identity_of,
     merges_contents,
+    parse_clean_plan,
     parse_commit,
     parse_instants,
     parse_schema,
@@ -48,16 +49,30 @@ def written_at(path: str, look: Look, instant: Instant) -> float | None:
     Raises:
         TableError: the table cannot be reached.
     """
-    return Storage(path).modified(f"{_timeline(look.properties)}/{file_name(instant)}")
+    return Storage(path).modified(f"{_folder(look.properties)}/{file_name(instant)}")
 
 
-def _timeline(properties: Mapping[str, str]) -> str:
+def kept_from(path: str, look: Look) -> dict[str, str]:
+    """For each clean on the timeline, the instant from which on it keeps all that was shown."""
+    storage, kept = Storage(path), dict[str, str]()
+    for instant in look.instants:
+        if instant.action != "clean":
+            continue
+        content = storage.read(f"{_folder(look.properties)}/{instant.requested}.clean.requested")
+        try:
+            kept[instant.requested] = parse_clean_plan(content) if content else ""
+        except (ValueError, EOFError, StopIteration):
+            kept[instant.requested] = ""
+    return kept
+
+
+def _folder(properties: Mapping[str, str]) -> str:
     return f".hoodie/{properties.get('hoodie.timeline.path', 'timeline')}"
 
 
 def _try_look(storage: Storage, frontier: Frontier | None) -> Look | None:
     properties = _properties(storage)
-    folder = _timeline(properties)
+    folder = _folder(properties)
     instants = parse_instants(storage.names(folder) or ())
     done = sorted((i for i in instants if i.changes_data), key=lambda i: (i.completed or "", i))
     known = frontier.instants if frontier else {i.requested: "" for i in done}

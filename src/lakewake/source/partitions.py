@@ -84,6 +84,20 @@ def as_shown(spark: SparkSession, path: str, partitions: Collection[str]) -> Sho
         ) from error
 
 
+def timeline_of(rows: DataFrame) -> dict[str, str] | None:
+    """The completed commits that a read of Hudi's goes by; None when this Hudi does not tell."""
+    from py4j.protocol import Py4JError, Py4JNetworkError
+
+    try:
+        timeline = _relation(rows).location().metaClient().getActiveTimeline()
+        done = timeline.getCommitsTimeline().filterCompletedInstants().getInstants()
+        return {i.requestedTime(): i.getCompletionTime() for i in done}
+    except Py4JNetworkError:
+        raise
+    except (Py4JError, TypeError):
+        return None
+
+
 def _asked(rows: DataFrame, partitions: Collection[str]) -> Shown:
     relation = _relation(rows)
     names = list(relation.partitionSchema().fieldNames())

@@ -75,6 +75,16 @@ def parse_commit(content: bytes) -> CommitMetadata:
     return CommitMetadata(raw.get("operationType") or "UNKNOWN", writes, replaced, schema)
 
 
+def parse_clean_plan(content: bytes) -> str:
+    """The instant from which on a clean keeps all that was shown; '' when it promises no such.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    kept = _read_avro(content).get("earliestInstantToRetain") or {}
+    return str(kept.get("timestamp") or "")
+
+
 def _read_avro(content: bytes) -> dict[str, Any]:
     import fastavro
 
