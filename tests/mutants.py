@@ -33,6 +33,7 @@ SYNC = ("tests/unit/test_sync.py",)
 PLAN = ("tests/unit/test_plan.py",)
 QUARANTINE = ("tests/unit/test_quarantine.py", "tests/unit/test_quarantine_tries.py")
 STORES = ("tests/contract/test_stores.py",)
+ANSWERS = ("tests/contract/test_stores.py", "-k", "all_answers_are_those_of_a_build")
 CLEANED = ("tests/integration/test_matrix.py", "-k", "cleaning and MERGE_ON_READ")
 
 FRONTIER_FIRST = """\
@@ -180,6 +181,20 @@ MUTANTS = (
         "for h, t in _texts(patch).items() if h not in self._refused}",
         "for h, t in _texts(patch).items()}",
         QUARANTINE,
+    ),
+    Mutant(
+        "the words of chunks that are gone are counted",
+        "store/words.py",
+        "int(np.count_nonzero(part.live[texts]))",
+        "len(texts)",
+        ANSWERS,
+    ),
+    Mutant(
+        "the lengths of chunks that are gone are counted",
+        "store/words.py",
+        "int(part.counted.lengths[part.live].sum())",
+        "int(part.counted.lengths.sum())",
+        ANSWERS,
     ),
     Mutant(
         "verify does not look for orphans",

@@ -29,7 +29,7 @@ from lakewake.model.chunks import CHECKPOINT_ID, Batch
 from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
 from lakewake.store import lance_upkeep as upkeep
-from lakewake.store.generations import Generations
+from lakewake.store.generations import Generations, dataset_name
 from lakewake.store.lance_reader import (
     FOREIGN,
     FORMAT,
@@ -40,6 +40,7 @@ from lakewake.store.lance_reader import (
     unreadable,
 )
 from lakewake.store.lance_staging import LanceStaging, Source, read_fragments
+from lakewake.store.lance_words import WordFiles
 from lakewake.store.memory import check_columns
 from lakewake.store.place import Stamp, place_at
 
@@ -67,7 +68,7 @@ class LanceStore:
         folder: a path, or `s3://bucket/folder`.
         ann_min_chunks: from how many chunks on `maintain` makes an approximate index.
         lookup_min_chunks: from how many on it makes indexes of what chunks are looked up by.
-        words_min_chunks: from how many on it makes an index of the words of their texts.
+        words_min_chunks: from how many on it keeps the words of their texts in files.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class LanceStore:
         self._opened: int | None = None
         self._kept: Kept | None = None
         self._session: Session | None = None
+        self._words: WordFiles | None = None
         # Threads that search one index open it at the same time.
         self._opening = threading.RLock()
 
@@ -123,7 +125,7 @@ class LanceStore:
         written = self._places.version_times(number)
         if self._kept and self._kept.written not in written:
             self._session = None
-        reader = LanceReader(self._dataset(number), number, self.name)
+        reader = LanceReader(self._dataset(number), number, self.name, self._word_files(number))
         self._kept = Kept(stamp, max(written, default=0.0), reader)
 
     def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
@@ -199,7 +201,13 @@ class LanceStore:
                 number, dataset, partial(upkeep.make_lookups, least=self._lookup_min_chunks)
             ),
             "texts_indexed": self._tend(
-                number, dataset, partial(upkeep.index_words, least=self._words_min_chunks)
+                number,
+                dataset,
+                partial(
+                    upkeep.count_words,
+                    files=self._word_files(number),
+                    least=self._words_min_chunks,
+                ),
             ),
             "chunks_indexed": self._tend(
                 number, dataset, partial(upkeep.index_chunks, least=self._ann_min_chunks)
@@ -210,6 +218,13 @@ class LanceStore:
             "generations_removed": self._places.retire(before=number),
         }
         return {what: n for what, n in done.items() if n}
+
+    def _word_files(self, number: int) -> WordFiles:
+        """The counted words of a generation; one object, so that each fragment is read once."""
+        fresh = WordFiles(self._places.place, dataset_name(self.name, number))
+        if self._words is None or self._words.folder != fresh.folder:
+            self._words = fresh
+        return self._words
 
     def _own(self, number: int) -> LanceDataset:
         """A generation's newest version, where it is an index of ours."""

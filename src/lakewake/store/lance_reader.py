@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset
-from lance.query import MatchQuery
 
 from lakewake.errors import StoreError, StoreUnreachable
 from lakewake.lazy import lazy
@@ -27,9 +26,17 @@ from lakewake.model.rows import RowId
 from lakewake.s3 import HINT
 from lakewake.store.filters import to_sql
 from lakewake.store.held import STORED, chunks_by_row, vectors_by_hash
-from lakewake.store.nearest import HIDDEN, check_query, count_rows, first_rows, rank
+from lakewake.store.lance_words import LanceWords, WordFiles
+from lakewake.store.nearest import (
+    HIDDEN,
+    SPARE,
+    check_query,
+    count_rows,
+    first_rows,
+    rank,
+    settled,
+)
 from lakewake.store.place import S3
-from lakewake.store.words import best_first, by_words
 
 #: What Lance raises. Its errors have no types of their own beyond these.
 FOREIGN = (OSError, ValueError, RuntimeError, NotImplementedError, pa.ArrowException)
@@ -59,12 +66,18 @@ os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
 class LanceReader:
     """One version of one generation.
 
+    Args:
+        words: the files of counted words; without them words are counted when they are asked for.
+
     Raises:
         StoreError: the dataset is not an index of ours, or cannot be read.
     """
 
-    def __init__(self, dataset: LanceDataset, generation: int, name: str) -> None:
+    def __init__(
+        self, dataset: LanceDataset, generation: int, name: str, words: WordFiles | None = None
+    ) -> None:
         self._dataset = dataset
+        self._word_files = words or WordFiles(None, "")
         self._generation = generation
         self._name = name
         self._recipe = read_recipe(dataset, name)
@@ -161,11 +174,14 @@ class LanceReader:
         where = None if query.where is None else to_sql(query.where, self.schema())
         wanted, exact = query.limit, query.exact or not self._partitions
         while True:
-            found = self._nearest(vector, wanted, where, exact)
+            found = self._nearest(vector, wanted + SPARE * exact, where, exact)
             ranked = rank(found, self._recipe.metric, vector)
             nearest, rows = first_rows(ranked, query.limit)
-            exhausted = found.num_rows < wanted
-            if rows == query.limit or (exhausted and exact):
+            exhausted = found.num_rows < wanted + SPARE * exact
+            if exact and exhausted:
+                return nearest
+            full = rows == query.limit
+            if full and (not exact or settled(found, nearest, self._recipe.metric, vector)):
                 return nearest
             # An approximate index may have missed some; the exact search decides.
             exact = exact or exhausted
@@ -174,37 +190,12 @@ class LanceReader:
     def keyword(self, words: Words) -> pa.Table:
         """The chunks with any of the words, best first."""
         where = None if words.where is None else to_sql(words.where, self.schema())
-        if not self._has_words:
-            return first_rows(by_words(self._shown_where(where), words.text), words.limit)[0]
-        wanted = words.limit
-        while True:
-            found = self._having_words(words.text, wanted, where)
-            scores = np.array(found["_score"].to_pylist(), np.float64)
-            best, rows = first_rows(best_first(found.drop_columns(["_score"]), scores), words.limit)
-            if rows == words.limit or found.num_rows < wanted:
-                return best
-            wanted *= 4
-
-    def _having_words(self, text: str, k: int, where: str | None) -> pa.Table:
-        """By the index of words; Lance reads those chunks through that are not in it yet."""
         with reading(self._dataset, self._name):
-            return self._dataset.to_table(
-                columns=[*self._shown, "_score"],
-                full_text_query=MatchQuery(text, "_text"),
-                limit=k,
-                filter=where,
-                prefilter=True,
-            )
-
-    def _shown_where(self, where: str | None) -> pa.Table:
-        chosen = IS_CHUNK if where is None else f"({where}) AND {IS_CHUNK}"
-        with reading(self._dataset, self._name):
-            return self._dataset.to_table(columns=self._shown, filter=chosen)
+            return self._words.search(words.text, words.limit, where, self._shown)
 
     @lazy
-    def _has_words(self) -> bool:
-        with reading(self._dataset, self._name):
-            return has_words(self._dataset)
+    def _words(self) -> LanceWords:
+        return LanceWords(self._dataset, self._word_files)
 
     @lazy
     def _shown(self) -> list[str]:
@@ -295,11 +286,6 @@ def partitions_of(dataset: LanceDataset) -> int:
             told = dataset.stats.index_stats(index.name)["indices"]
             return max(int(segment["num_partitions"]) for segment in told)
     return 0
-
-
-def has_words(dataset: LanceDataset) -> bool:
-    """Whether there is an index of the words of the texts."""
-    return any(i.field_names == ["_text"] for i in dataset.describe_indices())
 
 
 def unpin_forgotten(dataset: LanceDataset) -> None:
