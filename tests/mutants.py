@@ -39,6 +39,7 @@ PARTED = (
     "odd_partition_values and COPY_ON_WRITE-true-false",
 )
 RECALL = ("tests/contract/test_recall.py",)
+ANSWERS = ("tests/contract/test_stores.py", "-k", "all_answers_are_those_of_a_build")
 CLEANED = ("tests/integration/test_matrix.py", "-k", "cleaning and MERGE_ON_READ")
 
 FRONTIER_FIRST = """\
@@ -207,6 +208,20 @@ MUTANTS = (
         "for h, t in _texts(patch).items() if h not in self._refused}",
         "for h, t in _texts(patch).items()}",
         QUARANTINE,
+    ),
+    Mutant(
+        "the words of chunks that are gone are counted",
+        "store/words.py",
+        "int(np.count_nonzero(part.live[texts]))",
+        "len(texts)",
+        ANSWERS,
+    ),
+    Mutant(
+        "the lengths of chunks that are gone are counted",
+        "store/words.py",
+        "int(part.counted.lengths[part.live].sum())",
+        "int(part.counted.lengths.sum())",
+        ANSWERS,
     ),
     Mutant(
         "verify does not look for orphans",
