@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 HINT = "`lakewake sync` compares index and table instead"
 PATH = "_lakewake_path"
 #: How a value comes back that Spark keeps as a plain number.
-_MADE_OF = {"date": "date_from_unix_date(int({}))", "timestamp": "timestamp_micros(bigint({}))"}
+_MADE_OF = {
+    "date": "date_from_unix_date(int({}))",
+    "timestamp": "timestamp_micros(bigint({}))",
+    "timestamp_ntz": "CAST(timestamp_micros(bigint({})) AS timestamp_ntz)",
+}
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,8 @@ def _text(value: Any) -> str | None:
     """A value of Spark's own kind as text; Python's words for true and false are none of SQL's."""
     if value is None:
         return None
+    if isinstance(value, (bytes, bytearray)):
+        raise TypeError("bytes have no text")
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
