@@ -128,3 +128,15 @@ def test_a_repair_mends_every_row_when_files_are_cleaned_after_it_checked_the_ti
         assert repair(moving.parts).agrees
     sync(moving.parts)
     assert indexed(moving.parts) == built_from_nothing(moving.parts)
+
+
+def test_a_follow_loses_no_change_when_files_are_cleaned_before_its_first_job(moving):
+    sync(moving.parts)
+    moving.ts += 1
+    moving.table.write([row("k1", f"text at {moving.ts}", part="b", ts=moving.ts)])
+    moving.table.delete("k5", part="b")
+    moving.table.write([row("k5", part="b", ts=10**7)])
+    moving.right_after("_difference", moving.commit_and_clean)
+    sync(moving.parts)
+    sync(moving.parts)
+    assert indexed(moving.parts) == built_from_nothing(moving.parts)
