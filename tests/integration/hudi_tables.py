@@ -43,7 +43,11 @@ def row(
 
 @dataclass
 class HudiTables:
-    """One table under test. Each method is one or more commits."""
+    """One table under test. Each method is one or more commits.
+
+    Attributes:
+        also: further columns of every row, as SQL over the others.
+    """
 
     spark: SparkSession
     path: Path
@@ -52,6 +56,7 @@ class HudiTables:
     partition: str = "part"
     options: Mapping[str, str] = field(default_factory=dict)
     marks: dict[str, str] = field(default_factory=dict)
+    also: Mapping[str, str] = field(default_factory=dict)
     _slow: Future[None] | None = None
 
     @property
@@ -85,6 +90,7 @@ class HudiTables:
         options = {**self._options(), "hoodie.datasource.write.operation": operation}
         options |= {k.replace("__", "."): v for k, v in more.items()}
         options = {k: v for k, v in options.items() if v}
+        frame = frame.selectExpr("*", *(f"{made} AS {name}" for name, made in self.also.items()))
         frame.write.format("hudi").options(**options).mode(mode).save(str(self.path))
 
     def delete(self, *keys: str, part: str = "a") -> None:

@@ -36,7 +36,17 @@ if TYPE_CHECKING:
 
 COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
 KEYS = [f"k{n}" for n in range(8)]
-PARTITIONS = ["a", "b"]
+#: Hudi shows the second as `50 off`.
+PARTITIONS = ["a", "50%20off"]
+#: Further columns, made of a row's others: nested, some without nulls, one that is not UTF-8.
+NESTED = {
+    "tags": "array(txt, cast(unhex('61FF62') AS string))",
+    "sizes": "array(coalesce(num, 0), 1)",
+    "attrs": "map('n', coalesce(num, 0), 'a', 1)",
+    # Two fields: Hudi cannot rewrite a file with an array of structs of one.
+    "box": "named_struct('t', coalesce(txt, ''), 'in', array(named_struct('n', num, 'm', 1)))",
+}
+PAYLOAD = ("id", "num", "part", *NESTED)
 #: A soft delete adds a column that the other writes do not have.
 EVOLVING = {"hoodie.write.set.null.for.missing.columns": "true"}
 TEXTS = ["one", "two", "three", " "]
@@ -251,7 +261,8 @@ class RealHistory:
     def _another_syncer(self) -> Parts:
         spark, folder = self.table.spark, self.table.path.with_name("index")
         held = self.parts.embeddings.inner
-        return watched(following(spark, self.table.path, folder, embeddings=held))
+        path = self.table.path
+        return watched(following(spark, path, folder, payload=PAYLOAD, embeddings=held))
 
     def verify(self) -> None:
         """Agrees, or asks to sync first, whatever is pending."""
@@ -303,10 +314,10 @@ def real_history(
     """
     plans = seed % 4 < 2
     options = {**options, **EVOLVING, **(WRITES_GO_ON if plans else ROLLS_CLUSTERING_BACK)}
-    table = HudiTables(spark, folder / "table", type_, options=options)
-    clean = following(spark, table.path, folder / "index")
+    table = HudiTables(spark, folder / "table", type_, options=options, also=NESTED)
+    clean = following(spark, table.path, folder / "index", payload=PAYLOAD)
     reader = spark if seed % 3 else hostile_session(spark)
-    parts = following(reader, table.path, folder / "index")
+    parts = following(reader, table.path, folder / "index", payload=PAYLOAD)
     return RealHistory(table, watched(parts), random.Random(seed), clean, plans)
 
 

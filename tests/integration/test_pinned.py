@@ -12,6 +12,7 @@ from hudi_tables import HudiTables, row
 
 from lakewake.errors import HistoryLost
 from lakewake.model.chunks import Batch, chunk_id
+from lakewake.model.plan import Action
 from lakewake.model.rows import RowId
 from lakewake.source import TableMoved
 from lakewake.store.embeddings import MemoryEmbeddings
@@ -140,3 +141,24 @@ def test_a_follow_loses_no_change_when_files_are_cleaned_before_its_first_job(mo
     sync(moving.parts)
     sync(moving.parts)
     assert indexed(moving.parts) == built_from_nothing(moving.parts)
+
+
+def test_a_table_that_commits_at_every_look_is_built_reconciled_and_then_followed(moving):
+    fresh = replace(moving.parts, store=MemoryStore(), embeddings=MemoryEmbeddings())
+    table, look = moving.parts.table, moving.parts.table.look
+
+    def commit_then_look(frontier):
+        # The look that a sync begins with is of the index's frontier; the second one checks a read.
+        if frontier is not None and not frontier.sync:
+            moving.ts += 1
+            moving.table.write([row("k0", f"text at {moving.ts}", ts=moving.ts)])
+        return look(frontier)
+
+    table.look = commit_then_look
+    try:
+        assert sync(fresh).action is Action.BUILD
+        assert sync(fresh, Wish(reconcile=True)).action is Action.RECONCILE
+    finally:
+        del table.look
+    assert sync(fresh).action is Action.FOLLOW
+    assert indexed(fresh) == built_from_nothing(fresh)

@@ -16,7 +16,7 @@ from lakewake.model.timeline import (
     TableIdentity,
     WriteStat,
 )
-from lakewake.source.lineage import beside, inserted_at_once, touched_by, window_of
+from lakewake.source.lineage import beside, inserted_at_once, outlives, touched_by, window_of
 
 
 def group(name: str) -> FileGroup:
@@ -54,6 +54,14 @@ def test_a_group_without_an_older_base_file_was_born_in_the_window():
     touched = touched_by([upsert(wrote("f", 2)), upsert(wrote("f", 3, 2))])
     assert touched.born == {group("f")}
     assert touched.after == {group("f")}
+
+
+def test_a_group_whose_former_commit_alone_is_named_was_not_born_in_the_window():
+    by_flink = replace(wrote("f", 2), previous_commit="1")
+    touched = touched_by([upsert(by_flink), upsert(replace(wrote("f", 3), previous_commit="2"))])
+    assert touched.born == frozenset()
+    assert touched.first == {}
+    assert touched.last == {group("f"): "p/f_0_3.parquet"}
 
 
 def test_deletes_logs_plain_inserts_and_replaced_groups_need_the_state_before():
@@ -204,3 +212,19 @@ def test_an_archived_commit_that_overlapped_a_new_one_makes_history_lost():
     look = looked((2, 5, upsert(wrote("f", 2))))
     with pytest.raises(HistoryLost, match="instant 1, absorbed while 2 was on its way"):
         beside(look, Frontier(look.table, {"1": "3"}), look.instants)
+
+
+def test_files_of_a_look_outlive_newer_commits_and_cleans_that_keep_them():
+    def at(*instants: Instant) -> Look:
+        return replace(looked(), instants=instants)
+
+    one, two, three = (Instant(str(n), str(n), "commit") for n in (1, 2, 3))
+    clean, open_ = Instant("4", None, "clean"), Instant("2", None, "commit")
+    assert outlives(at(one, two), at(one, two, three), {})
+    assert outlives(at(one, two), at(one, two, three, clean), {"4": "2"})
+    assert not outlives(at(one, two), at(one, two, three, clean), {"4": "3"})
+    assert not outlives(at(one, two), at(one, two, three, clean), {"4": ""})
+    # A writer on its way may have replaced a file that is kept from 3 on only.
+    assert not outlives(at(one, open_, three), at(one, two, three, clean), {"4": "3"})
+    assert not outlives(at(one, two), at(two, three), {})
+    assert not outlives(at(one, two), at(one, two, Instant("3", "4", "restore")), {})

@@ -13,8 +13,12 @@ DATA_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 OPEN_ACTIONS = DATA_ACTIONS | {"compaction", "logcompaction", "clustering"}
 #: Completed actions that take commits back.
 UNDOING = frozenset({"restore", "rollback"})
+#: Actions that remove files.
+REMOVING = UNDOING | {"clean"}
 #: Operations that move rows between files without changing any.
 MAINTENANCE = frozenset({"COMPACT", "CLUSTER", "LOG_COMPACT"})
+#: Operations whose schema Hudi does not take for the table's: they may have begun long before.
+SCHEMALESS = MAINTENANCE | {"INDEX"}
 #: Operations that can store a second version of a row id beside the first.
 DUPLICATING = frozenset(
     {
@@ -57,7 +61,12 @@ class FileGroup:
 
 @dataclass(frozen=True)
 class WriteStat:
-    """What one commit did to one file group."""
+    """What one commit did to one file group.
+
+    Attributes:
+        previous_base_file: the base file that this one replaces, where the writer names it.
+        previous_commit: the commit that wrote what this file replaces.
+    """
 
     group: FileGroup
     path: str
@@ -65,6 +74,12 @@ class WriteStat:
     inserts: int
     updates: int
     deletes: int
+    previous_commit: str | None = None
+
+    @property
+    def begins_group(self) -> bool:
+        """The first base file of its group. Flink names the former commit, but not its file."""
+        return not (self.is_log or self.previous_base_file or self.previous_commit)
 
     @property
     def is_log(self) -> bool:
@@ -111,6 +126,11 @@ class CommitMetadata:
     def groups(self) -> frozenset[FileGroup]:
         """The file groups that it wrote or replaced."""
         return frozenset(w.group for w in self.writes) | frozenset(self.replaced)
+
+    @property
+    def tells_schema(self) -> bool:
+        """Whether Hudi shows the table in this commit's schema, where no newer one tells it."""
+        return bool(self.schema) and self.operation not in SCHEMALESS
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from lakewake.errors import ConfigError
+from lakewake.model.avro import same_type
+from lakewake.model.escapes import unescaped
 from lakewake.model.frontier import Frontier
 from lakewake.model.plan import Action, Plan
 from lakewake.model.recipe import Recipe
-from lakewake.model.timeline import UNDOING, Instant, Look
+from lakewake.model.timeline import UNDOING, Instant, Look, TableIdentity
 
 
 def check_columns(look: Look, recipe: Recipe) -> None:
@@ -63,7 +65,7 @@ def _overlapping(look: Look, frontier: Frontier | None) -> dict[str, str]:
     What that one does is told by what it overlapped.
     """
     begun, first = min(look.in_flight, default="~"), _first(look)
-    absorbed = frontier.instants if frontier and frontier.table == look.table else {}
+    absorbed = frontier.instants if frontier and _same_table(look, frontier) else {}
     return {r: c for r, c in absorbed.items() if c >= begun and r < first}
 
 
@@ -93,7 +95,7 @@ def why_lost(look: Look, frontier: Frontier, recipe: Recipe) -> str:
     """Why history cannot be followed from a `frontier` that has instants, or '' when it can."""
     done = look.completed
     first = _first(look)
-    if look.table != frontier.table:
+    if not _same_table(look, frontier):
         return "the table is another one: name, key, partitioning or type changed"
     gone = sorted(r for r in frontier.instants if first and r >= first and r not in done)
     if gone:
@@ -115,6 +117,18 @@ def _first(look: Look) -> str:
     return min(data, default="")
 
 
+def _same_table(look: Look, frontier: Frontier) -> bool:
+    return look.table in (frontier.table, _read_whole(frontier.table))
+
+
+def _read_whole(table: TableIdentity) -> TableIdentity:
+    """The identity that an earlier version noted, which left some of Java's escapes in names."""
+    try:
+        return TableIdentity(**{k: unescaped(v) for k, v in table.as_dict().items()})
+    except ValueError:
+        return table
+
+
 def _lost_in_flight(look: Look, frontier: Frontier, first: str) -> str:
     here = {i.requested for i in look.instants}
     gone = sorted(r for r in frontier.in_flight if r not in here and r < first)
@@ -122,22 +136,28 @@ def _lost_in_flight(look: Look, frontier: Frontier, first: str) -> str:
 
 
 def _schema_change(look: Look, frontier: Frontier, recipe: Recipe) -> str:
-    # Step by step: a column dropped and added again inside one window is invisible from its ends.
-    known: Mapping[str, str] = frontier.schema
-    if not known:
+    if not frontier.schema:
         return ""
-    for instant in pending_instants(look, frontier):
-        commit = look.commits.get(instant.requested)
-        if commit is None or commit.schema is None:
-            continue
+    steps = [(f" in {r}", schema) for r, schema in _schemas_on_the_way(look, frontier)]
+    steps += [("", look.schema)] if look.schema else []
+    for when, schema in steps:
         for column in recipe.columns:
-            old, new = known.get(column), commit.schema.get(column)
-            if old != new:
-                return (
-                    f"column {column!r} went from {_plain(old)} to {_plain(new)} "
-                    f"in {instant.requested}"
-                )
+            old, new = frontier.schema.get(column), schema.get(column)
+            if not same_type(old, new):
+                return f"column {column!r} went from {_plain(old)} to {_plain(new)}{when}"
     return ""
+
+
+def _schemas_on_the_way(look: Look, frontier: Frontier) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Each pending commit's schema: of a column dropped and added again the ends tell nothing.
+
+    A writer that began before the newest absorbed one comes late: it takes no change back.
+    """
+    newest = max(frontier.instants, default="")
+    for instant in sorted(pending_instants(look, frontier)):
+        commit = look.commits.get(instant.requested)
+        if commit and commit.schema and commit.tells_schema and instant.requested > newest:
+            yield instant.requested, commit.schema
 
 
 def _plain(avro: str | None) -> str:

@@ -23,11 +23,20 @@ from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, Difference, RowBatch, RowId
 from lakewake.model.timeline import DUPLICATING, CommitMetadata, Instant, Look
+from lakewake.scratch import own_folder
 from lakewake.source import TableMoved, arrow, compare, versions, view
 from lakewake.source.failures import read_through, reading
 from lakewake.source.files import GroupReader
-from lakewake.source.lineage import Touched, beside, inserted_at_once, touched_by, window_of
-from lakewake.source.look import look_at
+from lakewake.source.lineage import (
+    Touched,
+    beside,
+    inserted_at_once,
+    outlives,
+    touched_by,
+    window_of,
+)
+from lakewake.source.look import kept_from, look_at, written_at
+from lakewake.source.partitions import Shown, timeline_of
 from lakewake.source.session import active, reading_session
 from lakewake.source.spread import SPREAD_ROWS, SparkSpread, read_pieces
 from lakewake.spark import is_local
@@ -63,10 +72,15 @@ class HudiTable:
         self._given_spread_rows = spread_rows
         self._seen = False
         self._stored_types: dict[object, StructType] = {}
+        self._told: dict[object, Shown] = {}
 
     def look(self, frontier: Frontier | None) -> Look:
         """One look at the timeline; no JVM is started for it."""
         return look_at(self._path, frontier)
+
+    def written(self, look: Look, instant: Instant) -> float | None:
+        """When the instant's file was written, by the clock of the storage."""
+        return written_at(self._path, look, instant)
 
     def snapshot(self, look: Look) -> Changes:
         """Every row as of `look`, the newest version of each."""
@@ -101,7 +115,7 @@ class HudiTable:
         if not touched.groups:
             return Changes((), (), frontier.duplicates)
         reader = GroupReader(
-            self._session(), self._path, look, frontier, pending, self._stored_types
+            self._session(), self._path, look, frontier, pending, self._stored_types, self._told
         )
         with self._reading(_lost_files):
             changed = self._difference(reader, touched)
@@ -118,7 +132,7 @@ class HudiTable:
     def compare(self, look: Look, index: Pieces) -> Difference:
         """How an index differs from the table as of `look`, worked out in Spark."""
         with (
-            tempfile.TemporaryDirectory(prefix="lakewake-verify-") as folder,
+            tempfile.TemporaryDirectory(prefix="verify-", dir=own_folder()) as folder,
             self._reading(),
         ):
             stored, rows = self._both(look, index, Path(folder))
@@ -134,7 +148,9 @@ class HudiTable:
     def reconcile(self, look: Look, index: Pieces) -> Changes:
         """The rows that differ from the index, streamed, and the ids that are too many in it."""
         with ExitStack() as opened, self._reading():
-            folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="lakewake-reconcile-"))
+            folder = opened.enter_context(
+                tempfile.TemporaryDirectory(prefix="reconcile-", dir=own_folder())
+            )
             stored, rows = self._both(look, index, Path(folder))
             if rows is None:
                 return Changes((), _distinct_ids(stored))
@@ -246,18 +262,32 @@ class HudiTable:
         # only files of commits that it did not see, and leaves out their rows without an error.
         # What it listed once it keeps; a file that is cleaned later is then missed by name.
         table._jdf.inputFiles()
-        self._check_unmoved(look)
+        self._check_unmoved(look, listed=table)
         return rows
 
-    def _check_unmoved(self, look: Look, until: str = "") -> None:
-        """Raise `TableMoved` when an instant came or went since, completed at or before `until`."""
+    def _check_unmoved(self, look: Look, until: str = "", listed: DataFrame | None = None) -> None:
+        """Raise `TableMoved` when an instant came or went since, completed at or before `until`.
+
+        Of a read whose files are `listed`, only when these may be others than those of `look`.
+        """
 
         def seen(timeline: Look) -> dict[str, str]:
             return {r: c for r, c in timeline.completed.items() if not until or c <= until}
 
         again = self.look(Frontier(look.table, look.completed))
-        if seen(again) != seen(look) or again.table != look.table:
+        if seen(again) == seen(look) and again.table == look.table:
+            return
+        if listed is None or not self._is_of(listed, look, again):
             raise TableMoved
+
+    def _is_of(self, listed: DataFrame, look: Look, again: Look) -> bool:
+        """Whether a read is of `look`, though the table has gone on since.
+
+        A table may commit all the time. What came after `look` is left for the next sync, as long
+        as Hudi did not see it, and no clean took files of `look` before they were listed.
+        """
+        kept = kept_from(self._path, again)
+        return outlives(look, again, kept) and timeline_of(listed) == look.completed
 
     def _difference(self, reader: GroupReader, touched: Touched) -> DataFrame:
         """`row_view` of the changed rows, with what `versions.changed` tells of them.

@@ -10,6 +10,7 @@ from lakewake.model.frontier import Frontier
 from lakewake.model.timeline import (
     DUPLICATING,
     MAINTENANCE,
+    REMOVING,
     CommitMetadata,
     FileGroup,
     Instant,
@@ -65,9 +66,10 @@ def touched_by(commits: Sequence[CommitMetadata], beside: Sequence[CommitMetadat
     writes = [w for c in commits for w in c.writes if not w.is_log]
     others = [w for c in beside for w in c.writes if not w.is_log]
     first = _first(writes, others)
+    began = {w.group: w.begins_group for w in reversed(writes)}
     return Touched(
         groups=frozenset(_with_clustered(groups, commits)) - hidden,
-        born=frozenset(g for g, path in first.items() if not path),
+        born=frozenset(g for g, path in first.items() if not path and began[g]),
         replaced=frozenset(g for c in commits for g in c.replaced),
         first={g: path for g, path in first.items() if path},
         last={w.group: w.path for w in sorted([*others, *writes], key=lambda w: w.instant)},
@@ -176,3 +178,18 @@ def _needs_before(data: Sequence[CommitMetadata]) -> bool:
         or any(w.deletes or w.is_log for w in c.writes)
         for c in data
     )
+
+
+def outlives(look: Look, again: Look, kept: Mapping[str, str]) -> bool:
+    """Whether every file that the table had at `look` was still there at `again`.
+
+    Args:
+        kept: for each clean of `again`, the instant from which on it keeps all that was shown.
+    """
+    if again.table != look.table or look.completed.items() - again.completed.items():
+        return False
+    # A writer that was on its way may have replaced a file between what is kept and `look`.
+    oldest = min([*look.in_flight, max(look.completed, default="")])
+    known = {i.requested for i in look.instants}
+    new = [i for i in again.instants if i.requested not in known and i.action in REMOVING]
+    return all(i.action == "clean" and "" < kept.get(i.requested, "") <= oldest for i in new)

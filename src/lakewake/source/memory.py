@@ -185,6 +185,10 @@ class MemoryTable:
         self.history = replace(self.history, open=open_)
         return rows
 
+    def written(self, look: Look, instant: Instant) -> float | None:
+        """Not known: nothing is written to files."""
+        return None
+
     def look(self, frontier: Frontier | None) -> Look:
         """The active timeline."""
         history = self.history
