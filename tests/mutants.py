@@ -259,6 +259,13 @@ MUTANTS = (
         ("tests/unit/test_lineage.py",),
     ),
     Mutant(
+        "a partition that the cleaner dropped is taken for an empty one",
+        "source/files.py",
+        "        self._refuse_dropped_partitions({g.partition for g in groups})\n",
+        "",
+        ("tests/integration/test_matrix.py", "-k", "dropped and cleaned and MERGE"),
+    ),
+    Mutant(
         "the caller's settings reach reads",
         "source/hudi.py",
         "spark = reading_session(self._start())",
