@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import hypothesis.strategies as st
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
@@ -91,6 +94,25 @@ def test_damaged_bytes_are_not_read(texts: Texts, data: st.DataObject) -> None:
     content[at] ^= data.draw(st.integers(1, 255))
     assert from_bytes(bytes(content)) is None
     assert from_bytes(bytes(content[:at])) is None
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"texts": np.array([0, 9])},
+        {"texts": np.array([-1, 1])},
+        {"texts": np.array([0])},
+        {"starts": np.array([0, 1])},
+        {"starts": np.array([0, 5, 2])},
+        {"starts": np.array([1, 1, 2])},
+        {"times": np.array([0.5, 0.5])},
+        {"words": pa.array([1, 2])},
+    ],
+)
+def test_numbers_that_lead_nowhere_are_not_read(forged: dict[str, Any]) -> None:
+    counted = count_words(["red", "plum"], np.arange(2), 2)
+    assert from_bytes(to_bytes(counted)) is not None
+    assert from_bytes(to_bytes(counted._replace(**forged))) is None
 
 
 def test_a_text_that_was_not_counted_is_told_from_one_without_words() -> None:

@@ -39,7 +39,7 @@ PARTITION, MAX_PARTITIONS = 512, 1024
 LOOKUP_MIN_CHUNKS = 30_000
 #: The words of so many texts are counted in a few hundredths of a second, by the first search of a
 #: process; beside many that are counted already, those of this share.
-WORDS_MIN_CHUNKS, WORDS_SHARE = 2_000, 32
+WORDS_MIN_CHUNKS, WORDS_SHARE = 2_000, 256
 #: What chunks are looked up by, so that a commit costs what it changes.
 LOOKUPS = ("_id", "_key", "_hash")
 #: Each commit adds a small fragment, and each fragment costs every search a tenth of a millisecond;

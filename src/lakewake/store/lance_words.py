@@ -35,7 +35,7 @@ from lakewake.store.words import (
     to_bytes,
 )
 
-FOLDER = "_words"
+FOLDER, ENDING = "_words", ".words"
 #: Rows whose words are counted together. What is held in memory meanwhile is bounded, and a search
 #: takes a quarter of the time: its numbers fit into the processor's cache.
 SLICE = 16_384
@@ -89,7 +89,7 @@ def slices_of(fragment: LanceFragment) -> list[Slice]:
     told += [repr(overlay) for overlay in getattr(metadata, "overlays", ())]
     key = hashlib.sha256("\n".join(told).encode()).hexdigest()[:32]
     return [
-        Slice(fragment, n, f"{key}.{n}.words", min(metadata.physical_rows - start, SLICE))
+        Slice(fragment, n, f"{key}.{start}{ENDING}", min(metadata.physical_rows - start, SLICE))
         for n, start in enumerate(range(0, metadata.physical_rows, SLICE))
     ]
 
@@ -111,7 +111,9 @@ class WordFiles:
 
     def names(self) -> set[str]:
         """The files that are there."""
-        return set(self._place.names(self.folder)) if self._place else set()
+        found = self._place.names(self.folder) if self._place else []
+        # What begins with a dot is being written by someone.
+        return {n for n in found if n.endswith(ENDING) and not n.startswith(".")}
 
     def counted(self, dataset: LanceDataset, present: Sequence[Present]) -> list[Counted]:
         """The words of each slice, at least of its live rows. Other slices are forgotten."""

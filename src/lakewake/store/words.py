@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 import zlib
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -65,17 +67,17 @@ class Part(NamedTuple):
 
 def count_words(texts: Iterable[str | None], numbers: np.ndarray, size: int) -> Counted:
     """Count the words of texts with these numbers, of `size` that there are."""
-    known: dict[str, int] = {}
+    known = defaultdict[str, int](count().__next__)
     lengths = np.full(size, -1, np.int32)
-    found: list[np.ndarray] = []
+    found: list[int] = []
     for number, text in zip(numbers.tolist(), texts, strict=True):
         words = words_of(text or "")
         lengths[number] = len(words)
-        found.append(np.array([known.setdefault(w, len(known)) for w in words], np.int64))
+        found.extend(map(known.__getitem__, words))
     names = sorted(known)
     places = np.empty(len(names), np.int64)
     places[[known[name] for name in names]] = np.arange(len(names))
-    codes = places[np.concatenate(found)] if found else places
+    codes = places[np.array(found, np.int64)]
     each = np.repeat(numbers.astype(np.int64), lengths[numbers])
     pairs, times = np.unique(codes * size + each, return_counts=True)
     starts = np.searchsorted(pairs, np.arange(len(names) + 1) * size)
@@ -255,10 +257,31 @@ def to_bytes(counted: Counted) -> bytes:
 
 
 def from_bytes(content: bytes) -> Counted | None:
-    """The inverse of `to_bytes`; None where somebody else wrote them, or they are damaged."""
+    """The inverse of `to_bytes`; None where something else wrote them, or they are damaged."""
     head, body = content[:_HEAD_SIZE], memoryview(content)[_HEAD_SIZE:]
     if head != (_HEAD + zlib.crc32(body).to_bytes(4)).ljust(_HEAD_SIZE, b"\0"):
         return None
-    with pa.ipc.open_file(pa.py_buffer(body)) as file:
-        words, *numbers = (column.flatten() for column in file.get_batch(0).columns)
-    return Counted(words, *(of.to_numpy() for of in numbers))
+    try:
+        with pa.ipc.open_file(pa.py_buffer(body)) as file:
+            batch = file.get_batch(0)
+        batch.validate(full=True)
+        words, *numbers = (column.flatten() for column in batch.columns)
+        counted = Counted(words, *(of.to_numpy() for of in numbers))
+        return counted if _sound(counted) else None
+    except (pa.ArrowException, ValueError, TypeError):
+        return None
+
+
+def _sound(counted: Counted) -> bool:
+    """Whether the numbers can be of a count of words: others could lead anywhere."""
+    words, starts, texts, times, lengths = counted
+    return (
+        pa.types.is_string(words.type)
+        and all(numbers.dtype.kind in "iu" for numbers in counted[1:])
+        and len(starts) == len(words) + 1
+        and bool((np.diff(starts) >= 0).all())
+        and (int(starts[0]), int(starts[-1])) == (0, len(texts))
+        and len(texts) == len(times)
+        and int(texts.min(initial=0)) >= 0
+        and (not len(texts) or int(texts.max()) < len(lengths))
+    )
