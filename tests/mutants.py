@@ -58,8 +58,8 @@ MUTANTS = (
     Mutant(
         "an approximate search is trusted after many deletes",
         "store/lance_recall.py",
-        "thinned = decision.deleted(there.covered) > many(there.chunks)",
-        "thinned = False",
+        "return last is not None and last.deleted(self.covered) > many(self.chunks)",
+        "return False",
         RECALL,
     ),
     Mutant(

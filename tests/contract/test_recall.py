@@ -272,7 +272,9 @@ def test_small_changes_are_not_probed_and_many_are(indexed: LanceStore) -> None:
     for n in range(3):
         indexed.commit(chunks(0, 0, deletes=(f"c{n}",)), frontier(n + 1), frontier(n + 2))
         assert "questions_probed" not in indexed.maintain()
-    indexed.commit(chunks(TOPICS, 2), frontier(4), frontier(5))
+    indexed.commit(chunks(TOPICS, 1), frontier(4), frontier(5))
+    assert "questions_probed" not in indexed.maintain()
+    indexed.commit(chunks(TOPICS + 1, 2), frontier(5), frontier(6))
     assert indexed.maintain()["questions_probed"] >= 24
     assert indexed.maintain() == {}
 
@@ -447,6 +449,10 @@ class TestChoose:
     decision = Decision(probed(FEW), probed(ALL), "2026", 24, 0.99, covered=100_000)
     there = Standing(100_000, 200, 100_000, decision)
 
+    @pytest.fixture(autouse=True)
+    def large(self, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("lakewake.store.lance_recall.MIN_CHANGED", 500)
+
     def chosen(
         self, there: Standing, filtered: bool = False, recall: float = 0.99
     ) -> Effort | None:
@@ -456,9 +462,19 @@ class TestChoose:
         assert self.chosen(self.there) == FEW
         assert self.chosen(self.there, filtered=True) == ALL
 
+    def test_a_probe_is_due_by_what_was_deleted_and_by_what_changed(self) -> None:
+        assert not self.there.is_due(0.99)
+        assert self.there.is_due(0.98)
+        assert not replace(self.there, covered=99_500).is_due(0.99)
+        assert replace(self.there, covered=99_499).is_due(0.99)
+        for taken, due in ((1_000, False), (1_001, True)):
+            last = replace(self.decision, covered=100_000, taken=taken)
+            assert replace(self.there, decision=last).is_due(0.99) is due
+        assert replace(self.there, decision=None).is_due(0.99)
+
     def test_all_partitions_when_much_was_deleted_since(self) -> None:
-        assert self.chosen(replace(self.there, covered=98_438)) == FEW
-        assert self.chosen(replace(self.there, covered=98_437)) == ALL
+        assert self.chosen(replace(self.there, covered=99_500)) == FEW
+        assert self.chosen(replace(self.there, covered=99_499)) == ALL
 
     def test_exactly_below_the_bound_and_where_recall_is_1(self) -> None:
         assert self.chosen(replace(self.there, chunks=99_999)) is None

@@ -25,8 +25,9 @@ KEY = "lakewake.searching"
 CHANGED = "lakewake.trained.changed"
 #: Questions of each kind, those about deleted vectors, and how many hits of each are compared.
 PER_KIND, PER_DELETED, K = 12, 36, 10
-#: The probe is made again when so many vectors were deleted or taken in since: 2,000 of 130,000.
-MIN_CHANGED, CHANGED_SHARE = 500, 64
+#: So many vectors deleted since may empty the partitions around a question: 508 of 130,000. The
+#: probe is made again then, and when twice as many were deleted or taken in.
+MIN_CHANGED, CHANGED_SHARE = 500, 256
 #: Partitions are trained again only when this share of the vectors changed since they were.
 TRAINING_SHARE = 8
 #: Distances of equal vectors differ by so much with the order of summation.
@@ -64,7 +65,15 @@ class Standing:
     def is_due(self, recall: float) -> bool:
         """Whether a probe may find something else than the last one."""
         last = self.decision
-        return last is None or last.recall != recall or self.changed > many(self.chunks)
+        if last is None or last.recall != recall or self.thinned:
+            return True
+        return self.changed > 2 * many(self.chunks)
+
+    @property
+    def thinned(self) -> bool:
+        """Whether so much was deleted since the probe that it does not count."""
+        last = self.decision
+        return last is not None and last.deleted(self.covered) > many(self.chunks)
 
     @property
     def may_train(self) -> bool:
@@ -87,7 +96,7 @@ def standing_of(dataset: LanceDataset) -> Standing:
 
 
 def many(chunks: int) -> int:
-    """So many changed chunks may change what a search finds."""
+    """So many deleted chunks may change what a search finds."""
     return max(MIN_CHANGED, chunks // CHANGED_SHARE)
 
 
@@ -117,11 +126,10 @@ def choose(
         return None, f"it has fewer than {least:,} chunks"
     if decision is None:
         return widest(there.partitions)[0], "not probed yet, so all partitions are searched"
-    thinned = decision.deleted(there.covered) > many(there.chunks)
-    found = decision.filtered if filtered or thinned else decision.plain
+    found = decision.filtered if filtered or there.thinned else decision.plain
     if found is None or not found.keeps(recall):
         return None, "an approximate search did not find what is promised"
-    if thinned:
+    if there.thinned:
         return found.effort, "much was deleted since the probe, so all partitions are searched"
     return found.effort, "a probe found what is promised"
 

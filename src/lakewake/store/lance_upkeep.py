@@ -202,8 +202,9 @@ def _is_due(there: Standing, asking: Asking) -> bool:
 def probe(dataset: LanceDataset, *, asking: Asking, sample: DeletedVectors) -> int:
     """Ask the approximate index, and decide how it is searched; the number of questions.
 
-    It is done when the index is made, and again when a 64th of its chunks (and more than 500) were
-    deleted or taken in since. It takes one pass over the vectors, and some hundred searches.
+    It is done when the index is made, and again when a 256th of its chunks (and more than 500)
+    were deleted since, or twice as many deleted or taken in. It takes one pass over the vectors,
+    and one or two hundred searches.
     """
     there = standing_of(dataset)
     if not _is_due(there, asking):
