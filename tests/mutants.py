@@ -188,6 +188,13 @@ MUTANTS = (
         "orphaned=(),",
         SYNC,
     ),
+    Mutant(
+        "most of an index is removed unasked",
+        "deletes.py",
+        "if gone <= UNASKED or gone <= self._share * self._held:",
+        "if self._share >= 0:",
+        ("tests/unit/test_max_delete.py",),
+    ),
 )
 
 
