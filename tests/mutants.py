@@ -279,6 +279,13 @@ MUTANTS = (
         "{",
         ("tests/integration/test_hostile_session.py", "-k", "against and MERGE"),
     ),
+    Mutant(
+        "most of an index is removed unasked",
+        "deletes.py",
+        "if gone <= UNASKED or gone <= self._share * self._held:",
+        "if self._share >= 0:",
+        ("tests/unit/test_max_delete.py",),
+    ),
 )
 
 
