@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from lakewake.embed.folder import builtin_model
+from lakewake.embed.folder import builtin_model, find_model
 from lakewake.embed.minilm import build_graph
 from lakewake.embed.onnx import OnnxEmbedder
 from lakewake.embed.weights import GRAPHS, PINNED, check_minilm, file_sha256, minilm_folder
@@ -150,6 +150,15 @@ def test_a_forged_graph_is_not_loaded_but_built_again(forgeable):
         path.write_bytes(forged)
         path.with_name(f"{path.stem[:30]}-{sha256(forged)}.onnx").write_bytes(forged)
         assert np.array_equal(OnnxEmbedder(ModelSettings()).embed(["red wine"]), before)
+
+
+def test_a_copy_of_the_built_in_model_loads_its_pinned_graph_too(forgeable):
+    (path,) = forgeable.glob("lakewake-fp32-*.onnx")
+    assert find_model(str(forgeable), "fp32").graph("fp32") == str(path)
+    path.unlink()
+    path.write_bytes(b"13 bytes only")
+    built = find_model(str(forgeable), "fp32").graph("fp32")
+    assert file_sha256(Path(str(built))) == GRAPHS["fp32"]
 
 
 @pytest.mark.parametrize("precision", sorted(GRAPHS))

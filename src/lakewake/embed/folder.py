@@ -21,6 +21,8 @@ from lakewake.embed.weights import (
 )
 from lakewake.errors import ConfigError, SetupError
 
+SAFETENSORS = "model.safetensors"
+BUILT_IN = Architecture(layers=6, heads=12, epsilon=1e-12)
 #: Steps of a sentence-transformers model that we carry out, by the last part of their names.
 KNOWN_STEPS = {"Transformer", "Pooling", "Normalize"}
 
@@ -76,7 +78,9 @@ class ModelFolder:
         if self.architecture is None:
             return str(self.weights)
         made_of = Source(self.weights, self.sha256, self.architecture, precision)
-        return kept_graph(made_of, GRAPHS[precision] if self.pinned else "")
+        # Executors get the built-in model as a folder like any other.
+        known = self.sha256 == PINNED[SAFETENSORS] and self.architecture == BUILT_IN
+        return kept_graph(made_of, GRAPHS[precision] if known else "")
 
     def _check(self) -> None:
         if self.pinned:
@@ -106,8 +110,8 @@ def builtin_model() -> ModelFolder:
     path = minilm_folder()
     return ModelFolder(
         path=path,
-        weights=path / "model.safetensors",
-        architecture=Architecture(layers=6, heads=12, epsilon=1e-12),
+        weights=path / SAFETENSORS,
+        architecture=BUILT_IN,
         dimension=384,
         max_tokens=256,
         positions=512,
