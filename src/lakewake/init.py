@@ -12,7 +12,7 @@ from typing import Any
 from lakewake.config import DEFAULT_FILE, DEFAULT_STORE, parse_config
 from lakewake.errors import ConfigError
 from lakewake.model.chunks import RESERVED
-from lakewake.model.plain import visible
+from lakewake.model.plain import spelled_out
 from lakewake.model.recipe import TextField
 from lakewake.model.settings import IndexSettings, Settings
 from lakewake.model.timeline import Look
@@ -207,15 +207,15 @@ def render(guess: Guess, name: str, table: str, *, untested_schemes: bool = Fals
             *([f"{KEY} = true", ""] if untested_schemes else []),
             "[[index]]",
             f"name    = {_quote(name)}",
-            f"# {visible(guess.table)}",
+            f"# {spelled_out(guess.table)}",
             f"table   = {_quote(table)}",
             "",
-            f"# Guessed: {visible(guess.why)}.",
+            f"# Guessed: {spelled_out(guess.why)}.",
             *_text_lines(guess),
             "",
             "# Comes with every hit, and can be filtered on.",
             f"payload = {_list(guess.payload)}",
-            *([f"# not taken: {visible(left_out)}"] if left_out else []),
+            *([f"# not taken: {spelled_out(left_out)}"] if left_out else []),
             "",
             f"store   = {_quote(DEFAULT_STORE)}",
             "",

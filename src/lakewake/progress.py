@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from lakewake.model.plain import visible
+from lakewake.model.plain import spelled_out
 from lakewake.redact import without_secrets
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Lines:
 
     def say(self, text: str) -> None:
         """One line."""
-        print(visible(without_secrets(text)), file=self._stream, flush=True)
+        print(spelled_out(without_secrets(text)), file=self._stream, flush=True)
 
 
 class _Bar:
@@ -182,7 +182,7 @@ class Terminal:
 
     def say(self, text: str) -> None:
         """One line, above the bars."""
-        self._console.print(visible(without_secrets(text)), markup=False, style="dim")
+        self._console.print(spelled_out(without_secrets(text)), markup=False, style="dim")
 
 
 def _bars(console: Console) -> Progress:

@@ -25,7 +25,7 @@ from lakewake.errors import (
     SetupError,
     StoreError,
 )
-from lakewake.model.plain import visible
+from lakewake.model.plain import spelled_out
 
 if TYPE_CHECKING:
     from lakewake.api import Index
@@ -139,9 +139,9 @@ def failed_line(name: str, error: Exception, seconds: float) -> str:
     """A failed sync in one line: the fact, what landed, when it is tried again, and the hint."""
     again = f"next try in {seconds:.0f} s"
     if not isinstance(error, LakewakeError):
-        return visible(f"{name}: sync failed: {type(error).__name__}: {error}; {again}")
+        return spelled_out(f"{name}: sync failed: {type(error).__name__}: {error}; {again}")
     hint = f"; hint: {error.hint}" if error.hint else ""
-    return visible(f"{name}: sync failed: {error.fact}; {error.landed}; {again}{hint}")
+    return spelled_out(f"{name}: sync failed: {error.fact}; {error.landed}; {again}{hint}")
 
 
 class StopSignal:

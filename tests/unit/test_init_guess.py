@@ -222,6 +222,7 @@ def test_what_init_prints_of_a_hostile_table_is_shown_and_not_obeyed(
 ):
     fields = [{"name": name, "type": "string"} for name in ("id", *HOSTILE)]
     schema = json.dumps({"type": "record", "name": "r", "fields": fields})
+    schema = schema.replace("\\", "\\\\")  # as Java writes properties
     hoodie = tmp_path / "t" / ".hoodie"
     (hoodie / "timeline").mkdir(parents=True)
     (hoodie / "hoodie.properties").write_text(

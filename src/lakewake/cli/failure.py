@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import click
 
 from lakewake.errors import ConfigError, LakewakeError
-from lakewake.model.plain import visible
+from lakewake.model.plain import spelled_out
 from lakewake.redact import without_secrets
 
 #: Commands that never write, whatever interrupts them.
@@ -80,6 +80,6 @@ def print_error(
         print(without_secrets("".join(traceback.format_exception(trace))), end="", file=sys.stderr)
     # A name or a value of a table may be in it, which must not end a line or steer the terminal.
     shown = LakewakeError(
-        visible(error.fact), landed=visible(error.landed), hint=visible(error.hint)
+        spelled_out(error.fact), landed=spelled_out(error.landed), hint=spelled_out(error.hint)
     )
     print(f"error: {f'{index}: ' if index else ''}{shown}", file=sys.stderr)

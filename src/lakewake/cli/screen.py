@@ -18,7 +18,7 @@ from lakewake.model.plain import count as count
 from lakewake.model.plain import duration as duration
 from lakewake.model.plain import json_value as json_value
 from lakewake.model.plain import moment as moment
-from lakewake.model.plain import visible as visible
+from lakewake.model.plain import spelled_out
 from lakewake.redact import without_secrets
 
 
@@ -63,12 +63,12 @@ def width() -> int:
 
 def print_block(title: str, facts: Iterable[tuple[str, str]]) -> None:
     """A heading and aligned lines of `name  value`, without secrets."""
-    click.secho(visible(without_secrets(title)), bold=True)
+    click.secho(spelled_out(without_secrets(title)), bold=True)
     facts = [(name, without_secrets(value)) for name, value in facts]
     indent = 4 + max((len(name) for name, _ in facts), default=0)
     for name, value in facts:
         lines = textwrap.wrap(
-            visible(value), max(width() - indent, 20), break_on_hyphens=False
+            spelled_out(value), max(width() - indent, 20), break_on_hyphens=False
         ) or [""]
         click.echo(click.style(f"  {name}".ljust(indent), dim=True) + lines[0])
         for line in lines[1:]:

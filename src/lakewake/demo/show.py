@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakewake.errors import LakewakeError
-from lakewake.model.plain import visible
+from lakewake.model.plain import spelled_out
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -148,13 +148,13 @@ class Notes:
         for title in ("       ", "before", "after"):
             grid.add_column(title)
         for name, before, after in rows:
-            grid.add_row(Text(f"   {name}"), Text(visible(before)), Text(visible(after)))
+            grid.add_row(Text(f"   {name}"), Text(spelled_out(before)), Text(spelled_out(after)))
         self.console.print(grid)
 
     def _line(self, name: str, text: str) -> None:
         style = "green" if name == "✓" else ""
         self.console.print(
-            f"   {name:<6} {visible(text)}", style=style, markup=False, highlight=False
+            f"   {name:<6} {spelled_out(text)}", style=style, markup=False, highlight=False
         )
 
 

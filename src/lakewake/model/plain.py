@@ -24,7 +24,7 @@ def json_value(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def visible(text: str) -> str:
+def spelled_out(text: str) -> str:
     """The text with every character shown that could steer a terminal, hide, or end a line."""
     if text.isprintable():
         return text
