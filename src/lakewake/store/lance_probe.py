@@ -147,4 +147,6 @@ def _with_words(dataset: LanceDataset, text: str | None) -> None:
 
 
 def _damaged(name: str, fault: str) -> IndexDamaged:
-    return IndexDamaged(f"index '{name}' is damaged: {fault}", hint=rebuild(name))
+    return IndexDamaged(
+        f"index '{name}' cannot be read, it is damaged: {fault}", hint=rebuild(name)
+    )
