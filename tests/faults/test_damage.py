@@ -85,7 +85,7 @@ def test_readiness_and_metrics_say_that_a_data_file_is_damaged(
         damage(data_files(lake)[0])
         assert told(client) == (503, False, False, False)
         why = client.get("/ready").json()["indexes"][0]["why"]
-        assert "index 'sample' is damaged" in why
+        assert "index 'sample' cannot be read, it is damaged: " in why
         status = client.get("/indexes/sample/status")
         assert (status.status_code, "--rebuild" in status.json()["hint"]) == (503, True)
 

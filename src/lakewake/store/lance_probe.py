@@ -134,4 +134,6 @@ def _nearest(dataset: LanceDataset, metric: str, vector: list[float] | None) -> 
 
 
 def _damaged(name: str, fault: str) -> IndexDamaged:
-    return IndexDamaged(f"index '{name}' is damaged: {fault}", hint=rebuild(name))
+    return IndexDamaged(
+        f"index '{name}' cannot be read, it is damaged: {fault}", hint=rebuild(name)
+    )
