@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO
 
 PREFIX = "lakewake-spark-"
+UNSWEPT = "unlocked-"
 LOCK = "owner.lock"
 #: A folder without a lock was made by an earlier version, or a moment ago.
 UNLOCKED_SECONDS = 3600.0
@@ -32,7 +33,12 @@ def make_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
     # Locked before it has its name: a lock file that can be seen is never free while we live.
     lock = (folder / f".{LOCK}").open("wb")
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    except OSError:
+        # A file system without locks: nobody could tell that we live, so nobody may look at it.
+        lock.close()
+        return folder.rename(folder.with_name(f"{UNSWEPT}{folder.name}"))
     (folder / f".{LOCK}").rename(folder / LOCK)
     _held[folder] = lock
     return folder

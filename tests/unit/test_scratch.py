@@ -114,3 +114,19 @@ def test_the_folder_of_a_process_is_made_again_when_somebody_removed_it() -> Non
     assert second.is_dir()
     assert second != first
     scratch.remove_folder(second)
+
+
+def test_where_files_cannot_be_locked_a_folder_is_made_and_never_swept(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError("not supported")
+
+    monkeypatch.setattr(scratch.fcntl, "flock", flock)
+    folder = scratch.make_folder()
+    then = time.time() - 2 * scratch.UNLOCKED_SECONDS
+    os.utime(folder, (then, then))
+    scratch.remove_leftovers()
+    assert list(temporary.iterdir()) == [folder]
+    scratch.remove_folder(folder)
+    assert not folder.exists()
