@@ -42,6 +42,8 @@ HUDI_OPTIONS: Mapping[str, str] = {
     "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
 }
 
+#: Rows of a Parquet file that Spark holds in memory at once.
+READ_ROWS = 128
 _ERROR = re.compile(r"ERROR\b|Exception in |[\w.]+(Exception|Error):")
 _LOGGING = """\
 rootLogger.level = error
@@ -117,6 +119,8 @@ def session_options(given: Mapping[str, str], files: Files, *, verbose: bool) ->
         "spark.app.name": "lakewake",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # 4,096 rows by default, of which a column of long texts may not fit into memory.
+        "spark.sql.parquet.columnarReaderBatchSize": str(READ_ROWS),
         "spark.sql.warehouse.dir": (files.scratch / "warehouse").as_uri(),
         "spark.jars.ivy": str(files.scratch / "ivy"),
         **HUDI_OPTIONS,

@@ -57,7 +57,12 @@ from sampling import SCHEMA, rid, sample_parts, sample_recipe, values
 
 FIRST = "A first sentence that several of the texts begin with."
 IDS = [rid(key, part) for key in ("a", "b", "c") for part in ("x", "y")]
-TEXTS = ["one", "two", "", None, "odd", f"{FIRST} And its end.", f"{FIRST} And an odd end of it."]
+LAST = "And a last sentence that others of the texts end with."
+TEXTS = [
+    *("one", "two", "", None, "odd", f"{FIRST} And its end.", f"{FIRST} And an odd end of it."),
+    *(f"{FIRST} {LAST}", f"A first sentence of its own, which nobody else has. {LAST}"),
+    f"{FIRST} One more sentence stands in between the two of them. {LAST}",
+]
 
 
 def _some_rows(count: int = 300) -> list[dict[RowId, dict[str, object]]]:
@@ -317,6 +322,11 @@ def spoil(parts: Parts, chunk_id: str, how: str) -> None:
     index = parts.store.open()
     rows = [r for b in index.scan(index.schema().names) for r in b.to_pylist()]
     [chunk] = [r for r in rows if r["_id"] == chunk_id]
+    if how == "_source_hash" and chunk["_chunk"]:
+        # Only the first chunk's is ever read.
+        row = chunk["_partition"], chunk["_key"]
+        mine = (r for r in rows if (r["_partition"], r["_key"]) == row)
+        chunk = next((r for r in mine if not r["_chunk"]), chunk)
     if how == "gone":
         row = chunk["_partition"], chunk["_key"]
         batch = _batch(index, [], [r["_id"] for r in rows if (r["_partition"], r["_key"]) == row])

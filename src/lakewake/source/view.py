@@ -15,12 +15,15 @@ import pyarrow as pa
 
 from lakewake.model.recipe import Recipe, TextField
 from lakewake.model.rows import RowBatch, RowId
+from lakewake.model.weights import cuts, weights
+from lakewake.source import arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 
-#: Rows per batch: enough to sort by length and embed well, few enough to keep memory flat.
-BATCH_ROWS = 1000
+#: Rows per batch, and about how many bytes: enough to sort by length and embed well, few enough to
+#: keep memory flat. A row that is larger by itself is a batch of its own.
+BATCH_ROWS, BATCH_BYTES = 1000, 8 * 1024 * 1024
 #: Explicit formats: the defaults cut microseconds and follow the session's time zone.
 JSON_OPTIONS = {
     "timeZone": "UTC",
@@ -42,6 +45,19 @@ def hudi_reader(spark: SparkSession) -> DataFrameReader:
     and one that was dropped and added again shows its old values.
     """
     return spark.read.format("hudi").option("hoodie.schema.on.read.enable", "true")
+
+
+def wide(recipe: Recipe) -> tuple[str, ...]:
+    """The columns of `row_view` whose values may be large."""
+    texts = (f"t{n}" for n in range(len(recipe.fields)))
+    payload = (f"c{n}" for n in range(len(recipe.payload)))
+    return (*texts, *(("v",) if recipe.vector else ()), *payload)
+
+
+def row_weight(rows: DataFrame, recipe: Recipe) -> str:
+    """About how many bytes a row of `row_view` has, as an expression that reads no vector."""
+    known = {"v": 4 * recipe.model.dimension} if recipe.vector else {}
+    return arrow.weight(rows, wide(recipe), known)
 
 
 def row_view(rows: DataFrame, recipe: Recipe) -> DataFrame:
@@ -161,8 +177,8 @@ def row_batches(
 ) -> Iterator[RowBatch]:
     """Arrow batches of `row_view` as values, in bounded pieces."""
     for batch in batches:
-        for start in range(0, batch.num_rows, BATCH_ROWS):
-            yield _row_batch(batch.slice(start, BATCH_ROWS), recipe, appeared)
+        for start, rows in cuts(weights(batch), BATCH_ROWS, BATCH_BYTES):
+            yield _row_batch(batch.slice(start, rows), recipe, appeared)
 
 
 def _row_batch(batch: pa.RecordBatch, recipe: Recipe, appeared: bool) -> RowBatch:

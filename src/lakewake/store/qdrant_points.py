@@ -45,7 +45,7 @@ TRIES = 6
 FIRST_WAIT, LONGEST_WAIT = 0.2, 30.0
 PAGE = 500
 #: Points in one call, and about how many bytes: a server takes 32 MB.
-WRITE_POINTS, WRITE_BYTES = 256, 8_000_000
+WRITE_POINTS, WRITE_BYTES, MOST_BYTES = 256, 8_000_000, 30_000_000
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,109 @@
+"""Rows that are few and large: they are moved by their bytes, not by their number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import lance
+import pytest
+from hudi_tables import HudiTables, row
+from playing import COW, MOR
+
+from lakewake import prepare
+from lakewake.model.plan import Action
+from lakewake.model.rows import RowId
+from lakewake.source import arrow, view
+from lakewake.sync import Wish, sync
+from lakewake.verify import repair, verify
+from oracle import built_from_nothing, following, indexed
+
+pytestmark = pytest.mark.spark
+
+#: A thousandth of what ships: rows of 40 KB are then as large as rows of 40 MB.
+SCALE = 1024
+LARGE = 40_000
+
+
+def long_text(key: str, version: int = 1) -> str:
+    """Sentences of their own, of 40 KB."""
+    lines = (f"Line {n} of {key} in version {version}." for n in range(LARGE // 30))
+    return " ".join(lines)
+
+
+@pytest.fixture
+def small_memory(spark, monkeypatch) -> Iterator[None]:
+    """Everything that bounds memory is a thousand times smaller, Spark's own bound too."""
+    for module, name in (
+        (arrow, "COLLECT_BYTES"),
+        (arrow, "PART_BYTES"),
+        (view, "BATCH_BYTES"),
+        (prepare, "WRITE_BYTES"),
+    ):
+        monkeypatch.setattr(module, name, getattr(module, name) // SCALE)
+    with most_results(spark, "1m"):
+        yield
+
+
+@contextmanager
+def most_results(spark, size: str) -> Iterator[None]:
+    """As many bytes may come from one job; Spark looks it up whenever one begins."""
+    conf = spark.sparkContext._jsc.sc().conf()
+    conf.set("spark.driver.maxResultSize", size)
+    try:
+        yield
+    finally:
+        conf.set("spark.driver.maxResultSize", "1g")
+
+
+@pytest.mark.parametrize("type_", [COW, MOR])
+def test_large_rows_are_built_followed_compared_and_repaired(
+    type_, spark, small_tables, small_memory, tmp_path
+):
+    table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)
+    keys = [f"k{n}" for n in range(60)]
+    table.write([row(k, long_text(k)) for k in keys])
+    parts = following(spark, table.path, tmp_path / "index")
+    assert sync(parts).rows_changed == 60
+    assert indexed(parts) == built_from_nothing(parts)
+    table.write([row(k, long_text(k, 2), ts=2) for k in keys[:40]])
+    table.delete(*keys[50:])
+    report = sync(parts)
+    assert (report.action, report.rows_changed, report.rows_deleted) == (Action.FOLLOW, 40, 10)
+    table.write([row(k, long_text(k, 3), ts=10**7) for k in keys[20:60]])
+    report = sync(parts, Wish(reconcile=True))
+    assert (report.action, report.rows_changed) == (Action.RECONCILE, 40)
+    assert indexed(parts) == built_from_nothing(parts)
+    lance.dataset(str(tmp_path / "index" / "sample.g1.lance")).delete("_key > 'k3'")
+    assert repair(parts).repaired > 30
+    assert verify(parts).agrees
+    assert sync(parts, Wish(rebuild=True)).embedded == 0
+    assert indexed(parts) == built_from_nothing(parts)
+
+
+def test_a_row_larger_than_all_that_is_collected_at_once_is_followed(
+    spark, small_tables, small_memory, tmp_path
+):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    table.write([row("k0"), row("k1")])
+    parts = following(spark, table.path, tmp_path / "index")
+    sync(parts)
+    table.write([row("k0", long_text("k0") * 10, ts=2), row("k1", "short", ts=2)])
+    assert sync(parts).rows_changed == 2
+    assert indexed(parts) == built_from_nothing(parts)
+
+
+def test_large_rows_that_are_stored_twice_are_asked_of_the_table(
+    spark, small_tables, small_memory, tmp_path
+):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    keys = [f"k{n}" for n in range(40)]
+    table.write([row(k, long_text(k)) for k in keys])
+    parts = following(spark, table.path, tmp_path / "index")
+    sync(parts)
+    table.write([row(k, long_text(k, 2), ts=2) for k in keys], "bulk_insert")
+    sync(parts)
+    assert parts.store.open().frontier().duplicates == {RowId("part=a", k) for k in keys}
+    table.sql("DELETE FROM t WHERE ts = 2")
+    sync(parts)
+    assert indexed(parts) == built_from_nothing(parts)
