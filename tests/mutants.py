@@ -52,7 +52,7 @@ MUTANTS = (
         "deleted rows are dropped from the batch",
         "prepare.py",
         "deletes = self.gone(changes)",
-        "deletes: list[str] = []",
+        "deletes = Ids()",
         SYNC,
     ),
     Mutant(
@@ -86,9 +86,30 @@ MUTANTS = (
     Mutant(
         "no chunk is taken for a chunk with the right hash",
         "plan/patch.py",
-        "return bool(held) and all(",
-        "return all(",
+        "return bool(first) and all(first) and",
+        "return all(first) and",
         SYNC,
+    ),
+    Mutant(
+        "a chunk after the first tells whether the row changed",
+        "plan/patch.py",
+        "for h in held if h.n == 0]",
+        "for h in held if h.n > 0]",
+        ("tests/unit/test_long_texts.py",),
+    ),
+    Mutant(
+        "a chunk stays though the row's payload changed",
+        "plan/patch.py",
+        "for h in held if h.payload_hash == payload)",
+        "for h in held)",
+        ("tests/unit/test_long_texts.py",),
+    ),
+    Mutant(
+        "pages that the frontier no longer names stay",
+        "store/lance.py",
+        "for name in held - then.pages)",
+        "for name in ())",
+        STORES,
     ),
     Mutant(
         "clustering inside a window is not followed",

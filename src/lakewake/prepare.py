@@ -46,8 +46,8 @@ from lakewake.store.embeddings import EmbeddingStore
 EMBED_TEXTS = 128
 #: Chunks that are written at once, and about how many bytes.
 WRITE_ROWS, WRITE_BYTES = 10_000, 16 * 1024 * 1024
-#: What a chunk takes besides its text and payload.
-CHUNK_BYTES = 2_000
+#: What a chunk takes besides its text, vector and payload.
+CHUNK_BYTES = 500
 #: Ids that are held in memory; more go to a file.
 HELD_IDS = 100_000
 #: Up to so many refused rows are the rows' fault, however small the batch.
@@ -247,7 +247,8 @@ class Preparation:
         for rows in batches:
             patch, vectors = self._made(rows, stage)
             deletes.add(patch.deletes)
-            for start, count in cuts(_written_bytes(rows, patch), WRITE_ROWS, WRITE_BYTES):
+            sizes = _written_bytes(rows, patch, self.recipe.model.dimension)
+            for start, count in cuts(sizes, WRITE_ROWS, WRITE_BYTES):
                 some = patch.upserts[start : start + count]
                 yield _index_rows(rows, some, vectors[start : start + count], schema)
 
@@ -461,12 +462,12 @@ def _column_vectors(rows: RowBatch, patch: Patch, recipe: Recipe) -> np.ndarray:
     return vectors
 
 
-def _written_bytes(rows: RowBatch, patch: Patch) -> np.ndarray:
+def _written_bytes(rows: RowBatch, patch: Patch, dimension: int) -> np.ndarray:
     """About how many bytes each chunk has in the index; the payload is there with each."""
     # A batch without columns may have forgotten how many rows it has.
     payload = weights(rows.payload) if rows.payload.num_columns else np.zeros(len(rows))
     own = [payload[n] + 4 * len(chunk.text) for n, chunk in patch.upserts]
-    return np.array(own, np.float64) + CHUNK_BYTES
+    return np.array(own, np.float64) + CHUNK_BYTES + 4 * dimension
 
 
 def _index_rows(

@@ -6,6 +6,7 @@ import datetime
 import json
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from qdrant_client.models import Filter
+from qdrant_client.models import FieldCondition, Filter, MatchValue
 from store_contract import (
     FULL,
     SCHEMA,
@@ -24,6 +25,7 @@ from store_contract import (
     contents,
     frontier,
     keys,
+    named,
     query,
     recipe,
     staged,
@@ -344,6 +346,42 @@ def test_upkeep_sets_an_alias_that_was_lost(built: QdrantStore, points: Points) 
     points.set_alias("wines", "other")
     assert built.maintain() == {"alias_set": 1}
     assert [points.alias("wines")] == generations(points)
+
+
+def test_upkeep_removes_old_pages_that_no_frontier_names(
+    built: QdrantStore, points: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pages() -> int:
+        where = Filter(must=[FieldCondition(key="kind", match=MatchValue(value="page"))])
+        return points.count("wines.frontier", where)
+
+    many = replace(frontier(2), duplicates=named(5_000))
+    built.commit(batch(), frontier(1), many)
+    more = replace(frontier(3), duplicates=named(5_001))
+    built.commit(batch(), many, more)
+    built.maintain()
+    assert pages() == len(many.pages | more.pages) == len(more.pages) + 1
+    monkeypatch.setattr("lakewake.store.qdrant_fence.PAGES_FOR", -1.0)
+    assert built.maintain()["pages_removed"] == 1
+    assert pages() == len(more.pages)
+    reader = QdrantStore(built._points.place, "wines", "wines").open()
+    assert reader is not None
+    assert reader.frontier() == more
+
+
+def test_a_page_that_comes_back_is_not_taken_for_an_old_one(
+    built: QdrantStore, points: Points
+) -> None:
+    many = replace(frontier(2), duplicates=named(5_000))
+    built.commit(batch(), frontier(1), many)
+    built.commit(batch(), many, frontier(3))
+    old = Filter(must=[FieldCondition(key="kind", match=MatchValue(value="page"))])
+    points.set("wines.frontier", {"at": 0.0}, old)
+    again = replace(frontier(4), duplicates=named(5_000))
+    built._fence.keep_pages(again.new_pages(()))
+    built.maintain()
+    built.commit(batch(), frontier(3), again)
+    assert QdrantStore(built._points.place, "wines", "wines").open().frontier() == again
 
 
 def test_staged_parts_of_an_index_that_moved_on_are_stale(built: QdrantStore) -> None:

@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING
 
 from hudi_tables import ROLLS_CLUSTERING_BACK, HudiTables, row
 
+from lakewake import prepare
 from lakewake.errors import HistoryLost, IndexMissing, LakewakeError
+from lakewake.model import frontier, pages
 from lakewake.model.chunks import text_hash
 from lakewake.model.plan import Action
+from lakewake.model.recipe import Chunking
+from lakewake.source import arrow, view
 from lakewake.sync import Parts, sync
 from lakewake.verify import verify
 from moments import (
@@ -39,6 +43,24 @@ PARTITIONS = ["a", "b"]
 #: A soft delete adds a column that the other writes do not have.
 EVOLVING = {"hoodie.write.set.null.for.missing.columns": "true"}
 TEXTS = ["one", "two", "three", " "]
+#: Rows of a few kilobytes are large here: everything that bounds memory is smaller by as much.
+CHUNKS = Chunking(tokens=40)
+SMALL_MEMORY = {
+    (arrow, "COLLECT_BYTES"): 8_192,
+    (arrow, "PART_BYTES"): 4_096,
+    (view, "BATCH_BYTES"): 4_096,
+    (prepare, "WRITE_BYTES"): 4_096,
+    (prepare, "HELD_IDS"): 2,
+    (frontier, "INLINE"): 2,
+    (pages, "PAGE_ROWS"): 2,
+}
+
+
+def large(key: str, edited: int) -> str:
+    """A text of many chunks, one sentence of it another one in each edition."""
+    lines = [f"Sentence {n} of the long text of {key} says this and that." for n in range(60)]
+    lines[20 + edited] = f"Only edition {edited} has this sentence."
+    return " ".join(lines)
 
 
 @dataclass
@@ -115,11 +137,12 @@ class RealHistory:
 
     def _row(self, key: str, part: str, now: int) -> tuple:
         ts = now if self.dice.random() < 0.85 else self.dice.randint(0, now)
-        text = self.dice.choice([*TEXTS, f"text of {key} at {now}"])
+        edited = large(key, self.dice.randrange(3))
+        text = self.dice.choice([*TEXTS, f"text of {key} at {now}", edited])
         return row(key, text, part=part, ts=ts, num=self.dice.randrange(3))
 
     def _told_write(self, rows: list[tuple], operation: str) -> None:
-        said = ", ".join(f"{key}/{part}@{ts} {text!r}" for key, _, part, ts, text, _ in rows)
+        said = ", ".join(f"{key}/{part}@{ts} {text[:30]!r}" for key, _, part, ts, text, _ in rows)
         self.told.append(f"  {said}")
         self.table.write(rows, operation)
 
@@ -217,7 +240,7 @@ class RealHistory:
     def _another_syncer(self) -> Parts:
         spark, folder = self.table.spark, self.table.path.with_name("index")
         held = self.parts.embeddings.inner
-        return watched(following(spark, self.table.path, folder, embeddings=held))
+        return watched(following(spark, self.table.path, folder, embeddings=held, chunking=CHUNKS))
 
     def verify(self) -> None:
         """Agrees, or asks to sync first, whatever is pending."""
@@ -261,5 +284,5 @@ def real_history(
     """A table of that type without a commit yet, and an index of it that is still to be built."""
     options = {**options, **EVOLVING, **ROLLS_CLUSTERING_BACK}
     table = HudiTables(spark, folder / "table", type_, options=options)
-    parts = following(spark, table.path, folder / "index")
+    parts = following(spark, table.path, folder / "index", chunking=CHUNKS)
     return RealHistory(table, watched(parts), random.Random(seed))

@@ -12,8 +12,9 @@ from playing import COW, MOR
 
 from lakewake import prepare
 from lakewake.model.plan import Action
+from lakewake.model.recipe import Chunking
 from lakewake.model.rows import RowId
-from lakewake.source import arrow, view
+from lakewake.source import arrow, compare, hudi, view
 from lakewake.sync import Wish, sync
 from lakewake.verify import repair, verify
 from oracle import built_from_nothing, following, indexed
@@ -27,7 +28,8 @@ LARGE = 40_000
 
 def long_text(key: str, version: int = 1) -> str:
     """Sentences of their own, of 40 KB."""
-    lines = (f"Line {n} of {key} in version {version}." for n in range(LARGE // 30))
+    lines = [f"Line {n} of {key} says the same every time." for n in range(LARGE // 40)]
+    lines[500] = f"Only version {version} says this of {key}."
     return " ".join(lines)
 
 
@@ -63,13 +65,17 @@ def test_large_rows_are_built_followed_compared_and_repaired(
     table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)
     keys = [f"k{n}" for n in range(60)]
     table.write([row(k, long_text(k)) for k in keys])
-    parts = following(spark, table.path, tmp_path / "index")
-    assert sync(parts).rows_changed == 60
+    parts = following(spark, table.path, tmp_path / "index", chunking=Chunking(tokens=100))
+    built = sync(parts)
+    assert built.rows_changed == 60
+    assert built.chunks_upserted > 60 * 100
     assert indexed(parts) == built_from_nothing(parts)
     table.write([row(k, long_text(k, 2), ts=2) for k in keys[:40]])
     table.delete(*keys[50:])
     report = sync(parts)
     assert (report.action, report.rows_changed, report.rows_deleted) == (Action.FOLLOW, 40, 10)
+    assert (report.embedded, report.chunks_upserted) == (40, 80)
+    assert verify(parts).agrees
     table.write([row(k, long_text(k, 3), ts=10**7) for k in keys[20:60]])
     report = sync(parts, Wish(reconcile=True))
     assert (report.action, report.rows_changed) == (Action.RECONCILE, 40)
@@ -106,4 +112,32 @@ def test_large_rows_that_are_stored_twice_are_asked_of_the_table(
     assert parts.store.open().frontier().duplicates == {RowId("part=a", k) for k in keys}
     table.sql("DELETE FROM t WHERE ts = 2")
     sync(parts)
+    assert indexed(parts) == built_from_nothing(parts)
+
+
+@pytest.mark.parametrize("type_", [COW, MOR])
+def test_rows_that_are_gone_are_passed_on_in_lots(
+    type_, spark, small_tables, monkeypatch, tmp_path
+):
+    for name, value in (("COLLECT_ROWS", 5), ("LOT_ROWS", 3)):
+        monkeypatch.setattr(hudi, name, value)
+    monkeypatch.setattr(prepare, "HELD_IDS", 4)
+    monkeypatch.setattr(compare, "FEW", 5)
+    table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)
+    keys = [f"k{n}" for n in range(20)]
+    table.write([*(row(k) for k in keys), *(row(k, part="b") for k in keys), row("c", part="c")])
+    parts = following(spark, table.path, tmp_path / "index")
+    sync(parts)
+    table.delete_partition("a")
+    report = sync(parts)
+    assert (report.action, report.rows_deleted) == (Action.FOLLOW, 20)
+    table.write([row("new", part="b")], "insert_overwrite")
+    report = sync(parts)
+    assert (report.action, report.rows_changed, report.rows_deleted) == (Action.FOLLOW, 1, 20)
+    assert indexed(parts) == built_from_nothing(parts)
+    table.write([row(k, part="d") for k in keys])
+    sync(parts)
+    table.write([row(k, part="d") for k in keys], "delete")
+    report = sync(parts, Wish(reconcile=True))
+    assert (report.action, report.rows_deleted) == (Action.RECONCILE, 20)
     assert indexed(parts) == built_from_nothing(parts)

@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 
 from lakewake import prepare
 from lakewake.errors import HistoryLost, IndexMissing
+from lakewake.model import frontier, pages
 from lakewake.model.chunks import Batch, text_hash
 from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
@@ -108,6 +109,10 @@ def in_small_pieces():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory, "BATCH_ROWS", 3)
         patch.setattr(prepare, "EMBED_TEXTS", 2)
+        patch.setattr(prepare, "WRITE_ROWS", 2)
+        patch.setattr(prepare, "HELD_IDS", 1)
+        patch.setattr(frontier, "INLINE", 1)
+        patch.setattr(pages, "PAGE_ROWS", 1)
         yield
 
 

@@ -117,7 +117,7 @@ class HudiTable:
                 asked = _asked(every, frontier, reader.overlaps)
                 found = self._brought(_without(every, asked), appeared)
             else:
-                asked, changed = self._set_aside(changed, frontier, reader)
+                asked, changed = self._set_aside(changed, frontier, reader, commits)
                 found = self._left_there(changed, _rows_written(commits), appeared)
         if asked or found.duplicates:
             found = replace(found, duplicates=(frontier.duplicates - asked) | found.duplicates)
@@ -347,13 +347,18 @@ class HudiTable:
         return int(found[0] or 0) if found else 0
 
     def _set_aside(
-        self, changed: DataFrame, frontier: Frontier, reader: GroupReader
+        self,
+        changed: DataFrame,
+        frontier: Frontier,
+        reader: GroupReader,
+        commits: Sequence[CommitMetadata],
     ) -> tuple[frozenset[RowId], DataFrame]:
         """`_asked` of rows that stay in Spark, and the others."""
         asked: set[RowId] = set()
         if frontier.duplicates or reader.overlaps:
             ids = changed.select("p", "k", "fresh", "gone")
-            for batch in self._streamed(ids, _lost_files):
+            parts = arrow.in_small_parts(ids, _rows_written(commits) * arrow.ROW_BYTES)
+            for batch in self._streamed(parts, _lost_files):
                 asked |= _asked([batch], frontier, reader.overlaps)
                 _refuse_many(asked)
         if not asked:
