@@ -44,6 +44,8 @@ from lakewake.store.embeddings import EmbeddingStore
 
 #: Texts per call of the embedder: what is embedded is kept, and shown, in steps of this size.
 EMBED_TEXTS = 128
+#: Characters per call, where texts are long and the model takes them whole.
+EMBED_CHARACTERS = 4_000_000
 #: Chunks that are written at once, and about how many bytes.
 WRITE_ROWS, WRITE_BYTES = 10_000, 16 * 1024 * 1024
 #: What a chunk takes besides its text, vector and payload.
@@ -332,7 +334,7 @@ class Preparation:
         known = self.known.vectors(texts.keys())
         todo = sorted(texts.keys() - known.keys(), key=lambda h: (len(texts[h]), h))
         done, shown, new = 0, 0, set[str]()
-        for some in _in_any_order(todo):
+        for some in _in_any_order(todo, texts):
             kept = self.known.kept(some)
             fresh = {h: texts[h] for h in some if h not in kept}
             known |= kept | (self._embed(fresh) if fresh else {})
@@ -370,13 +372,14 @@ class Preparation:
         return patch.without({n: rows.ids[n] for n in aside}, existing)
 
 
-def _in_any_order(hashes: list[str]) -> list[list[str]]:
+def _in_any_order(hashes: list[str], texts: Mapping[str, str]) -> list[list[str]]:
     """As many as are embedded at once, the lots in random order.
 
     Another syncer may be at the same texts: in the same order both would embed all of them, in
     another one each finds most of what the other has kept.
     """
-    lots = [hashes[n : n + EMBED_TEXTS] for n in range(0, len(hashes), EMBED_TEXTS)]
+    sizes = np.array([len(texts[h]) for h in hashes])
+    lots = [hashes[n : n + count] for n, count in cuts(sizes, EMBED_TEXTS, EMBED_CHARACTERS)]
     random.shuffle(lots)
     return lots
 

@@ -27,8 +27,6 @@ PART_BYTES = 32 * 1024 * 1024
 MOST_PARTS = 100_000
 #: What a row weighs besides its texts, vector and payload: ids, hashes, numbers.
 ROW_BYTES = 256
-#: The column that tells a row's bytes.
-WEIGHT = "bytes"
 
 
 def collect(frame: DataFrame) -> list[pa.RecordBatch]:
@@ -46,11 +44,9 @@ def collect_light(
         most: as many rows come at most. Each may have its share of what fits; the values of a row
             that is larger stay behind, so that the job cannot fail by its size.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
-    fits = F.expr(f"{weight(frame, wide)} <= {COLLECT_BYTES // max(most, 1)}")
-    light = [F.when(fits, F.col(c)).alias(c) if c in wide else F.col(c) for c in frame.columns]
-    batches = collect(frame.select(*light, fits.alias("fits")))
+    fits = f"{weight(frame, wide)} <= {COLLECT_BYTES // max(most, 1)} AS fits"
+    light = [f"IF(fits, {c}, NULL) AS {c}" if c in wide else c for c in frame.columns]
+    batches = collect(frame.selectExpr("*", fits).selectExpr(*light, "fits"))
     if not all(pc.all(b.column("fits")).as_py() for b in batches if b.num_rows):
         return None
     return [b.select(frame.columns) for b in batches]

@@ -301,6 +301,8 @@ class HudiTable:
         written = _rows_written(commits)
         if written > COLLECT_ROWS or written >= (self._spread_rows or math.inf):
             return None
+        if self._recipe.vector and written * 4 * self._recipe.model.dimension > arrow.COLLECT_BYTES:
+            return None
         if any(c.replaced for c in commits):
             # No commit says how many rows the replaced groups held.
             changed = changed.limit(COLLECT_ROWS + 1)
