@@ -384,6 +384,20 @@ def test_a_page_that_comes_back_is_not_taken_for_an_old_one(
     assert QdrantStore(built._points.place, "wines", "wines").open().frontier() == again
 
 
+def test_points_with_long_texts_are_read_a_few_at_a_time(
+    built: QdrantStore, points: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built.commit(
+        batch(*(chunk(f"k{n}", "long " * 100) for n in range(9))), frontier(1), frontier(2)
+    )
+    monkeypatch.setattr("lakewake.store.qdrant_points.PAGE", 4)
+    monkeypatch.setattr("lakewake.store.qdrant_points.PAGE_BYTES", 1_000)
+    pages = list(points.pages(generations(points)[0], Filter(), ["_text"]))
+    assert len(pages[0]) == 4
+    assert max(len(page) for page in pages[1:]) < 4
+    assert sum(len(page) for page in pages) == 12
+
+
 def test_staged_parts_of_an_index_that_moved_on_are_stale(built: QdrantStore) -> None:
     with built.staging() as staging:
         written = [staged(staging, "late")]
