@@ -43,6 +43,12 @@ def test_one_edited_sentence_writes_its_chunk_and_the_first(parts):
     assert verify(parts).agrees
 
 
+def test_a_long_row_written_again_as_it_was_is_left_alone(parts):
+    parts.table.upsert({rid("a"): values(text())})
+    report = sync(parts)
+    assert (report.rows_changed, report.chunks_upserted) == (0, 0)
+
+
 def test_the_edit_taken_back_is_seen_and_embeds_nothing(parts):
     edited = text(n50="One edit here, which is as long as the others are.")
     for said in (edited, text(), edited):
