@@ -68,12 +68,30 @@ class Watched:
         return call
 
 
+class WatchedTable(Watched):
+    """A table that looks through its double while it reads.
+
+    So its reads have moments inside, around the second look, which pins what they read.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        own = getattr(type(self.inner), name, None)
+        return own.__get__(self) if hasattr(own, "__get__") else getattr(self.inner, name)
+
+    def _watched(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        if getattr(method, "__name__", "") in READS:
+            method = getattr(type(self.inner), method.__name__).__get__(self)
+        return super()._watched(method)
+
+
+READS = ("snapshot", "changes", "rows", "reconcile", "compare")
 EFFECTS = {
-    "table": ("look",),
+    "table": ("look", *READS),
     "embedder": ("embed",),
     "embeddings": ("put",),
     "store": ("create", "commit", "maintain"),
 }
+KINDS = {"table": WatchedTable, "embedder": Watched, "embeddings": Watched, "store": Watched}
 
 
 class Noted:
@@ -103,7 +121,7 @@ def watched(parts: Parts, states: dict[str, History] | None = None) -> Parts:
     """
     noted = None if states is None else Noted(parts, states)
     doubles = {
-        part: Watched(getattr(parts, part), {n: getattr(noted, n, None) for n in names})
+        part: KINDS[part](getattr(parts, part), {n: getattr(noted, n, None) for n in names})
         for part, names in EFFECTS.items()
     }
     return replace(parts, **doubles)

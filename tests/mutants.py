@@ -33,6 +33,12 @@ SYNC = ("tests/unit/test_sync.py",)
 PLAN = ("tests/unit/test_plan.py",)
 QUARANTINE = ("tests/unit/test_quarantine.py", "tests/unit/test_quarantine_tries.py")
 STORES = ("tests/contract/test_stores.py",)
+PARTED = (
+    "tests/integration/test_partition_values.py",
+    "-k",
+    "odd_partition_values and COPY_ON_WRITE-true-false",
+)
+RECALL = ("tests/contract/test_recall.py",)
 CLEANED = ("tests/integration/test_matrix.py", "-k", "cleaning and MERGE_ON_READ")
 
 FRONTIER_FIRST = """\
@@ -48,6 +54,20 @@ HASH_FOR_PRESENCE = """\
 """
 
 MUTANTS = (
+    Mutant(
+        "an approximate search is trusted after many deletes",
+        "store/lance_recall.py",
+        "thinned = decision.deleted(there.covered) > many(there.chunks)",
+        "thinned = False",
+        RECALL,
+    ),
+    Mutant(
+        "an approximate index is not asked about what was deleted",
+        "store/lance_recall.py",
+        "DELETED: _some(_askable(deleted), rng),",
+        "DELETED: _some(_askable(deleted), rng)[:0],",
+        RECALL,
+    ),
     Mutant(
         "deleted rows are dropped from the batch",
         "prepare.py",
@@ -68,6 +88,13 @@ MUTANTS = (
         '.option("hoodie.datasource.read.incr.fallback.fulltablescan.enable", "false")',
         '.option("hoodie.datasource.read.incr.fallback.fulltablescan.enable", "true")',
         CLEANED,
+    ),
+    Mutant(
+        "partition columns are taken from the files",
+        "source/files.py",
+        "if not partition_columns(self.look.table.partition_fields).intersection(columns):",
+        "if True:",
+        PARTED,
     ),
     Mutant(
         "rows are identified by their key alone",
@@ -208,6 +235,48 @@ MUTANTS = (
         "orphaned=_without(found.orphaned, pending),",
         "orphaned=(),",
         SYNC,
+    ),
+    Mutant(
+        "files are listed after the timeline was compared",
+        "source/hudi.py",
+        "        table._jdf.inputFiles()\n",
+        "",
+        ("tests/integration/test_pinned.py", "-k", "build and MERGE"),
+    ),
+    Mutant(
+        "a state in memory is taken after the timeline was compared",
+        "source/memory.py",
+        "            raise TableMoved\n        return state\n",
+        "            raise TableMoved\n        return self.history\n",
+        ("tests/property/test_any_history.py", "-k", "history_is_followed and followed[0]"),
+    ),
+    Mutant(
+        "maintenance is taken for harmless whatever it was overtaken by",
+        "model/timeline.py",
+        "return self.operation in MAINTENANCE and not self.overtaken",
+        "return self.operation in MAINTENANCE",
+        ("tests/unit/test_lineage.py",),
+    ),
+    Mutant(
+        "rows of a replaced file group are read again",
+        "source/lineage.py",
+        "commits)) - hidden,",
+        "commits)),",
+        ("tests/unit/test_lineage.py",),
+    ),
+    Mutant(
+        "the caller's settings reach reads",
+        "source/hudi.py",
+        "spark = reading_session(self._start())",
+        "spark = self._start()",
+        ("tests/integration/test_hostile_session.py", "-k", "missed or (against and MERGE)"),
+    ),
+    Mutant(
+        "Hudi's defaults reach reads",
+        "source/view.py",
+        "{**READ_OPTIONS, ",
+        "{",
+        ("tests/integration/test_hostile_session.py", "-k", "against and MERGE"),
     ),
 )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -29,11 +30,11 @@ from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import TextField
 from lakewake.model.rows import RowId
 from lakewake.model.settings import IndexSettings, ServeSettings, Settings
-from lakewake.model.timeline import Look
+from lakewake.model.timeline import Instant, Look
 from lakewake.progress import Silent
 from lakewake.serve.app import build_app
 from lakewake.serve.keys import KeyRing
-from lakewake.source.look import look_at
+from lakewake.source.look import look_at, written_at
 from lakewake.source.memory import MemoryTable
 from lakewake.store import Store
 from lakewake.store.lance import LanceStore
@@ -108,6 +109,9 @@ class DiskTable(MemoryTable):
 
     def look(self, frontier: Frontier | None) -> Look:
         return look_at(str(self._folder), frontier)
+
+    def written(self, look: Look, instant: Instant) -> float | None:
+        return written_at(str(self._folder), look, instant)
 
 
 class DiskLake:
@@ -204,6 +208,10 @@ class Server:
     def client(self, **given: Any) -> httpx.Client:
         """A client of it, past any proxy."""
         return httpx.Client(base_url=self.url, trust_env=False, timeout=30, **given)
+
+    def connect(self) -> socket.socket:
+        """A connection to it, for what no client would send."""
+        return socket.create_connection(("127.0.0.1", self.started["port"]), 20)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, float, str]:
         """Send a signal; exit code, seconds until then, and all that it said to a person."""

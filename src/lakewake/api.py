@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakewake.config import load_config
+from lakewake.deadline import at_most
 from lakewake.embed.registry import load_embedder
 from lakewake.errors import ConfigError, IndexMissing, StoreError
 from lakewake.model.facets import Facet
@@ -25,7 +26,7 @@ from lakewake.model.query import Mode, Question, SearchResult
 from lakewake.model.recipe import Recipe
 from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
 from lakewake.model.settings import IndexSettings, ModelSettings, RecommendSettings, Settings
-from lakewake.model.timeline import Look
+from lakewake.model.timeline import Instant, Look
 from lakewake.progress import Reporter, Silent
 from lakewake.record import Recorder
 from lakewake.source.hudi import HudiTable
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from lakewake.embed import Embedder
     from lakewake.model.recommendation import Recommendation
     from lakewake.model.rows import RowId
+    from lakewake.plan.lag import Lag
     from lakewake.rerank import Reranker
     from lakewake.search.run import Ranking
 
@@ -95,8 +97,13 @@ class Sessions:
 
             check_session(given)
 
-    def get(self) -> SparkSession:
-        """The caller's session, or one of our own."""
+    def get(self, beside: Callable[[], None]) -> SparkSession:
+        """The caller's session, or one of our own.
+
+        Args:
+            beside: what can be done while a session starts. If it fails, it is done again where
+                it is needed, and fails there.
+        """
         if self._given is not None:
             return self._given
         from lakewake.spark import has_ended, start_session, stop_session
@@ -106,7 +113,9 @@ class Sessions:
             self._own = None
         if self._own is None:
             with self._reporter.stage("start Spark"):
-                self._own = start_session(self.options, tables=self.tables, verbose=self._verbose)
+                self._own = start_session(
+                    self.options, tables=self.tables, verbose=self._verbose, beside=beside
+                )
         return self._own
 
     def close(self) -> None:
@@ -216,13 +225,14 @@ class Index:
         )
         return Parts(
             name=s.name,
-            table=HudiTable(s.table, recipe, self._sessions.get),
-            store=open_store(s.store, s.name),
+            table=HudiTable(s.table, recipe, lambda: self._sessions.get(beside=embedder.load)),
+            store=open_store(s.store, s.name, s.recall),
             recipe=recipe,
             embedder=embedder,
             embeddings=open_embeddings(s, embedder.identity, self._reporter.say),
             reporter=self._reporter,
             model=s.model,
+            max_delete=s.max_delete,
         )
 
     @cached_property
@@ -242,6 +252,7 @@ class Index:
         rebuild: bool = False,
         reconcile: bool | None = None,
         retry_quarantined: bool = False,
+        allow_deletes: bool = False,
     ) -> SyncReport:
         """Bring the index to the table's latest commit.
 
@@ -251,14 +262,26 @@ class Index:
             reconcile: compare the whole table with the index even where its history can be
                 followed (True), or refuse to where it cannot (False).
             retry_quarantined: try the rows again that the embedder refused.
+            allow_deletes: remove rows however many they are.
 
         Raises:
             HistoryLost: history cannot be followed, and `reconcile` is False.
             RecipeMismatch: the index was built by another recipe or model.
+            TooManyDeletes: more than `max_delete` of the rows, and more than 1,000, would go.
         """
         from lakewake.sync import Wish, sync
 
-        wish = Wish(rebuild, reconcile, retry_quarantined)
+        wish = Wish(rebuild, reconcile, retry_quarantined, allow_deletes=allow_deletes)
+        return self._recorder.run(lambda: sync(self.parts, wish))
+
+    def heal(self, damage: StoreError) -> SyncReport:
+        """Build the index again because of that damage; texts that are known are not embedded.
+
+        Vectors come from the embedding store, and from the index as far as it can be read.
+        """
+        from lakewake.sync import Wish, sync
+
+        wish = Wish(rebuild=True, why=damage.fact)
         return self._recorder.run(lambda: sync(self.parts, wish))
 
     def verify(self, *, repair: bool = False, vectors: str = "sample") -> VerifyReport:
@@ -316,7 +339,9 @@ class Index:
         how = _one_of(Mode, "mode", mode)
         question = Question(self.name, text, vector, k, where, exact, like, how, offset, min_score)
         check_question(question)
-        return search(self._reader(), self.parts.embedder, question, self._ranking(rerank))
+        # Who asks waits: a service gets `timeout` in all, where a sync gives it so much each time.
+        with at_most(self.settings.model.timeout):
+            return search(self._reader(), self.parts.embedder, question, self._ranking(rerank))
 
     def _ranking(self, rerank: bool | None) -> Ranking:
         from lakewake.search.run import Ranking
@@ -391,15 +416,23 @@ class Index:
         return self._chat if model else replace(self._chat, url="", name="")
 
     def status(self) -> StatusReport:
-        """Where the index stands. No JVM is started."""
+        """Where the index stands. No JVM is started.
+
+        Raises:
+            TableError: the table cannot be looked at.
+            StoreError: the index could not be searched: damaged, or out of reach.
+        """
         from lakewake.plan import behind_since, pending_instants
         from lakewake.sync import stand_to_sync
 
         standing = stand_to_sync(self.parts)
+        if standing.index:
+            standing.index.probe()
         index, frontier, look = standing.index, standing.frontier, standing.look
         pending = pending_instants(look, frontier) if frontier else ()
         rows, chunks = index.counts() if index else (0, 0)
         lagging = frontier is None or standing.plan.action is not Action.NOTHING
+        late = self._lag(behind_since(standing.plan, look, frontier), pending, look, frontier)
         return StatusReport(
             index=self.name,
             built=index is not None,
@@ -408,7 +441,8 @@ class Index:
             instant=frontier.newest if frontier else "",
             newest_instant=look.newest,
             lag_commits=(len(pending) if frontier else len(look.completed)) if lagging else 0,
-            lag_seconds=_age(behind_since(standing.plan, look, frontier), look),
+            lag_seconds=late.seconds,
+            ahead_seconds=late.ahead,
             rows=rows,
             chunks=chunks,
             generation=index.generation if index else 0,
@@ -416,10 +450,31 @@ class Index:
             quarantined=len(frontier.quarantine) if frontier else 0,
             model=self.parts.recipe.model.as_dict(),
             would=standing.plan.action,
-            why=standing.plan.why,
+            why="; ".join(filter(None, [standing.plan.why, late.remark])),
             freshness_limit=self.settings.freshness,
             last_sync=self._last_sync(),
+            searching=index.searching() if index else None,
         )
+
+    def _lag(
+        self, since: str, pending: Sequence[Instant], look: Look, frontier: Frontier | None
+    ) -> Lag:
+        from lakewake.plan.lag import lag, last_in_step
+
+        now = time.time()
+        absorbed = last_in_step(frontier.instants.values() if frontier else (), look, now)
+        written = partial(self.parts.table.written, look)
+        return lag(since, pending, look, now=now, written=written, absorbed=absorbed)
+
+    def probe(self) -> None:
+        """Read a little of the index, to find out whether a search could be answered.
+
+        Raises:
+            IndexDamaged: files of it are missing, or not as they were written.
+            StoreError: it cannot be read.
+        """
+        if reader := self.parts.store.open():
+            reader.probe()
 
     def history(self, limit: int = 20) -> tuple[SyncRecord, ...]:
         """What its last syncs did, newest first: those that did something, or failed.
@@ -495,9 +550,3 @@ def _counted(limit: int) -> int:
     if limit < 1:
         raise ConfigError(f"limit is {limit}", hint="ask for 1 or more")
     return limit
-
-
-def _age(instant: str, look: Look) -> float:
-    """Seconds since an instant's time; 0 without one."""
-    when = look.time_of(instant) if instant else None
-    return max(0.0, time.time() - when.timestamp()) if when else 0.0

@@ -13,6 +13,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from lakewake import schemes
+from lakewake.address import check_address
 from lakewake.config_models import (
     read_model,
     read_rerank,
@@ -23,8 +25,10 @@ from lakewake.config_recommend import read_recommend
 from lakewake.config_serve import read_serve
 from lakewake.errors import ConfigError
 from lakewake.model.chunks import RESERVED
+from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Chunking, TextField
 from lakewake.model.settings import (
+    MAX_DELETE,
     MAX_MB,
     EmbeddingStoreSettings,
     IndexSettings,
@@ -47,7 +51,7 @@ RECOMMEND_VARIABLES = {"LAKEWAKE_RECOMMEND_URL": "url", "LAKEWAKE_RECOMMEND_NAME
 
 METRICS = ("cosine",)
 
-_TOP_KEYS = ("index", "model", "spark", "embedding_store", "recommend", "serve")
+_TOP_KEYS = ("index", "model", "spark", "embedding_store", "recommend", "serve", schemes.KEY)
 _EMBEDDING_STORE_KEYS = tuple(f.name for f in fields(EmbeddingStoreSettings))
 _IN_FILE = {"fields": "text", "chunking": "chunk"}
 #: `weights` stand beside the text fields that they are for.
@@ -56,6 +60,7 @@ _INDEX_KEYS = (
     "dimension",
 )
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_SPARK_SECRETS = "leave it to the environment, a credential provider or spark-defaults.conf"
 _SECRET_ENDINGS = (".secret.key", ".session.token", ".password", ".secret", ".token")
 
 
@@ -77,6 +82,8 @@ def load_config(
     """
     env = os.environ if env is None else env
     file = Path(path or env.get(FILE_VARIABLE) or DEFAULT_FILE)
+    for variable in (*RECOMMEND_VARIABLES, MASTER_VARIABLE):
+        check_address(env.get(variable, ""), f"the variable {variable}")
     settings = parse_config(_read(file), file, _chat_from(env))
     master = spark_master or env.get(MASTER_VARIABLE)
     spark = {**settings.spark, "spark.master": master} if master else settings.spark
@@ -114,10 +121,16 @@ def parse_config(text: str, path: Path, chat: Mapping[str, str] | None = None) -
         raise ConfigError(f"{path}: {error}", hint="the line does not parse as TOML") from error
     top = Section(f"{path}", values)
     top.refuse_unknown(_TOP_KEYS)
-    default = read_model(top, path.parent) or ModelSettings()
     sections = _index_sections(top)
+    # First of all: what is refused later may be shown, and a secret must not be.
+    rest = {key: value for key, value in top.values.items() if key not in ("index", "spark")}
+    for section in (*sections, Section(top.where, rest)):
+        section.refuse_secret_addresses()
+    default = read_model(top, path.parent) or ModelSettings()
     kept = _embedding_store(top, sections, path.parent)
     indexes = tuple(_index(s, default, kept, path.parent) for s in sections)
+    untested = bool(top.get(schemes.KEY, bool, False))
+    _refuse_untested(sections, indexes, untested=untested)
     _refuse_twins(f"{path}: two indexes are", "called", [i.name for i in indexes])
     return Settings(
         path=path,
@@ -125,7 +138,21 @@ def parse_config(text: str, path: Path, chat: Mapping[str, str] | None = None) -
         spark=_spark(top),
         recommend=_recommend(top, chat or {}),
         serve=_serve(top, path.parent),
+        untested_schemes=untested,
     )
+
+
+def _refuse_untested(
+    sections: Iterable[Section], indexes: Iterable[IndexSettings], *, untested: bool
+) -> None:
+    if untested:
+        return
+    hint = f"`{schemes.KEY} = true` at the top of the file tries it all the same"
+    for section, index in zip(sections, indexes, strict=True):
+        try:
+            schemes.refuse_untested(index.table, hint)
+        except ConfigError as error:
+            raise section.fail(error.fact, error.hint) from error
 
 
 def _index_sections(top: Section) -> list[Section]:
@@ -175,7 +202,30 @@ def _index(
         weights={} if vector else _weights(section),
         rerank=read_rerank(section, folder),
         freshness=section.seconds("freshness"),
+        max_delete=_max_delete(section),
+        recall=_recall(section),
     )
+
+
+def _max_delete(section: Section) -> float:
+    share: float = section.get("max_delete", float, MAX_DELETE)
+    if not 0 <= share <= 1:
+        raise section.fail(
+            f"`max_delete` is {share:g}, expected a share from 0 to 1",
+            "max_delete = 0.5 lets one sync remove up to half of the rows without being asked",
+        )
+    return share
+
+
+def _recall(section: Section) -> float:
+    value: float = section.get("recall", float, RECALL)
+    # Written so that it refuses NaN, too.
+    if not 0 < value <= 1:
+        raise section.fail(
+            f"`recall` is {value:g}, expected more than 0, up to 1",
+            f"recall = {RECALL}, or recall = 1 for exact searches only",
+        )
+    return value
 
 
 def _store(section: Section, folder: Path) -> str:
@@ -184,12 +234,6 @@ def _store(section: Section, folder: Path) -> str:
     if not mark or not path:
         valid = 'write it as "lance://FOLDER", "lance+s3://BUCKET/FOLDER" or "qdrant://HOST:6333"'
         raise section.fail(f"`store` is {uri!r}", valid)
-    if scheme.startswith("qdrant") and "@" in path and scheme not in _LOCAL_STORES:
-        # Not shown: what stands before the @ may well be the key.
-        raise section.fail(
-            "`store` has a user or key in its address",
-            "put the key into the environment variable QDRANT_API_KEY",
-        )
     return f"{scheme}://{locate(folder, path)}" if scheme in _LOCAL_STORES else uri
 
 
@@ -344,12 +388,10 @@ def _spark(top: Section) -> dict[str, str]:
         raise top.fail(f"`spark` is {kind_of(value)}, expected a table of options")
     section = Section(f"{top.where}: spark", value)
     options = dict(_flatten(section, value, ""))
-    for key in options:
+    for key, option in options.items():
+        check_address(option, f"{section.where}: `{key}`", _SPARK_SECRETS)
         if key.endswith(_SECRET_ENDINGS):
-            raise section.fail(
-                f"`{key}`: secrets do not belong into this file",
-                "leave it to the environment, a credential provider or spark-defaults.conf",
-            )
+            raise section.fail(f"`{key}`: secrets do not belong into this file", _SPARK_SECRETS)
     return options
 
 

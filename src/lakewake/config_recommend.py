@@ -43,9 +43,6 @@ def _check_service(section: Section, chat: RecommendSettings) -> None:
         usable = False
     if chat.url and not usable:
         raise section.fail("`url` is not an http address", URL)
-    if chat.url and address.username is not None:
-        # Not shown: a password stands beside it.
-        raise section.fail("`url` holds a user's name", "the key's variable goes into `key_env`")
 
 
 def _check_bounds(section: Section, chat: RecommendSettings) -> None:

@@ -2,17 +2,80 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar, cast
 
 T = TypeVar("T")
+_ENDS: ContextVar[float] = ContextVar("lakewake-ends", default=math.inf)
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Let what is asked of a service inside take this long in all, or less if less is left."""
+    token = _ENDS.set(min(_ENDS.get(), time.monotonic() + seconds))
+    try:
+        yield
+    finally:
+        _ENDS.reset(token)
+
+
+def ends() -> float:
+    """When the caller's time is over, by the monotonic clock; infinite if it set no limit."""
+    return _ENDS.get()
+
+
+#: A question to a remote storage that is not answered within this time has failed.
+LOOK_SECONDS = 60.0
 
 
 class TooLate(Exception):
     """The time is over."""
+
+
+_given_up: list[threading.Thread] = []
+
+
+def still_asking() -> bool:
+    """Whether a question that was given up is still waiting for its answer."""
+    return any(thread.is_alive() for thread in _given_up)
+
+
+def look(question: Callable[[], T]) -> T:
+    """What a question to a remote storage returns, if that does not take too long.
+
+    It is put in a thread of its own: Arrow waits outside Python, where no signal reaches it and its
+    own retries can take many minutes. The thread of a question that was given up is left behind;
+    so only questions may be put this way, never a write.
+
+    Raises:
+        TimeoutError: no answer came in time. What `question` raises is raised as well.
+    """
+    answers: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put((question(), None))
+        except BaseException as error:
+            answers.put((None, error))
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    try:
+        answer, error = answers.get(timeout=LOOK_SECONDS)
+    except BaseException as stopped:
+        _given_up[:] = [*(t for t in _given_up if t.is_alive()), thread]
+        if isinstance(stopped, queue.Empty):
+            raise TimeoutError(f"no answer within {LOOK_SECONDS:g} s") from None
+        raise
+    if error is not None:
+        raise error
+    return cast(T, answer)
 
 
 class _End:

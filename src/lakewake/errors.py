@@ -5,14 +5,17 @@ LakewakeError                what is the fact, did anything land, what to do nex
 │   └── FilterError          a --where that does not parse or does more than filter   exit 2
 ├── SetupError               weights, Hudi bundle, Java, an extra or a key is missing exit 2
 ├── TableError               the table cannot be read as asked                        exit 1
+│   ├── TableMissing         there is no table where it should be                     exit 1
 │   └── HistoryLost          its history cannot be followed from the frontier         exit 3
 ├── EmbedError               the provider failed                                      exit 1
 │   └── TextRefused          it refuses some of the texts, whatever is tried          exit 1
 ├── StoreError               the index cannot be read or written                      exit 1
 │   ├── IndexMissing         there is no index yet                                    exit 3
+│   ├── IndexDamaged         files of it are missing, or not as they were written     exit 1
 │   ├── StoreUnreachable     it did not answer: whether the index is sound is unknown exit 1
 │   ├── StaleFrontier        another writer moved the frontier                        exit 1
 │   └── OutcomeUnknown       the commit may have landed                               exit 1
+├── TooManyDeletes           a sync would remove more of the index than it may         exit 3
 └── RecipeMismatch           the index was built by another recipe or model           exit 2
 """
 
@@ -21,12 +24,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from lakewake.redact import without_secrets
+
 if TYPE_CHECKING:
     import numpy as np
 
 
 class LakewakeError(Exception):
-    """A failure with a fact, a word on what landed, and a hint.
+    """A failure with a fact, a word on what landed, and a hint; none of them tells a secret.
 
     Args:
         fact: what is the case, one sentence without a final stop.
@@ -37,10 +42,10 @@ class LakewakeError(Exception):
     exit_code = 1
 
     def __init__(self, fact: str, *, hint: str = "", landed: str = "nothing was written") -> None:
-        super().__init__(fact)
-        self.fact = fact
-        self.hint = hint
+        self.fact = without_secrets(fact)
+        self.hint = without_secrets(hint)
         self.landed = landed
+        super().__init__(self.fact)
 
     def __str__(self) -> str:
         lines = [self.fact, f"  {self.landed}"]
@@ -78,8 +83,18 @@ class TableError(LakewakeError):
     """The table cannot be read as asked."""
 
 
+class TableMissing(TableError):
+    """There is no table where the configuration says it is."""
+
+
 class HistoryLost(TableError):
     """The table's history cannot be followed from where the index stands."""
+
+    exit_code = 3
+
+
+class TooManyDeletes(LakewakeError):
+    """A sync would remove more of the rows of an index than it may without being asked to."""
 
     exit_code = 3
 
@@ -101,7 +116,7 @@ class TextRefused(EmbedError):
         self, fact: str, reasons: Mapping[int, str], vectors: np.ndarray | None = None
     ) -> None:
         super().__init__(fact, hint="mend or leave out these texts")
-        self.reasons = dict(reasons)
+        self.reasons = {n: without_secrets(reason) for n, reason in reasons.items()}
         self.vectors = vectors
 
     @property
@@ -118,6 +133,10 @@ class IndexMissing(StoreError):
     """There is no index of that name yet."""
 
     exit_code = 3
+
+
+class IndexDamaged(StoreError):
+    """Files of the index are missing, or not as they were written: it has to be built again."""
 
 
 class StoreUnreachable(StoreError):

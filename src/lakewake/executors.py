@@ -6,10 +6,8 @@ local mode there is nothing to do.
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
-import shutil
 import sys
 import tarfile
 import tempfile
@@ -22,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 from lakewake.errors import SetupError, TableError
+from lakewake.scratch import own_folder
 from lakewake.spark import is_local
 
 if TYPE_CHECKING:
@@ -137,9 +136,7 @@ def _lacking(spark: SparkSession, needed: dict[str, str]) -> set[str]:
 @cache
 def _scratch() -> Path:
     """A folder that lasts as long as the process: an executor may start late, and ask for it."""
-    folder = Path(tempfile.mkdtemp(prefix="lakewake-sent-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+    return Path(tempfile.mkdtemp(prefix="sent-", dir=own_folder()))
 
 
 @cache

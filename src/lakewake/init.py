@@ -9,10 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lakewake.config import DEFAULT_FILE, DEFAULT_STORE
+from lakewake.config import DEFAULT_FILE, DEFAULT_STORE, parse_config
 from lakewake.errors import ConfigError
 from lakewake.model.chunks import RESERVED
+from lakewake.model.plain import visible
+from lakewake.model.recipe import TextField
+from lakewake.model.settings import IndexSettings, Settings
 from lakewake.model.timeline import Look
+from lakewake.schemes import KEY
+from lakewake.section import locate
 
 #: How many payload columns are proposed; more are easily added by hand.
 PAYLOAD = 12
@@ -38,6 +43,8 @@ BODIES = (
     "story",
     "details",
 )
+#: What Lance refuses in the name of a column.
+_IN_LANCE = frozenset(".`")
 _SCALARS = {"string", "int", "long", "float", "double", "boolean"}
 _LOGICAL = {"date", "timestamp-millis", "timestamp-micros", "decimal", "uuid", "time-micros"}
 _TYPES = {"COPY_ON_WRITE": "copy-on-write", "MERGE_ON_READ": "merge-on-read"}
@@ -72,8 +79,9 @@ def guess(look: Look) -> Guess:
         ConfigError: no column holds text or vectors.
     """
     types = {n: json.loads(t) for n, t in look.schema.items() if not n.startswith(RESERVED)}
+    types = {n: t for n, t in types.items() if _can_be_written(n)}
     key, ordering, partition = _columns_of(look)
-    strings = [n for n, t in types.items() if _plain(t) == "string"]
+    strings = [n for n, t in types.items() if _plain(t) == "string" and _fits_template(n)]
     text, why = _guess_text([n for n in strings if n not in key])
     vector = next((n for n, t in types.items() if _is_vector(t)), None)
     if not text and vector is None:
@@ -85,16 +93,34 @@ def guess(look: Look) -> Guess:
         why = f"no column is a string; {vector} holds vectors"
     bodies = [n for n in text if _says(n, BODIES)]
     unwanted = {*key, ordering, *bodies}
-    scalars = tuple(n for n, t in types.items() if _is_scalar(t) and n not in unwanted)
+    scalars = [n for n, t in types.items() if _is_scalar(t) and n not in unwanted]
+    payload = tuple(n for n in scalars if not set(n) & _IN_LANCE)[:PAYLOAD]
     return Guess(
         table=_in_words(look, key, ordering, partition),
         text=text,
         why=why,
-        payload=scalars[:PAYLOAD],
-        left_out=scalars[PAYLOAD:],
+        payload=payload,
+        left_out=tuple(n for n in scalars if n not in payload),
         vector=vector,
         dimension=_dimension(types[vector]) if vector else 0,
     )
+
+
+def _can_be_written(column: str) -> bool:
+    """Whether a file can hold the column's name: JSON can spell halves of characters."""
+    try:
+        column.encode()
+    except UnicodeEncodeError:
+        return False
+    return bool(column.strip())
+
+
+def _fits_template(column: str) -> bool:
+    """Whether a template names this column by it, and nothing else."""
+    try:
+        return TextField("text", _template((column,))).columns == (column,)
+    except ValueError:
+        return False
 
 
 def _columns_of(look: Look) -> tuple[list[str], str, list[str]]:
@@ -168,23 +194,28 @@ def index_name(table: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "_", last).lstrip("_-") or "index"
 
 
-def render(guess: Guess, name: str, table: str) -> str:
-    """The text of a lakewake.toml that says what was guessed."""
+def render(guess: Guess, name: str, table: str, *, untested_schemes: bool = False) -> str:
+    """The text of a lakewake.toml that says what was guessed.
+
+    Names of columns are the table's, whoever wrote it: none of them ends a line or a string.
+    """
+    left_out = ", ".join(guess.left_out)
     return "\n".join(
         [
             "# Written by `lakewake init` after a look at the table. Read it, change it, keep it.",
             "",
+            *([f"{KEY} = true", ""] if untested_schemes else []),
             "[[index]]",
             f"name    = {_quote(name)}",
-            f"# {guess.table}",
+            f"# {visible(guess.table)}",
             f"table   = {_quote(table)}",
             "",
-            f"# Guessed: {guess.why}.",
+            f"# Guessed: {visible(guess.why)}.",
             *_text_lines(guess),
             "",
             "# Comes with every hit, and can be filtered on.",
             f"payload = {_list(guess.payload)}",
-            *([f"# not taken: {', '.join(guess.left_out)}"] if guess.left_out else []),
+            *([f"# not taken: {visible(left_out)}"] if left_out else []),
             "",
             f"store   = {_quote(DEFAULT_STORE)}",
             "",
@@ -208,8 +239,12 @@ def _text_lines(guess: Guess) -> list[str]:
     vector = _vector_lines(guess)
     if not guess.text:
         return vector
-    template = ". ".join(f"{{{column}}}" for column in guess.text)
-    return [f"text    = {_quote(template)}", *(f"# or: {line}" for line in vector)]
+    template = _quote(_template(guess.text))
+    return [f"text    = {template}", *(f"# or: {line}" for line in vector)]
+
+
+def _template(columns: tuple[str, ...]) -> str:
+    return ". ".join(f"{{{column}}}" for column in columns)
 
 
 def _vector_lines(guess: Guess) -> list[str]:
@@ -220,8 +255,16 @@ def _vector_lines(guess: Guess) -> list[str]:
 
 
 def _quote(text: str) -> str:
-    # JSON's strings are TOML's, but for one character.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    """A string of TOML in which every character is seen."""
+    return f'"{"".join(map(_character, text))}"'
+
+
+def _character(c: str) -> str:
+    if c in '"\\':
+        return f"\\{c}"
+    if c.isprintable():
+        return c
+    return f"\\u{ord(c):04x}" if ord(c) < 0x10000 else f"\\U{ord(c):08x}"
 
 
 def _list(items: tuple[str, ...]) -> str:
@@ -235,6 +278,7 @@ def draft_config(
     name: str | None = None,
     *,
     replace: bool = False,
+    untested_schemes: bool = False,
 ) -> Guess:
     """Write a configuration for the table that was looked at, and say what was guessed.
 
@@ -246,7 +290,9 @@ def draft_config(
     """
     file = Path(file)
     found = guess(look)
-    text = render(found, name or index_name(table), _from_file(table, file))
+    name, place = name or index_name(table), _from_file(table, file)
+    text = render(found, name, place, untested_schemes=untested_schemes)
+    _check_meant(text, file, found, name, place)
     try:
         with file.open("w" if replace else "x", encoding="utf-8") as stream:
             stream.write(text)
@@ -257,6 +303,34 @@ def draft_config(
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
     return found
+
+
+def _check_meant(text: str, file: Path, found: Guess, name: str, place: str) -> None:
+    """Read the file's text again before it is written: it must say what was guessed, and no more.
+
+    Raises:
+        ConfigError: it does not, so that a column of the table has a name that no file can hold.
+    """
+    settings = parse_config(text, file)
+    (index,) = settings.indexes
+    only = Settings(settings.path, settings.indexes, untested_schemes=settings.untested_schemes)
+    wanted = () if found.text == () else (TextField("text", _template(found.text)),)
+    meant = IndexSettings(
+        name=name,
+        table=locate(settings.path.parent, place),
+        store=index.store,
+        fields=wanted,
+        vector=None if found.text else found.vector,
+        payload=found.payload,
+        model=index.model,
+        embedding_store=index.embedding_store,
+    )
+    columns = index.fields[0].columns if index.fields else ()
+    if (settings, index, columns) != (only, meant, found.text):
+        raise ConfigError(
+            f"{file} cannot say what is meant: a column has a name that does not survive in it",
+            hint="rename that column in the table, or write the file by hand (docs/config.md)",
+        )
 
 
 def _from_file(table: str, file: Path) -> str:

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from lakewake.chunk import chunk_row
 from lakewake.chunk.split import Splitter
+from lakewake.deletes import DeleteGuard, Removed
 from lakewake.embed import Embedder
 from lakewake.errors import (
     EmbedError,
@@ -67,9 +68,14 @@ class Tally:
     embedded: int = 0
     reused: int = 0
     to_embed: int = 0
+    rows_emptied: int = 0
     stored_twice: set[RowId] = field(default_factory=set)
     refused: dict[RowId, Refusal] = field(default_factory=dict)
     seen_again: set[RowId] = field(default_factory=set)
+
+    def removed(self, coming: int | None = 0) -> Removed:
+        """What is known of the rows that go."""
+        return Removed(self.rows_deleted, self.rows_emptied, self.rows_changed, coming)
 
     def add(self, part: Tally) -> None:
         """Count what was done elsewhere as well."""
@@ -170,7 +176,7 @@ class Preparation:
     """Turns the changes of one sync into a batch.
 
     `index` is the version of the index that the batch is for; None: a new one. Of the rows in
-    `quarantine` the tally says which came by again.
+    `quarantine` the tally says which came by again. `guard` is asked before rows are removed.
     """
 
     def __init__(
@@ -180,7 +186,9 @@ class Preparation:
         index: StoreReader | None,
         known: Known,
         quarantine: AbstractSet[RowId] = frozenset(),
+        guard: DeleteGuard | None = None,
     ) -> None:
+        self.guard = guard
         self.recipe = recipe
         self.index = index
         self.known = known
@@ -226,6 +234,7 @@ class Preparation:
         with reporter.stage("read", changes.total):
             first = next(batches, None)
         schema = self.schema(first.payload.schema if first else changes.payload)
+        self.check_deletes(changes.total)
         with (
             pa.OSFile(str(path), "wb") as file,
             pa.ipc.new_stream(file, schema) as out,
@@ -286,12 +295,15 @@ class Preparation:
         return self.index.existing(ids) if self.index and ids else {}
 
     def _patch(self, rows: RowBatch, existing: Mapping[RowId, tuple[StoredChunk, ...]]) -> Patch:
+        if self.guard:
+            self.guard.meet(rows.ids)
         return build_patch(
             rows, lambda n: self._chunks(rows, n), existing, trust=self.known.trusted
         )
 
     def _count(self, patch: Patch) -> None:
         self.tally.rows_changed += patch.rows_changed
+        self.tally.rows_emptied += patch.rows_emptied
         self.tally.chunks_upserted += len(patch.upserts)
         self.tally.chunks_deleted += len(patch.deletes)
         self.tally.stored_twice |= patch.stored_twice
@@ -312,6 +324,15 @@ class Preparation:
             self.tally.rows_deleted += len(held)
         self.tally.chunks_deleted += len(deletes)
         return deletes
+
+    def check_deletes(self, coming: int | None = 0) -> None:
+        """Ask whether the rows may go that are known to; `coming` are still to be read.
+
+        Raises:
+            TooManyDeletes: they are too many.
+        """
+        if self.guard:
+            self.guard.check(self.tally.removed(coming))
 
     @cached_property
     def _splitter(self) -> Splitter:

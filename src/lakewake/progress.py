@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from lakewake.model.plain import visible
+from lakewake.redact import without_secrets
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
@@ -126,7 +129,7 @@ class Lines:
 
     def say(self, text: str) -> None:
         """One line."""
-        print(text, file=self._stream, flush=True)
+        print(visible(without_secrets(text)), file=self._stream, flush=True)
 
 
 class _Bar:
@@ -179,7 +182,7 @@ class Terminal:
 
     def say(self, text: str) -> None:
         """One line, above the bars."""
-        self._console.print(text, markup=False, style="dim")
+        self._console.print(visible(without_secrets(text)), markup=False, style="dim")
 
 
 def _bars(console: Console) -> Progress:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pyarrow import fs
 
+from lakewake.address import AWS_KEYS, check_address
 from lakewake.errors import ConfigError
 
 #: What a person checks when S3 does not answer as it should.
@@ -54,14 +55,13 @@ def find_s3(env: Mapping[str, str] = os.environ) -> S3:
     """Where S3 is by the environment, else by the profile in AWS's configuration file.
 
     Raises:
-        ConfigError: that file cannot be read.
+        ConfigError: that file cannot be read, or the address has a key in it.
     """
     profile = _profile(env)
-    endpoint = (
-        env.get("AWS_ENDPOINT_URL_S3")
-        or env.get("AWS_ENDPOINT_URL")
-        or profile.get("endpoint_url", "")
-    )
+    named = {name: env.get(name, "") for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")}
+    named["`endpoint_url` of the AWS profile"] = profile.get("endpoint_url", "")
+    source, endpoint = next((found for found in named.items() if found[1]), ("", ""))
+    check_address(endpoint, source, AWS_KEYS)
     if endpoint and "://" not in endpoint:
         endpoint = f"https://{endpoint}"
     region = env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or profile.get("region", "")

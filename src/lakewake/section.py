@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lakewake.address import check_address
 from lakewake.errors import ConfigError
 
 KIND_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
@@ -21,6 +22,8 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_KEYS = ("key", "api_key", "token", "secret", "password")
+#: Texts for a model or a reader, in which an address is only a word.
+_PROSE = ("text", "template", "instructions")
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,15 @@ class Section:
         if variable and not _VARIABLE.fullmatch(variable):
             # Not shown: it may well be the key itself.
             raise self.fail("`key_env` is not the name of a variable", 'key_env = "OPENAI_API_KEY"')
+
+    def refuse_secret_addresses(self) -> None:
+        """Refuse a user, password or key in any address of this table and those below it."""
+        for key, value in self.values.items():
+            for inner in value if isinstance(value, list) else [value]:
+                if isinstance(inner, dict):
+                    Section(f"{self.where}: {key}", inner).refuse_secret_addresses()
+                elif isinstance(inner, str) and key not in _PROSE:
+                    check_address(inner, f"{self.where}: `{key}`")
 
     def get(self, key: str, kind: type, default: Any = None) -> Any:
         """The value of a key, of that type; the default when it is absent."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import json
 import shlex
 import shutil
 import subprocess
@@ -12,9 +13,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lakewake.errors import SetupError
 from lakewake.home import lakewake_home
@@ -28,6 +29,7 @@ from lakewake.java import (
     trust_store,
     trusted_certificates,
 )
+from lakewake.jvm import ask_launcher
 from lakewake.progress import Reporter
 from lakewake.spark import (
     Files,
@@ -35,15 +37,14 @@ from lakewake.spark import (
     complaint,
     launch,
     launch_environment,
+    launcher_note,
     running_session,
     scratch_folder,
     session_options,
     shut_down_jvm,
+    spark_home,
     start_jvm,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 #: Archives kept for other Javas, Sparks and virtual environments on the same machine.
 ARCHIVES_KEPT = 3
@@ -111,6 +112,7 @@ def setup(reporter: Reporter, *, s3: bool = False, force: bool = False) -> dict[
     hadoop_aws = ensure_jars(S3, java, reporter.say, force=force) if s3 else ""
     fetch_minilm(minilm_folder(), reporter.say)
     archive = ensure_archive(java, bundle, reporter.say, force=force)
+    ensure_launcher_note(java, bundle, force=force)
     reporter.say(f"everything is there, in {lakewake_home()}")
     return {
         "java": str(java.home),
@@ -269,6 +271,22 @@ def ensure_archive(java: Java, bundle: Path, say: Say, *, force: bool = False) -
     return archive
 
 
+def ensure_launcher_note(java: Java, bundle: Path, *, force: bool = False) -> None:
+    """Keep what Spark's launcher says, which spares every session the question.
+
+    Everything works without it.
+    """
+    note = launcher_note(archive_path(java, bundle))
+    if note.is_file() and not force:
+        return
+    with suppress(SetupError, OSError):
+        options = ask_launcher(java.home / "bin" / "java", spark_home())
+        note.parent.mkdir(parents=True, exist_ok=True)
+        part = note.with_suffix(".part")
+        part.write_text(json.dumps(options))
+        part.replace(note)
+
+
 def can_archive(java: Java) -> bool:
     """Whether this Java can add to its own class data: since 13, if it has any."""
     if java.major < 17:
@@ -284,16 +302,18 @@ def can_archive(java: Java) -> bool:
 
 
 def _make_archive(archive: Path, java: Java, bundle: Path) -> None:
-    """Record the classes that a small write and read use, while a throw-away session does them."""
+    """Record the classes that a small write and its syncs use, in a throw-away session."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
+
+    from lakewake.exercise import exercise
 
     files = Files(scratch_folder(), bundle)
     made = files.scratch / "classes.jsa"
     record = {"spark.driver.extraJavaOptions": shlex.quote(f"-XX:ArchiveClassesAtExit={made}")}
     spark = launch(session_options(record, files, verbose=False), files, java, verbose=False)
     try:
-        _exercise(spark, str(files.scratch / "table"))
+        exercise(spark, str(files.scratch / "table"))
     except (Py4JError, PySparkException) as error:
         raise SetupError(f"the throw-away session failed: {complaint(str(error))}") from error
     finally:
@@ -307,27 +327,8 @@ def _make_archive(archive: Path, java: Java, bundle: Path) -> None:
     part.replace(archive)
 
 
-def _exercise(spark: SparkSession, table: str) -> None:
-    write = {
-        "hoodie.table.name": "quick_start",
-        "hoodie.datasource.write.recordkey.field": "id",
-        "hoodie.datasource.write.partitionpath.field": "part",
-        "hoodie.datasource.write.precombine.field": "ts",
-    }
-    read = {
-        "hoodie.datasource.query.type": "incremental",
-        "hoodie.datasource.read.begin.instanttime": "000",
-    }
-    for rows in (3, 1):
-        frame = spark.sql(
-            f"SELECT cast(id AS string) id, 'p' part, 'x' text, 1L ts FROM range({rows})"
-        )
-        frame.write.format("hudi").options(**write).mode("append").save(table)
-    spark.read.format("hudi").load(table).filter("ts > 0").orderBy("id").collect()
-    spark.read.format("hudi").options(**read).load(table).collect()
-
-
 def _drop_old_archives(newest: Path) -> None:
+    """Keep those that were used last: each start of a session touches its own."""
     archives = sorted(newest.parent.glob("*.jsa"), key=lambda path: path.stat().st_mtime)
     for old in archives[:-ARCHIVES_KEPT]:
         old.unlink(missing_ok=True)

@@ -6,32 +6,35 @@ import atexit
 import contextlib
 import hashlib
 import importlib.util
+import json
 import logging
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakewake.errors import SetupError
+from lakewake import jvm
+from lakewake.errors import LakewakeError, SetupError
 from lakewake.home import lakewake_home
 from lakewake.jars import BUNDLE, brings, bundle_jar, storage_jars, storage_options
 from lakewake.java import Java, find_java
+from lakewake.scratch import make_folder, remove_folder
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
+#: Changes with what goes into the class-data archive.
+ARCHIVED = "a write and its syncs"
 EXTENSION = "org.apache.spark.sql.hudi.HoodieSparkSessionExtension"
 
 #: What Hudi asks of every session.
@@ -42,8 +45,13 @@ HUDI_OPTIONS: Mapping[str, str] = {
     "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
 }
 
-#: Rows of a Parquet file that Spark holds in memory at once.
-READ_ROWS = 128
+#: Hudi's timeline server, which a writer starts unless told not to, listens on all interfaces, asks
+#: for no key and deletes folders on request. Markers must then be files of their own.
+WITHOUT_SERVER: Mapping[str, str] = {
+    "hoodie.embed.timeline.server": "false",
+    "hoodie.write.markers.type": "DIRECT",
+}
+
 _ERROR = re.compile(r"ERROR\b|Exception in |[\w.]+(Exception|Error):")
 _LOGGING = """\
 rootLogger.level = error
@@ -65,12 +73,14 @@ class Files:
         bundle: the Hudi bundle.
         archive: the class-data archive, None where there is none.
         storage: jars that bring the file systems of the tables.
+        launcher: the Java options that Spark's launcher adds, None where it was not asked yet.
     """
 
     scratch: Path
     bundle: Path
     archive: Path | None = None
     storage: tuple[Path, ...] = ()
+    launcher: tuple[str, ...] | None = None
 
     @property
     def log(self) -> Path:
@@ -119,8 +129,6 @@ def session_options(given: Mapping[str, str], files: Files, *, verbose: bool) ->
         "spark.app.name": "lakewake",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # 4,096 rows by default, of which a column of long texts may not fit into memory.
-        "spark.sql.parquet.columnarReaderBatchSize": str(READ_ROWS),
         "spark.sql.warehouse.dir": (files.scratch / "warehouse").as_uri(),
         "spark.jars.ivy": str(files.scratch / "ivy"),
         **HUDI_OPTIONS,
@@ -154,6 +162,8 @@ def _java_options(files: Files, *, local: bool, verbose: bool) -> Iterator[str]:
     if not verbose:
         yield f"-Dlog4j2.configurationFile={files.logging.as_uri()}"
     if local:
+        # Killed at its end, the JVM leaves native libraries and spilled rows behind.
+        yield shlex.quote(f"-Djava.io.tmpdir={files.scratch}")
         # Most commands end before the optimising compiler has paid for itself.
         yield "-XX:TieredStopAtLevel=1"
     if local and files.archive is not None:
@@ -166,14 +176,20 @@ def archive_path(java: Java, bundle: Path) -> Path:
 
     The JVM refuses an archive of other files than those it runs; another key keeps the two apart.
     """
-    parts = [str(java.home), java.version]
-    for path in (_spark_home() / "jars", bundle):
+    parts = [ARCHIVED, str(java.home), java.version]
+    for path in (spark_home() / "jars", bundle):
         parts += [str(path), str(path.stat().st_mtime_ns)]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     return lakewake_home() / "jvm" / f"{key}.jsa"
 
 
-def _spark_home() -> Path:
+def launcher_note(archive: Path) -> Path:
+    """Where `lakewake setup` keeps what Spark's launcher said, for the same Java and Spark."""
+    return archive.with_suffix(".json")
+
+
+def spark_home() -> Path:
+    """The folder of the installed PySpark."""
     # Not imported: that takes longer than all the rest of a set-up that has nothing to do.
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
@@ -182,15 +198,22 @@ def _spark_home() -> Path:
 
 
 _ours: SparkSession | None = None
+#: Whether the JVM under `_ours` was started for it; otherwise it is the caller's.
+_own_jvm = False
 
 
 def start_session(
-    options: Mapping[str, str], *, tables: Collection[str] = (), verbose: bool = False
+    options: Mapping[str, str],
+    *,
+    tables: Collection[str] = (),
+    verbose: bool = False,
+    beside: Callable[[], None] = lambda: None,
 ) -> SparkSession:
     """The session of this process: the one that runs already, or a new one with these options.
 
     Args:
         tables: what it is to reach; a new session gets what their storage needs.
+        beside: done in a thread while a session starts. Its errors are not seen here.
 
     Raises:
         SetupError: Java or a jar is missing, Spark did not start, or the session that runs
@@ -206,10 +229,44 @@ def start_session(
     local = is_local(options.get("spark.master", "local[*]"))
     storage = storage_jars(options, tables, local=local)
     given = {**storage_options(tables), **options}
-    files = Files(scratch_folder(), bundle, archive if archive.is_file() else None, storage)
-    global _ours
-    _ours = launch(session_options(given, files, verbose=verbose), files, java, verbose=verbose)
+    used, launcher = _marked_as_used(archive), _read_note(launcher_note(archive))
+    files = Files(scratch_folder(), bundle, used, storage, launcher)
+    global _ours, _own_jvm
+    _own_jvm = _no_gateway()
+    options = session_options(given, files, verbose=verbose)
+    _ours = launch(options, files, java, verbose=verbose, beside=_in_a_thread(beside))
     return _ours
+
+
+def _in_a_thread(task: Callable[[], None]) -> Callable[[], None]:
+    def quietly() -> None:
+        with contextlib.suppress(LakewakeError):
+            task()
+
+    return threading.Thread(target=quietly, daemon=True).start
+
+
+def _read_note(note: Path) -> tuple[str, ...] | None:
+    try:
+        return tuple(json.loads(note.read_text()))
+    except (OSError, ValueError):
+        return None
+
+
+def _marked_as_used(archive: Path) -> Path | None:
+    """The archive if it is there; those that were used last are kept."""
+    if not archive.is_file():
+        return None
+    with contextlib.suppress(OSError):
+        archive.touch()
+    return archive
+
+
+def _no_gateway() -> bool:
+    """Whether this process has no JVM yet."""
+    from pyspark import SparkContext
+
+    return SparkContext._gateway is None
 
 
 def stop_session() -> None:
@@ -217,11 +274,25 @@ def stop_session() -> None:
     global _ours
     if _ours is None:
         return
-    if has_ended(_ours):
-        _forget()
+    if has_ended(_ours) or (_own_jvm and is_local(_ours.sparkContext.master)):
+        _kill(_ours)
     else:
         _ours.stop()
     _ours = None
+
+
+def _kill(spark: SparkSession) -> None:
+    """End a JVM of our own at once: all it holds is in our scratch folder, and a stop takes 0.5 s.
+
+    It may have ended already.
+    """
+    process = spark.sparkContext._gateway.proc
+    # It looks every half a second whether it is to end.
+    threading.Thread(target=spark.sparkContext._accumulatorServer.shutdown, daemon=True).start()
+    process.kill()
+    process.stdin.close()
+    process.wait()
+    _forget()
 
 
 def has_ended(spark: SparkSession) -> bool:
@@ -271,8 +342,18 @@ def check_session(spark: SparkSession) -> None:
         raise SetupError("Hudi's extension is not set in this Spark session", hint=hint)
 
 
-def launch(options: Mapping[str, str], files: Files, java: Java, *, verbose: bool) -> SparkSession:
+def launch(
+    options: Mapping[str, str],
+    files: Files,
+    java: Java,
+    *,
+    verbose: bool,
+    beside: Callable[[], None] = lambda: None,
+) -> SparkSession:
     """Start a JVM with exactly these options and a session in it.
+
+    Args:
+        beside: called once the JVM is on its way.
 
     Raises:
         SetupError: it did not start.
@@ -285,32 +366,66 @@ def launch(options: Mapping[str, str], files: Files, java: Java, *, verbose: boo
     conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
     try:
         with launch_environment(options, java, files.storage), _signals_kept():
-            gateway = SparkContext._gateway or start_jvm(conf, files, verbose=verbose)
+            gateway = SparkContext._gateway or _start(options, files, java, verbose, beside)
             context = SparkContext(conf=conf, gateway=gateway)
+        if not verbose:
+            # It prints a traceback for a connection that ended with the JVM.
+            context._accumulatorServer.handle_error = lambda *_: None
         return SparkSession(context)
     except (OSError, Py4JError, PySparkException) as error:
         raise not_started(files, error, verbose=verbose) from error
+
+
+def _start(
+    options: Mapping[str, str],
+    files: Files,
+    java: Java,
+    verbose: bool,
+    beside: Callable[[], None],
+) -> JavaGateway:
+    """A JVM, by the short way where nothing of the caller's decides how it is started."""
+    from pyspark import SparkConf
+
+    home = spark_home()
+    plain = is_local(options["spark.master"]) and jvm.is_plain(home, options, os.environ)
+    if files.launcher is None or verbose or not plain:
+        beside()
+        conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
+        return start_jvm(conf, files, verbose=verbose)
+    last = os.environ["SPARK_DIST_CLASSPATH"]
+    program = java.home / "bin" / "java"
+    command = jvm.java_command(program, home, options, files.launcher, last)
+    _quiet(files)
+    with files.log.open("ab") as log:
+        return jvm.start(command, log, beside)
 
 
 def start_jvm(conf: SparkConf, files: Files, *, verbose: bool) -> JavaGateway:
     """Start the JVM; what it prints goes to a file, or to stderr when asked for."""
     from pyspark.java_gateway import launch_gateway
 
-    files.logging.write_text(_LOGGING)
     if verbose:
         return launch_gateway(conf, {"stdout": sys.__stderr__})
-    # What Py4J logs it also raises, and it logs the broken connections of an interrupt as errors.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(_not_an_interrupt)
+    _quiet(files)
     with files.log.open("ab") as log, warnings.catch_warnings():
         # Lance warns of every fork; this one becomes Java at once and never touches Lance.
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
         return launch_gateway(conf, {"stdout": log, "stderr": subprocess.STDOUT})
 
 
-def _not_an_interrupt(record: logging.LogRecord) -> bool:
-    """Py4J logs a Ctrl-C with its stack before raising it; the program says itself how it ends."""
-    return not (record.exc_info and record.exc_info[0] is KeyboardInterrupt)
+def _quiet(files: Files) -> None:
+    files.logging.write_text(_LOGGING)
+    # Py4J raises what it logs, so its log lines only repeat an error, with a traceback.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_not_from_py4j)
+
+
+def _not_from_py4j(record: logging.LogRecord) -> bool:
+    """Whether a record of the root logger comes from elsewhere.
+
+    Py4J logs a Ctrl-C and a broken connection to the root logger before it raises them.
+    """
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def not_started(files: Files, error: Exception, *, verbose: bool) -> SetupError:
@@ -334,7 +449,9 @@ def launch_environment(
     """What Spark's launcher and its Python workers read from the environment, while it starts."""
     values = {"JAVA_HOME": str(java.home), "PYSPARK_PYTHON": sys.executable}
     if is_local(options["spark.master"]):
-        values["SPARK_HOME"] = str(_spark_home())
+        values["SPARK_HOME"] = str(spark_home())
+        # Spark's own pages, where a person turns them on, go by this and by no option.
+        values["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP") or "127.0.0.1"
         # The end of the class path: what a class-data archive speaks about stays in front of it.
         last = [*map(str, storage), os.environ.get("SPARK_DIST_CLASSPATH", "")]
         values["SPARK_DIST_CLASSPATH"] = ":".join(part for part in last if part)
@@ -372,7 +489,7 @@ def _signals_kept() -> Iterator[None]:
 
 def scratch_folder() -> Path:
     """A folder that is gone when the process ends, after the JVM."""
-    folder = Path(tempfile.mkdtemp(prefix="lakewake-spark-"))
+    folder = make_folder()
     atexit.register(_end, folder)
     return folder
 
@@ -384,7 +501,7 @@ def _end(scratch: Path) -> None:
     # First the JVM: it would write again into a folder removed under it.
     with contextlib.suppress(Exception):
         shut_down_jvm()
-    shutil.rmtree(scratch, ignore_errors=True)
+    remove_folder(scratch)
 
 
 def shut_down_jvm(gateway: JavaGateway | None = None, patience: float = 60) -> None:

@@ -24,6 +24,7 @@ from lakewake.model.rows import Changes, RowBatch, RowId
 from lakewake.model.settings import ModelSettings
 from lakewake.prepare import Ids, Known, Preparation, Tally, check_refused
 from lakewake.progress import Reporter, Silent
+from lakewake.scratch import own_folder
 from lakewake.store import Removed, Staging, StoreReader
 from lakewake.store.embeddings import FILE, MemoryEmbeddings, SqliteEmbeddings
 
@@ -115,7 +116,8 @@ def spread_batch(
     assert changes.spread is not None
     schema = work.schema(changes.payload)
     gone = work.gone(changes)
-    with tempfile.TemporaryDirectory(prefix="lakewake-spread-") as folder:
+    work.check_deletes(changes.total)
+    with tempfile.TemporaryDirectory(prefix="spread-", dir=own_folder()) as folder:
         part = _part(work, schema, staging, model, Path(folder))
         files = [*part.files.values(), *([part.vectors] if part.vectors else [])]
         with reporter.stage("embed", changes.total) as stage:

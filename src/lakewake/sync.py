@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
+from lakewake.deletes import DeleteGuard
 from lakewake.embed import Embedder
 from lakewake.errors import (
     HistoryLost,
@@ -17,13 +18,14 @@ from lakewake.errors import (
     StoreError,
     StoreUnreachable,
 )
+from lakewake.model.avro import same_types
 from lakewake.model.chunks import Batch
 from lakewake.model.frontier import Frontier, Refusal
 from lakewake.model.plan import Action, Plan
 from lakewake.model.recipe import Recipe
 from lakewake.model.report import PlanReport, SyncReport
 from lakewake.model.rows import Changes, RowId
-from lakewake.model.settings import ModelSettings
+from lakewake.model.settings import MAX_DELETE, ModelSettings
 from lakewake.model.timeline import Look
 from lakewake.plan import build_plan, check_columns
 from lakewake.prepare import Known, Preparation, Tally
@@ -43,6 +45,7 @@ class Parts:
 
     Attributes:
         model: what `embedder` was made from, so that executors can make it too; None: they cannot.
+        max_delete: the share of the index's rows that a sync may remove without being asked to.
     """
 
     name: str
@@ -53,6 +56,7 @@ class Parts:
     embeddings: EmbeddingStore
     reporter: Reporter = field(default_factory=Silent)
     model: ModelSettings | None = None
+    max_delete: float = MAX_DELETE
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,8 @@ class Wish:
         retry_quarantined: try the rows again that the embedder refused.
         why: the reason for a reconcile that was not known when the plan was made.
         tried: rows in quarantine that the same sync has tried already.
+        allow_deletes: remove rows however many they are.
+        alone: a rebuild takes nothing from the index that it replaces.
     """
 
     rebuild: bool = False
@@ -73,6 +79,8 @@ class Wish:
     retry_quarantined: bool = False
     why: str = ""
     tried: frozenset[RowId] = frozenset()
+    allow_deletes: bool = False
+    alone: bool = False
 
 
 ORDINARY = Wish()
@@ -84,23 +92,34 @@ def sync(parts: Parts, wish: Wish = ORDINARY) -> SyncReport:
     Raises:
         HistoryLost: history cannot be followed, and the wish forbids to reconcile.
         RecipeMismatch: the index was built by another recipe.
+        TooManyDeletes: more of the index's rows would go than may without being asked.
     """
-    clock, token, attempts = Clock(), uuid4().hex, list[Attempt]()
+    attempts = list[Attempt]()
+    with _noting_what_landed(parts, attempts):
+        return _sync(parts, wish, attempts)
+
+
+def _sync(parts: Parts, wish: Wish, attempts: list[Attempt]) -> SyncReport:
+    clock, token = Clock(), uuid4().hex
     for _ in range(ATTEMPTS):
         with clock.stage("plan"):
             standing = stand_to_sync(parts, wish)
         if landed := _landed(attempts, standing):
             return _done(parts, wish, landed, attempts, clock)
-        attempt = Attempt(standing, standing.preparation(parts))
+        guard = None if wish.allow_deletes else standing.guard(parts)
+        attempt = Attempt(standing, standing.preparation(parts, guard))
         attempts.append(attempt)
         try:
             if standing.moves:
                 _carry_out(parts, attempt, token, clock)
-        except (StaleFrontier, OutcomeUnknown, TableMoved):
+        except StaleFrontier:
+            wish = _overtaken(wish)
             continue
-        except StoreError:
+        except (OutcomeUnknown, TableMoved):
+            continue
+        except StoreError as error:
             if not _moved_on(parts, standing):
-                raise
+                wish = _alone(wish, standing, error)
             continue
         except HistoryLost as lost:
             if wish.reconcile is False or standing.plan.action is Action.RECONCILE:
@@ -112,6 +131,42 @@ def sync(parts: Parts, wish: Wish = ORDINARY) -> SyncReport:
         f"{ATTEMPTS} times in a row another commit or another sync of '{parts.name}' came first",
         hint="try again; if it goes on, look who else syncs this index",
     )
+
+
+def _overtaken(wish: Wish) -> Wish:
+    """What is still wanted after another writer was faster: damage was mended by its build."""
+    return replace(wish, rebuild=False) if wish.rebuild and wish.why else wish
+
+
+def _alone(wish: Wish, standing: Standing, error: StoreError) -> Wish:
+    """The same rebuild without the index that it replaces: that may be what cannot be read."""
+    copies = wish.rebuild and standing.index is not None
+    if not copies or isinstance(error, StoreUnreachable):
+        raise error
+    return replace(wish, alone=True)
+
+
+@contextmanager
+def _noting_what_landed(parts: Parts, attempts: list[Attempt]) -> Iterator[None]:
+    """Whoever stops a sync learns whether its commit landed, as a note of the exception."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as stopped:
+        if not getattr(stopped, "__notes__", None):
+            stopped.add_note(_what_landed(parts, attempts))
+        raise
+
+
+def _what_landed(parts: Parts, attempts: list[Attempt]) -> str:
+    asked = {a.then.to_json() for a in attempts if a.then}
+    try:
+        index = parts.store.open() if asked else None
+        stands = index.frontier() if index else None
+    except StoreError:
+        return f"whether the last commit to '{parts.name}' landed is not known"
+    if stands and stands.to_json() in asked:
+        return f"the commit to '{parts.name}' landed: it stands at {stands.newest}"
+    return f"nothing was written to '{parts.name}'"
 
 
 def _landed(attempts: list[Attempt], standing: Standing) -> Attempt | None:
@@ -150,7 +205,8 @@ def price(parts: Parts) -> PlanReport:
     wish = ORDINARY
     for _ in range(ATTEMPTS):
         standing = stand_to_sync(parts, wish)
-        work = standing.preparation(parts)
+        guard = standing.guard(parts)
+        work = standing.preparation(parts, guard)
         try:
             if standing.moves:
                 work.price(standing.changes(parts))
@@ -159,7 +215,8 @@ def price(parts: Parts) -> PlanReport:
         except HistoryLost as lost:
             wish = replace(wish, reconcile=True, why=lost.fact)
             continue
-        return _plan_report(parts, standing, work)
+        report = _plan_report(parts, standing, work)
+        return replace(report, refused=guard.refusal(work.tally.removed()))
     raise StoreError(f"the table of '{parts.name}' commits faster than it can be read")
 
 
@@ -194,7 +251,7 @@ class Standing:
         if self.plan.action is Action.RECONCILE and self.frontier is not None:
             # A truncated table tells no columns; the index keeps its own until there are some.
             schema = self.plan.after.schema
-            return bool(schema) and self.frontier.schema != schema
+            return bool(schema) and not same_types(self.frontier.schema, schema)
         return self.plan.action is Action.BUILD
 
     def changes(self, parts: Parts) -> Changes:
@@ -209,7 +266,13 @@ class Standing:
             return retried(parts, self.look, self.retried, self.frontier)
         return parts.table.changes(self.look, self.frontier, self.plan.pending)
 
-    def preparation(self, parts: Parts) -> Preparation:
+    def guard(self, parts: Parts) -> DeleteGuard:
+        """What keeps a sync from removing most of the index unasked."""
+        return DeleteGuard(
+            parts.name, self.index, parts.max_delete, self.plan.why, builds=self.builds
+        )
+
+    def preparation(self, parts: Parts, guard: DeleteGuard | None = None) -> Preparation:
         """A fresh way from rows to a batch; a build takes only vectors from an older index."""
         index = None if self.builds else self.index
         copied = self.index
@@ -218,7 +281,7 @@ class Standing:
         trusted = self.plan.action is not Action.RECONCILE
         known = Known(copied, parts.embeddings, trusted=trusted, replaced=self.builds)
         quarantine = self.frontier.quarantine.keys() if self.frontier else frozenset()
-        return Preparation(parts.recipe, parts.embedder, index, known, quarantine)
+        return Preparation(parts.recipe, parts.embedder, index, known, quarantine, guard)
 
 
 @dataclass
@@ -247,10 +310,10 @@ def stand(parts: Parts, index: StoreReader | None, wish: Wish = ORDINARY) -> Sta
     look = parts.table.look(frontier)
     check_columns(look, parts.recipe)
     plan = build_plan(look, frontier, parts.recipe)
-    if index and wish.rebuild:
+    if wish.rebuild and (index or wish.why):
         # Counted on, so that no two generations ever stand at equal frontiers.
-        after = replace(plan.after, sync=index.frontier().sync + 1)
-        plan = replace(plan, why="a rebuild was asked for", after=after)
+        after = replace(plan.after, sync=index.frontier().sync + 1) if index else plan.after
+        plan = replace(plan, why=wish.why or "a rebuild was asked for", after=after)
     return Standing(generation, index, frontier, look, plan)
 
 
@@ -261,7 +324,7 @@ def stand_to_sync(parts: Parts, wish: Wish = ORDINARY) -> Standing:
         HistoryLost: history cannot be followed, and the wish forbids to reconcile.
     """
     if wish.rebuild:
-        return stand(parts, _readable(parts), wish)
+        return stand(parts, None if wish.alone else _readable(parts), wish)
     index = parts.store.open()
     if index:
         check_recipe(parts, index.recipe())
@@ -287,7 +350,9 @@ def stand_to_sync(parts: Parts, wish: Wish = ORDINARY) -> Standing:
 def _readable(parts: Parts) -> StoreReader | None:
     """The index that is to be replaced; a damaged one is no reason not to."""
     try:
-        return parts.store.open()
+        if index := parts.store.open():
+            index.probe()
+        return index
     except StoreUnreachable:
         raise
     except StoreError as error:
@@ -318,6 +383,7 @@ def _carry_out(parts: Parts, attempt: Attempt, token: str, clock: Clock) -> None
     with clock.stage("read"):
         changes = standing.changes(parts)
     with clock.stage("embed"), _batch(parts, standing, work, changes) as batch:
+        work.check_deletes()
         then = replace(frontier_then(standing, changes, work.tally), token=token)
         attempt.then = then
         with clock.stage("write"), parts.reporter.stage("write", work.tally.chunks_upserted):

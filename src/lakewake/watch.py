@@ -1,7 +1,8 @@
 """Keeping indexes in step: sync, wait, sync again, until told to stop.
 
 An index whose sync fails is tried again later and later, at most five minutes apart, and does not
-hold up the others. Only errors that waiting cannot heal end the watch.
+hold up the others. Only errors that waiting cannot heal end the watch. An index whose files are
+damaged is built again.
 """
 
 from __future__ import annotations
@@ -16,9 +17,18 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
-from lakewake.errors import ConfigError, LakewakeError, RecipeMismatch, SetupError
+from lakewake.errors import (
+    ConfigError,
+    IndexDamaged,
+    LakewakeError,
+    RecipeMismatch,
+    SetupError,
+    StoreError,
+)
+from lakewake.model.plain import visible
 
 if TYPE_CHECKING:
+    from lakewake.api import Index
     from lakewake.model.report import SyncReport
 
 #: The longest time between two tries of an index that fails.
@@ -87,6 +97,39 @@ def watch(
             return
 
 
+def sync_or_heal(
+    index: Index, say: Callable[[str], None], *, reconcile: bool | None = None
+) -> SyncReport:
+    """Bring the index to its table, or build it again if its files are damaged.
+
+    Args:
+        reconcile: as for `Index.sync`. False: nobody wants the whole table read unasked, so that
+            damage is an error.
+    """
+    damage = damage_of(index)
+    if damage is None:
+        return index.sync(reconcile=reconcile)
+    if reconcile is False:
+        raise damage
+    say(f"{index.name}: {damage.fact}; it is built again, texts that are known are not embedded")
+    return index.heal(damage)
+
+
+def damage_of(index: Index) -> IndexDamaged | None:
+    """What is wrong with the files of an index, seen twice; None: nothing, or nobody knows."""
+    found = None
+    # Once more: a rebuild by somebody else removes the files of the version that was being read.
+    for _ in range(2):
+        try:
+            index.probe()
+            return None
+        except IndexDamaged as damage:
+            found = damage
+        except StoreError:
+            return None
+    return found
+
+
 def did_something(report: SyncReport) -> bool:
     """Whether the sync moved the index, or embedded for it before another one did."""
     return report.action.value != "nothing" or report.embedded > 0
@@ -96,9 +139,9 @@ def failed_line(name: str, error: Exception, seconds: float) -> str:
     """A failed sync in one line: the fact, what landed, when it is tried again, and the hint."""
     again = f"next try in {seconds:.0f} s"
     if not isinstance(error, LakewakeError):
-        return f"{name}: sync failed: {type(error).__name__}: {error}; {again}"
+        return visible(f"{name}: sync failed: {type(error).__name__}: {error}; {again}")
     hint = f"; hint: {error.hint}" if error.hint else ""
-    return f"{name}: sync failed: {error.fact}; {error.landed}; {again}{hint}"
+    return visible(f"{name}: sync failed: {error.fact}; {error.landed}; {again}{hint}")
 
 
 class StopSignal:

@@ -284,7 +284,9 @@ class PretendServer:
             values = [row[column] for row in self.table.rows.values() if row[column] is not None]
             if isinstance(values[0], str):
                 common = [{"value": v, "count": n} for v, n in Counter(values).most_common(20)]
-                yield {"column": column, "type": "text", "values": common, "min": None, "max": None}
+                more = len(set(values)) - len(common)
+                ends = {"min": None, "max": None, "more": more}
+                yield {"column": column, "type": "text", "values": common, **ends}
             else:
                 ends = {"min": min(values), "max": max(values)}
                 yield {"column": column, "type": "number", "values": None, **ends}

@@ -420,6 +420,58 @@ def test_html_in_a_row_is_shown_as_text(page: Page, served: Served) -> None:
     assert page.title() == "wines · Lakewake"
 
 
+def test_a_text_without_an_end_does_not_fill_the_page(page: Page, pretend: PretendServer) -> None:
+    page.goto(pretend.url)
+    endless = f"{ITS_WORDS} {'mineral ' * 25_000}"
+    pretend.change("wine_0", title="", description=endless)
+    ask(page, ITS_WORDS)
+    row = hit(page, ITS_WORDS).first
+    expect(row.locator("mark")).to_contain_text("crushed lava rock")
+    assert row.bounding_box()["height"] < 500
+    more = row.get_by_role("button", name="show more, 200,0")
+    more.click()
+    expect(row.locator(".text")).to_contain_text("mineral mineral")
+    assert len(row.locator(".text").inner_text()) > 199_000
+    assert row.bounding_box()["height"] < 1_200
+    assert row.locator(".text").evaluate("text => text.scrollHeight > text.clientHeight")
+    row.get_by_role("button", name="show less").click()
+    expect(row.get_by_role("button", name="show more")).to_have_attribute("aria-expanded", "false")
+    assert row.bounding_box()["height"] < 500
+
+
+def test_a_long_title_is_cut_and_whole_in_its_tooltip(page: Page, pretend: PretendServer) -> None:
+    page.goto(pretend.url)
+    title = "A wine with a name that does not end " * 30
+    pretend.change("wine_0", title=title, variety="Blend of many " * 100)
+    ask(page, ITS_WORDS)
+    row = hit(page, "A wine with a name").first
+    name = row.locator("h3 .name span")
+    expect(name).to_have_attribute("title", title)
+    assert len(name.inner_text()) == 120
+    assert name.inner_text().endswith("…")
+    value = row.locator(".payload dd span").filter(has_text="Blend of many")
+    expect(value).to_have_attribute("title", "Blend of many " * 100)
+    assert len(value.inner_text()) <= 160
+    assert row.bounding_box()["height"] < 500
+    page.keyboard.press("Enter")
+    used = page.locator("#answer .used button").filter(has_text="A wine with a name")
+    assert len(used.inner_text()) <= 120
+
+
+def test_values_that_a_filter_does_not_list_are_counted(page: Page, pretend: PretendServer) -> None:
+    for n in range(30):
+        pretend.commit(f"wine_{n}", variety=f"Variety {n:02}")
+    pretend.sync()
+    page.goto(pretend.url)
+    variety = page.locator("fieldset[data-column=variety]")
+    unfold = variety.get_by_role("button")
+    expect(unfold).to_contain_text(re.compile(r"^20 of \d\d$"))
+    listed, total = map(int, unfold.inner_text().split(" of "))
+    unfold.click()
+    expect(variety.locator(".tick")).to_have_count(listed)
+    expect(variety).to_contain_text(f"and {total - listed} more, less frequent")
+
+
 def test_more_rows_come_on_demand_and_more_like_one(page: Page, pretend: PretendServer) -> None:
     page.goto(pretend.url)
     ask(page, "palate finish nose")

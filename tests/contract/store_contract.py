@@ -217,6 +217,16 @@ class StoreContract:
         assert reader.search(query("red")).num_rows == 0
         assert contents(reader) == {}
 
+    def test_an_index_passes_its_probe_after_each_commit(self, store: Store) -> None:
+        store.create(recipe(), batch(), frontier(1), after=0)
+        store.open().probe()
+        store.commit(batch(chunk("a"), chunk("b")), frontier(1), frontier(2))
+        store.open().probe()
+        store.commit(batch(chunk("a", "new")), frontier(2), frontier(3))
+        store.maintain()
+        store.open().probe()
+        store.open().probe()
+
     def test_creating_twice_leaves_the_first_index(self, built: Store) -> None:
         with pytest.raises(StaleFrontier):
             built.create(recipe("dot"), batch(chunk("z")), frontier(9), after=0)

@@ -32,10 +32,12 @@ from store_contract import (
 from lakewake.errors import ConfigError, OutcomeUnknown, StaleFrontier, StoreError
 from lakewake.model.chunks import CHECKPOINT_ID, PAGE_ID, Batch, index_schema
 from lakewake.model.query import Query
+from lakewake.model.recall import RECALL
 from lakewake.model.where import Compare
 from lakewake.store import Removed, Store
 from lakewake.store.lance import LanceStore
-from lakewake.store.lance_reader import PIN, LanceReader, partitions_of
+from lakewake.store.lance_reader import PIN, LanceReader
+from lakewake.store.lance_recall import standing_of
 from lakewake.store.lance_upkeep import KEEP_VERSIONS, MAX_SMALL_FRAGMENTS, _misshapen
 from lakewake.store.memory import MemoryStore
 from lakewake.store.registry import open_store
@@ -94,6 +96,18 @@ class TestLanceWithLookups(StoreContract):
             ("_hash",),
             ("_text",),
         }
+
+
+class TestLanceWithApproximateIndex(StoreContract):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        return Tended(str(tmp_path), "wines", ann_min_chunks=1)
+
+    def test_it_has_one(self, built: LanceStore) -> None:
+        assert standing_of(built._dataset(1)).partitions == 1
+
+    @pytest.mark.skip(reason="its chunks have no vectors, so that Lance cannot train on them")
+    def test_very_many_deletes_land_in_one_commit(self, store: Store) -> None: ...
 
 
 @pytest.fixture
@@ -397,7 +411,12 @@ class TestApproximateIndex:
             for n in range(2_000)
         ]
         store.create(made, batch(*rows, schema=schema), frontier(1), after=0)
-        assert store.maintain() == {"texts_indexed": 2_000, "chunks_indexed": 2_000}
+        assert store.maintain() == {
+            "texts_indexed": 2_000,
+            "chunks_indexed": 2_000,
+            "questions_probed": 24,
+        }
+        assert store.open().searching().mode == "approximate"
         return store
 
     def test_what_was_staged_is_found_beside_it(self, indexed: LanceStore, dimension: int) -> None:
@@ -432,7 +451,7 @@ class TestApproximateIndex:
             cosines = dict(zip(keys(exact), exact["_similarity"].to_pylist(), strict=True))
             for key, cosine in zip(keys(near), near["_similarity"].to_pylist(), strict=True):
                 assert cosines.get(key, cosine) == pytest.approx(cosine)
-        assert np.mean(recall) >= 0.95
+        assert np.mean(recall) >= RECALL
 
     def test_a_narrow_filter_still_fills_the_answer(
         self, indexed: LanceStore, dimension: int
@@ -475,7 +494,7 @@ class TestApproximateIndex:
         store.commit(batch(*new, schema=reader.schema()), frontier(1), frontier(2))
 
     def partitions(self, store: LanceStore) -> int:
-        return partitions_of(store._dataset(1))
+        return standing_of(store._dataset(1)).partitions
 
     def test_it_is_refreshed_when_many_chunks_wait(
         self, indexed: LanceStore, dimension: int, monkeypatch: pytest.MonkeyPatch

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lakewake.deadline import at_most
 from lakewake.embed.http import HttpEmbedder
 from lakewake.errors import EmbedError, TextRefused
 from lakewake.model.settings import ModelSettings
@@ -38,6 +41,9 @@ class Service:
     requests: list[list[str]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
     models: list[str] = field(default_factory=list)
+    encodings: list[str | None] = field(default_factory=list)
+    #: Set when a client hung up on an answer.
+    hung_up: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
 
     def embedder(self, **settings: Any) -> HttpEmbedder:
@@ -66,6 +72,7 @@ class Handler(BaseHTTPRequestHandler):
         service.requests.append(body["input"])
         service.models.append(body["model"])
         service.keys.append(self.headers["Authorization"])
+        service.encodings.append(self.headers["Accept-Encoding"])
         step = service.script[min(len(service.requests), len(service.script)) - 1]
         step(self, body["input"])
 
@@ -120,6 +127,34 @@ def breaks_off(handler: Handler, texts: list[str]) -> None:
 def stalls(handler: Handler, texts: list[str]) -> None:
     handler.service.released.wait(30)
     handler.close_connection = True
+
+
+def send_while_heard(handler: Handler, head: bytes, part: bytes, pause: float) -> None:
+    handler.close_connection = True
+    try:
+        handler.wfile.write(head)
+        while not handler.service.released.wait(pause):
+            handler.wfile.write(part)
+    except OSError:
+        handler.service.hung_up.set()
+
+
+def drips(handler: Handler, texts: list[str]) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n"
+    send_while_heard(handler, head, b" ", 0.02)
+
+
+def drips_headers(handler: Handler, texts: list[str]) -> None:
+    send_while_heard(handler, b"HTTP/1.1 200 OK\r\n", b"X: y\r\n", 0.02)
+
+
+def never_ends(handler: Handler, texts: list[str]) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n"
+    send_while_heard(handler, head, b" " * 1_000_000, 0)
+
+
+def zipped(handler: Handler, texts: list[str]) -> None:
+    handler.reply(200, gzip.compress(b" " * 10_000_000), Content_Encoding="gzip")
 
 
 @pytest.fixture
@@ -331,3 +366,66 @@ def test_a_batch_that_is_too_large_is_sent_in_smaller_ones(service):
     texts = ["a", "b", "c", "d"]
     assert service.embedder().embed(texts).tolist() == expect(texts)
     assert service.requests == [texts, texts[:2], texts[2:]]
+
+
+@pytest.mark.parametrize("answer", [drips, drips_headers])
+def test_a_service_that_drips_is_left_when_its_time_is_over(service, answer):
+    service.script = [answer]
+    began = time.monotonic()
+    with pytest.raises(EmbedError, match="1 try: timed out"):
+        service.embedder(timeout=0.3, retries=0).embed(["a"])
+    assert time.monotonic() - began < 15
+    assert service.hung_up.wait(10)
+
+
+def test_an_answer_without_end_is_cut_off(service):
+    service.script = [never_ends]
+    with pytest.raises(EmbedError, match=r"answered more than 1,001,192 bytes"):
+        service.embedder(retries=0).embed(["a"])
+    assert service.hung_up.wait(10)
+
+
+def test_compressed_answers_are_neither_asked_for_nor_read(service):
+    service.script = [zipped]
+    with pytest.raises(EmbedError, match="an encoding that was not asked for"):
+        service.embedder().embed(["a"])
+    assert service.encodings == ["identity"]
+
+
+def test_a_compressed_refusal_is_told_by_its_status(service):
+    text = gzip.compress(b"x" * 10_000_000)
+    service.script = [lambda handler, _: handler.reply(403, text, Content_Encoding="gzip")]
+    with pytest.raises(EmbedError) as caught:
+        service.embedder().embed(["a"])
+    assert caught.value.fact.endswith("answered 403 Forbidden")
+
+
+def test_json_nested_without_end_is_refused(service):
+    service.script = [status(200, "[" * 100_000)]
+    with pytest.raises(EmbedError, match="not JSON"):
+        service.embedder().embed(["a"])
+
+
+@pytest.mark.parametrize("asked", ["300", "20"])
+def test_a_question_does_not_wait_as_long_as_a_busy_service_asks(service, asked):
+    service.script = [status(429, Retry_After=asked)]
+    with at_most(30), pytest.raises(EmbedError, match=f"429.*Retry-After: {asked}"):
+        service.embedder().embed(["a"])
+    assert service.waits == []
+
+
+def test_a_question_waits_a_moment_for_a_service_that_fails(service):
+    service.script = [status(503), fine]
+    with at_most(30):
+        assert service.embedder().embed(["a"]).tolist() == expect(["a"])
+    assert len(service.waits) == 1
+    assert service.waits[0] <= 2
+
+
+def test_a_question_waits_no_longer_than_its_own_time_limit(service):
+    service.script = [stalls]
+    began = time.monotonic()
+    with at_most(0.3), pytest.raises(EmbedError, match="timed out"):
+        service.embedder(timeout=60).embed(["a"])
+    assert time.monotonic() - began < 15
+    assert len(service.requests) == 1

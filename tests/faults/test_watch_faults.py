@@ -43,6 +43,12 @@ def test_two_watchers_share_the_work_and_survive_whatever_happens_to_the_folder(
             def in_step() -> bool:
                 return index.status().in_step
 
+            def healed() -> bool:
+                try:
+                    return index.status().in_step
+                except StoreError:
+                    return False
+
             with watching(config) as watchers:
                 wait_until(in_step, watchers)
                 for change in range(3):
@@ -63,10 +69,18 @@ def test_two_watchers_share_the_work_and_survive_whatever_happens_to_the_folder(
             # Others: the slower of the first two may still have been building when it was stopped,
             # and would have made what is removed now once more.
             with watching(config) as watchers:
+                received.clear()
                 shutil.rmtree(next(folder.glob("sample.g*.lance")))
-                wait_until(lambda: all("--rebuild" in w.said for w in watchers), watchers)
-                with pytest.raises(StoreError, match="is gone"):
-                    index.search("change 2 of 0")
+                wait_until(lambda: any("is gone" in w.said for w in watchers), watchers)
+                wait_until(healed, watchers)
+                assert index.search("change 2 of 0", k=1).hits[0].key == "k0"
+                for file in folder.glob("sample.g*.lance/data/*.lance"):
+                    file.write_bytes(b"")
+                wait_until(lambda: any("is empty" in w.said for w in watchers), watchers)
+                wait_until(healed, watchers)
+                assert index.search("change 2 of 0", k=1).hits[0].key == "k0"
+                # Just the two questions.
+                assert received == ["change 2 of 0"] * 2
                 received.clear()
                 assert rebuilt(config)["embedded"] == len(received) == 0
 
@@ -96,3 +110,22 @@ def test_a_watcher_whose_jvm_is_killed_starts_another(spark, small_tables, tmp_p
             assert watcher.stop() == 0
             assert len(received) == len(set(received)) == 7
             assert "Traceback" not in watcher.said
+
+
+#: The job opens the connection by which Python workers report to the driver.
+DYING = """
+from lakewake.spark import start_session
+
+spark = start_session({})
+assert spark.sparkContext.parallelize([1], 1).map(abs).collect() == [1]
+try:
+    spark._jvm.java.lang.Runtime.getRuntime().halt(1)
+except Exception as error:
+    print(type(error).__name__)
+"""
+
+
+def test_a_jvm_that_dies_within_a_command_is_an_error_and_prints_no_traceback():
+    ran = subprocess.run([sys.executable, "-c", DYING], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.strip() in ("Py4JError", "Py4JNetworkError", "ConnectionRefusedError")

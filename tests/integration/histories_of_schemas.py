@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from histories_of_timelines import OCC
 from hudi_tables import COLUMNS, HudiTables, row
 from playing import BUILD, RECONCILE, History, Step, six_rows
 
@@ -36,6 +37,17 @@ def _add_column_by_a_write(table: HudiTables) -> None:
     table.write_frame(frame)
 
 
+def _slow_writer_of_the_former_schema(table: HudiTables) -> None:
+    six_rows(table)
+    table.begin_write([row("n1", "by the slow writer", part="c")])
+    frame = table.spark.createDataFrame([(*row("k0", "x", ts=2), "m")], COLUMNS + ", more string")
+    table.write_frame(frame)
+
+
+def _finish(table: HudiTables) -> None:
+    assert table.finish_write() is None
+
+
 SCHEMAS: dict[str, History] = {
     "a column added": History((Step(_add_column, changed=1, deleted=0, embedded=0),)),
     "a column added by a write": History(
@@ -43,6 +55,18 @@ SCHEMAS: dict[str, History] = {
             Step(_add_column_by_a_write, changed=1, deleted=0, embedded=1),
             Step(lambda t: t.delete("k1", part="b"), changed=0, deleted=1, embedded=0),
         )
+    ),
+    "a slow writer that knows nothing of a column": History(
+        (
+            Step(_finish, changed=1, deleted=0, embedded=1),
+            Step(lambda t: t.delete("k1", part="b"), changed=0, deleted=1, embedded=0),
+        ),
+        begins=Step(_slow_writer_of_the_former_schema, BUILD, changed=6, embedded=6),
+        options={**OCC, "hoodie.write.set.null.for.missing.columns": "true"},
+        payload=("id", "more"),
+    ),
+    "an unused column widened": History(
+        (Step(_widen, changed=1, deleted=0, embedded=0),), payload=("id", "ts")
     ),
     "a used column widened": History(
         (Step(_widen, RECONCILE, "column 'num' went from int to long", embedded=0),)

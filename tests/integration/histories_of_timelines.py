@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hudi_tables import ROLLS_CLUSTERING_BACK, HudiTables, row
-from playing import BUILD, MOR, RECONCILE, Action, History, Step, six_rows
+from hudi_tables import ROLLS_CLUSTERING_BACK, WRITES_GO_ON, HudiTables, row
+from playing import BUILD, COW, MOR, RECONCILE, Action, History, Step, six_rows
 
 from lakewake.errors import TableError
 
@@ -108,7 +108,90 @@ def _archive_then_change(table: HudiTables) -> None:
     table.delete("k2")
 
 
+def _plan_clustering_then_change(table: HudiTables) -> None:
+    table.plan_clustering()
+    table.write([row("k0", "to be undone", ts=2)])
+    table.delete("k2")
+
+
+def _plan_clustering_then_overwrite(table: HudiTables) -> None:
+    table.plan_clustering()
+    table.write([row("k0", "over", ts=3)], "insert_overwrite")
+
+
+def _begin_then_cluster(table: HudiTables) -> None:
+    table.begin_write([row("k0", "into a group that is replaced", ts=2)])
+    table.cluster()
+
+
+def _begin_then_write_the_same_group(table: HudiTables) -> None:
+    table.begin_write([row("k0", "by the slow writer", ts=4)])
+    table.write([row("k2", "by the fast writer", ts=4)])
+
+
+def _both_write_the_same_group(table: HudiTables) -> None:
+    _begin_then_write_the_same_group(table)
+    table.write([row("k4", "once more", ts=5)])
+    _finish(table)
+
+
+def _plan_compaction_then_change(table: HudiTables) -> None:
+    table.write([row("k4", "in a log", ts=2)])
+    table.plan_compaction()
+    table.write([row("k0", "after the plan", ts=2)])
+    table.delete("k2")
+
+
+def _plan_compaction_beside_a_writer(table: HudiTables) -> None:
+    table.write([row("k4", "in a log again", ts=3)])
+    table.begin_write([row("k0", "under way at the plan", ts=3)])
+    table.plan_compaction()
+    _finish(table)
+
+
 TIMELINES: dict[str, History] = {
+    "clustering planned before its inputs are written": History(
+        (
+            Step(_plan_clustering_then_change, changed=1, deleted=1, embedded=1),
+            Step(lambda t: t.run_clustering(), why="cluster", changed=2, deleted=0, embedded=0),
+            Step(_plan_clustering_then_overwrite, changed=1, deleted=2, embedded=1),
+            Step(
+                lambda t: t.run_clustering(),
+                why="cluster",
+                deleted=0,
+                embedded=0,
+                duplicated=frozenset({"k0"}),
+            ),
+        ),
+        options=WRITES_GO_ON,
+    ),
+    "a slow writer into a file group that clustering replaced": History(
+        (
+            Step(_begin_then_cluster, changed=0, deleted=0),
+            Step(_finish, changed=0, deleted=0, embedded=0),
+        ),
+        options=WRITES_GO_ON,
+    ),
+    "two writers into one file group without a lock": History(
+        (
+            Step(_begin_then_write_the_same_group, changed=1, deleted=0, embedded=1),
+            Step(_finish, changed=0, deleted=0, embedded=0),
+            Step(_both_write_the_same_group, changed=1, deleted=0, embedded=1),
+        ),
+        types=(COW,),
+        options=WRITES_GO_ON,
+    ),
+    "compaction planned before its inputs are written": History(
+        (
+            Step(_plan_compaction_then_change, changed=2, deleted=1, embedded=2),
+            Step(lambda t: t.run_compaction(), why="compact", changed=0, deleted=0, embedded=0),
+            Step(_plan_compaction_beside_a_writer, RECONCILE, "planned while", changed=2),
+            Step(lambda t: t.run_compaction(), RECONCILE, "planned while", changed=0, deleted=0),
+            Step(lambda t: t.write([row("k1", "after", part="b", ts=9)]), changed=1, deleted=0),
+        ),
+        types=(MOR,),
+        options=WRITES_GO_ON,
+    ),
     "a failed write then its rollback": History(
         (
             Step(_fail, action=Action.NOTHING),

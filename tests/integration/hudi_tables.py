@@ -24,6 +24,13 @@ ROLLS_CLUSTERING_BACK = {
     ),
     "hoodie.clustering.rollback.pending.replacecommit.on.conflict": "true",
 }
+#: Updates of file groups that a clustering is planned for go on, and so do writers in flight.
+WRITES_GO_ON = {
+    "hoodie.clustering.updates.strategy": ROLLS_CLUSTERING_BACK[
+        "hoodie.clustering.updates.strategy"
+    ],
+    "hoodie.clean.failed.writes.policy": "LAZY",
+}
 COLUMNS = "id string, sub string, part string, ts long, txt string, num int"
 
 
@@ -36,7 +43,11 @@ def row(
 
 @dataclass
 class HudiTables:
-    """One table under test. Each method is one or more commits."""
+    """One table under test. Each method is one or more commits.
+
+    Attributes:
+        also: further columns of every row, as SQL over the others.
+    """
 
     spark: SparkSession
     path: Path
@@ -45,6 +56,7 @@ class HudiTables:
     partition: str = "part"
     options: Mapping[str, str] = field(default_factory=dict)
     marks: dict[str, str] = field(default_factory=dict)
+    also: Mapping[str, str] = field(default_factory=dict)
     _slow: Future[None] | None = None
 
     @property
@@ -78,6 +90,7 @@ class HudiTables:
         options = {**self._options(), "hoodie.datasource.write.operation": operation}
         options |= {k.replace("__", "."): v for k, v in more.items()}
         options = {k: v for k, v in options.items() if v}
+        frame = frame.selectExpr("*", *(f"{made} AS {name}" for name, made in self.also.items()))
         frame.write.format("hudi").options(**options).mode(mode).save(str(self.path))
 
     def delete(self, *keys: str, part: str = "a") -> None:
@@ -110,6 +123,25 @@ class HudiTables:
             f"run_compaction(op => 'scheduleandexecute', path => '{self.path}', "
             "options => 'hoodie.compact.inline.max.delta.commits=1')"
         )
+
+    def plan_clustering(self) -> None:
+        """Clustering scheduled, to be run later."""
+        self._call(f"run_clustering(path => '{self.path}', op => 'schedule')")
+
+    def run_clustering(self) -> None:
+        """Clustering that was scheduled before."""
+        self._call(f"run_clustering(path => '{self.path}', op => 'execute')")
+
+    def plan_compaction(self) -> None:
+        """Compaction scheduled, to be run later."""
+        self._call(
+            f"run_compaction(op => 'schedule', path => '{self.path}', "
+            "options => 'hoodie.compact.inline.max.delta.commits=1')"
+        )
+
+    def run_compaction(self) -> None:
+        """Compaction that was scheduled before."""
+        self._call(f"run_compaction(op => 'run', path => '{self.path}')")
 
     def clean(self, **retaining: str) -> None:
         """The cleaner, run by one of its policies."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hudi_tables import ROLLS_CLUSTERING_BACK, HudiTables, row
+from hostile import HOSTILE_TO_HUDI, HOSTILE_TO_SPARK
+from hudi_tables import ROLLS_CLUSTERING_BACK, WRITES_GO_ON, HudiTables, row
 
 from lakewake import prepare
 from lakewake.errors import HistoryLost, IndexMissing, LakewakeError
@@ -39,10 +40,22 @@ if TYPE_CHECKING:
 
 COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
 KEYS = [f"k{n}" for n in range(8)]
-PARTITIONS = ["a", "b"]
+#: Hudi shows the second as `50 off`.
+PARTITIONS = ["a", "50%20off"]
+#: Further columns, made of a row's others: nested, some without nulls, one that is not UTF-8.
+NESTED = {
+    "tags": "array(txt, cast(unhex('61FF62') AS string))",
+    "sizes": "array(coalesce(num, 0), 1)",
+    "attrs": "map('n', coalesce(num, 0), 'a', 1)",
+    # Two fields: Hudi cannot rewrite a file with an array of structs of one.
+    "box": "named_struct('t', coalesce(txt, ''), 'in', array(named_struct('n', num, 'm', 1)))",
+}
+PAYLOAD = ("id", "num", "part", *NESTED)
 #: A soft delete adds a column that the other writes do not have.
 EVOLVING = {"hoodie.write.set.null.for.missing.columns": "true"}
 TEXTS = ["one", "two", "three", " "]
+#: More than a sync has moments.
+MOMENTS = 20
 #: Rows of a few kilobytes are large here: everything that bounds memory is smaller by as much.
 CHUNKS = Chunking(tokens=40)
 SMALL_MEMORY = {
@@ -68,6 +81,8 @@ class RealHistory:
     """One table, one index and the dice.
 
     Attributes:
+        clean: reads the same table in a session without hostile settings.
+        plans: maintenance is planned and run later, and writers go on meanwhile.
         told: what happened, in order; a failure shows it.
         syncs: how many syncs were compared with a build from nothing.
     """
@@ -75,6 +90,8 @@ class RealHistory:
     table: HudiTables
     parts: Parts
     dice: random.Random
+    clean: Parts
+    plans: bool = False
     told: list[str] = field(default_factory=list)
     syncs: int = 0
     refused: int = 0
@@ -97,7 +114,7 @@ class RealHistory:
         assert self.refused * 4 <= steps, self.told
 
     def _happens(self) -> None:
-        kinds = MERGED if self.table.type == MOR else COPIED
+        kinds = [k for k in (MERGED if self.table.type == MOR else COPIED) if self._may(k)]
         name = self.dice.choices(list(kinds), [OPERATIONS[k][0] for k in kinds])[0]
         self.told.append(name)
         try:
@@ -112,6 +129,10 @@ class RealHistory:
             causes = [x for x in str(error).splitlines() if x.startswith("Caused by")]
             self.told.append(f"  refused: {(causes or [repr(error)])[-1][:300]}")
 
+    def _may(self, kind: str) -> bool:
+        # A restore past a plan leaves it in flight, with files that are gone: Hudi is stuck then.
+        return kind not in ("savepoint", "restore") if self.plans else kind not in PLANS
+
     def _sync_and_compare(self) -> None:
         known = known_hashes(self.parts)
         self.parts.embedder.received.clear()
@@ -120,7 +141,7 @@ class RealHistory:
         received = [text_hash(text) for text in self.parts.embedder.received]
         assert report.embedded == len(received) == len(set(received))
         assert not known & set(received)
-        assert indexed(self.parts) == built_from_nothing(self.parts)
+        assert indexed(self.parts) == built_from_nothing(self.clean)
         assert sync(self.parts).action is Action.NOTHING
         self.syncs += 1
 
@@ -182,7 +203,21 @@ class RealHistory:
     def compact(self) -> None:
         self.table.compact()
 
-    def clean(self) -> None:
+    def plan_clustering(self) -> None:
+        self.table.plan_clustering()
+        self.upsert()
+
+    def run_clustering(self) -> None:
+        self.table.run_clustering()
+
+    def plan_compaction(self) -> None:
+        self.table.plan_compaction()
+        self.upsert()
+
+    def run_compaction(self) -> None:
+        self.table.run_compaction()
+
+    def clean_up(self) -> None:
         self.table.clean(policy="KEEP_LATEST_FILE_VERSIONS", fileversions__retained="1")
 
     def archive(self) -> None:
@@ -209,7 +244,7 @@ class RealHistory:
         self.table.put_back(self.dice.choice(self._copies))
 
     def sync_cut_off(self) -> None:
-        at = self.dice.randrange(14)
+        at = self.dice.randrange(MOMENTS)
         self.told.append(f"  at moment {at}")
         at_moment(self.parts, at, cut_off)
         with suppress(PowerCut):
@@ -217,16 +252,25 @@ class RealHistory:
         at_each_moment(self.parts, never)
 
     def written_meanwhile(self) -> None:
-        at, rows = self.dice.randrange(14), self._rows()
+        at, rows = self.dice.randrange(MOMENTS), self._rows()
         self.told.append(f"  at moment {at}")
-        at_moment(self.parts, at, lambda: self._told_write(rows, "upsert"))
+        cleaned = self.dice.random() < 0.5
+        at_moment(self.parts, at, lambda: self._written_and_cleaned(rows, cleaned))
         sync(self.parts)
         at_each_moment(self.parts, never)
 
+    def _written_and_cleaned(self, rows: list[tuple], cleaned: bool) -> None:
+        self._told_write(rows, "upsert")
+        if cleaned:
+            self.told.append("  cleaned")
+            if self.table.type == MOR and not self.plans:
+                self.table.compact()
+            self.clean_up()
+
     def two_syncers(self) -> None:
         """Two syncs by turns, with a commit to the table after some of them."""
-        schedule = [self.dice.random() < 0.5 for _ in range(14)]
-        at, both = self.dice.randrange(14), (self.parts, self._another_syncer())
+        schedule = [self.dice.random() < 0.5 for _ in range(MOMENTS)]
+        at, both = self.dice.randrange(MOMENTS), (self.parts, self._another_syncer())
         self.told.append(f"  {schedule} {at}")
         works = [Turns(lambda parts=parts: sync(parts)) for parts in both]
         for parts, work in zip(both, works, strict=True):
@@ -240,7 +284,9 @@ class RealHistory:
     def _another_syncer(self) -> Parts:
         spark, folder = self.table.spark, self.table.path.with_name("index")
         held = self.parts.embeddings.inner
-        return watched(following(spark, self.table.path, folder, embeddings=held, chunking=CHUNKS))
+        path = self.table.path
+        other = following(spark, path, folder, payload=PAYLOAD, embeddings=held, chunking=CHUNKS)
+        return watched(other)
 
     def verify(self) -> None:
         """Agrees, or asks to sync first, whatever is pending."""
@@ -261,7 +307,11 @@ OPERATIONS: Mapping[str, tuple[int, Callable[[RealHistory], None]]] = {
     "delete_partition": (1, RealHistory.delete_partition),
     "cluster": (2, RealHistory.cluster),
     "compact": (3, RealHistory.compact),
-    "clean": (2, RealHistory.clean),
+    "plan_clustering": (3, RealHistory.plan_clustering),
+    "run_clustering": (3, RealHistory.run_clustering),
+    "plan_compaction": (2, RealHistory.plan_compaction),
+    "run_compaction": (2, RealHistory.run_compaction),
+    "clean": (2, RealHistory.clean_up),
     "archive": (2, RealHistory.archive),
     "savepoint": (1, RealHistory.savepoint),
     "restore": (2, RealHistory.restore),
@@ -275,14 +325,30 @@ OPERATIONS: Mapping[str, tuple[int, Callable[[RealHistory], None]]] = {
 #: What must never fail; the others are Hudi's.
 OURS = ("verify", "sync_cut_off", "written_meanwhile", "two_syncers")
 MERGED = tuple(OPERATIONS)
-COPIED = tuple(name for name in OPERATIONS if name != "compact")
+COPIED = tuple(name for name in OPERATIONS if "compact" not in name)
+PLANS = ("plan_clustering", "run_clustering", "plan_compaction", "run_compaction")
 
 
 def real_history(
     spark: SparkSession, folder: Path, type_: str, seed: int, options: Mapping[str, str]
 ) -> RealHistory:
-    """A table of that type without a commit yet, and an index of it that is still to be built."""
-    options = {**options, **EVOLVING, **ROLLS_CLUSTERING_BACK}
-    table = HudiTables(spark, folder / "table", type_, options=options)
-    parts = following(spark, table.path, folder / "index", chunking=CHUNKS)
-    return RealHistory(table, watched(parts), random.Random(seed))
+    """A table of that type without a commit yet, and an index of it that is still to be built.
+
+    Every other one has plans of maintenance, and every third is read in a hostile session.
+    """
+    plans = seed % 4 < 2
+    options = {**options, **EVOLVING, **(WRITES_GO_ON if plans else ROLLS_CLUSTERING_BACK)}
+    table = HudiTables(spark, folder / "table", type_, options=options, also=NESTED)
+    indexed = {"payload": PAYLOAD, "chunking": CHUNKS}
+    clean = following(spark, table.path, folder / "index", **indexed)
+    reader = spark if seed % 3 else hostile_session(spark)
+    parts = following(reader, table.path, folder / "index", **indexed)
+    return RealHistory(table, watched(parts), random.Random(seed), clean, plans)
+
+
+def hostile_session(spark: SparkSession) -> SparkSession:
+    """A session with every setting against us."""
+    session = spark.newSession()
+    for key, value in {**HOSTILE_TO_SPARK, **HOSTILE_TO_HUDI}.items():
+        session.conf.set(key, value)
+    return session

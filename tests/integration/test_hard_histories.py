@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fastavro
 import pytest
 from hudi_tables import HudiTables, row
 
@@ -79,6 +80,33 @@ def test_an_older_copy_by_a_slow_writer_does_not_win_over_the_newer_one(
     assert sync(parts).action is Action.FOLLOW
     assert indexed(parts) == built_from_nothing(parts)
     assert {d.key for d in parts.store.open().frontier().duplicates} == {"k"}
+
+
+def _name_no_base_file(table: HudiTables) -> None:
+    """Rewrite the newest commit as Flink writes it: a former commit, but not its file."""
+    file = max((table.path / ".hoodie" / "timeline").glob("*_*.commit"))
+    with file.open("rb") as opened:
+        reader = fastavro.reader(opened)
+        (commit,), schema = list(reader), reader.writer_schema
+    for stats in commit["partitionToWriteStats"].values():
+        for stat in stats:
+            assert stat.pop("prevBaseFile")
+            assert stat["prevCommit"] != "null"
+    with file.open("wb") as opened:
+        fastavro.writer(opened, schema, [commit])
+    file.with_name(f".{file.name}.crc").unlink()
+
+
+def test_a_delete_whose_former_base_file_is_not_named_is_followed(spark, small_tables, tmp_path):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    table.write([row("a"), row("b"), row("c")])
+    parts = following(spark, table.path, tmp_path / "index")
+    sync(parts)
+    table.delete("b")
+    _name_no_base_file(table)
+    report = sync(parts)
+    assert (report.action, report.rows_deleted) == (Action.FOLLOW, 1), report.why
+    assert indexed(parts) == built_from_nothing(parts)
 
 
 def test_a_column_younger_than_a_file_is_null_in_it(spark, small_tables, tmp_path):

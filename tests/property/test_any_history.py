@@ -81,7 +81,9 @@ def _some_rows(count: int = 300) -> list[dict[RowId, dict[str, object]]]:
 # the syncs themselves.
 ROWS = st.sampled_from(_some_rows())
 GONE = st.sampled_from([set(some) for n in (1, 2, 3) for some in combinations(IDS, n)])
-TURNS = st.integers(0, 2**14 - 1).map(lambda bits: [bool(bits >> n & 1) for n in range(14)])
+TURNS = st.integers(0, 2**18 - 1).map(lambda bits: [bool(bits >> n & 1) for n in range(18)])
+#: More than a sync or a repair has moments; counted from its first one.
+MOMENTS = st.integers(0, 19)
 RECIPE = sample_recipe(Chunking(tokens=14))
 WISHES = st.sampled_from(
     [
@@ -160,6 +162,12 @@ class AnyHistory(RuleBasedStateMachine):
         self.table.begin(rows)
         self.table.upsert(meanwhile)
 
+    @rule(rows=ROWS, gone=GONE)
+    def plan_a_clustering_and_write_over_it(self, rows, gone) -> None:
+        self.table.plan_clustering()
+        self.table.upsert(rows)
+        self.table.delete(gone)
+
     @precondition(lambda self: self.table.history.open)
     @rule(data=st.data(), keep=st.sampled_from([None, 1, 2]))
     def complete(self, data, keep) -> None:
@@ -203,26 +211,31 @@ class AnyHistory(RuleBasedStateMachine):
         self.parts.embedder.inner.word = word
         self.parts.embedder.inner.gives_the_others = gives_the_others
 
-    @rule(at=st.integers(0, 15), wish=WISHES)
+    @rule(at=MOMENTS, wish=WISHES)
     def sync_cut_off(self, at, wish) -> None:
         at_moment(self.parts, at, cut_off)
         with suppress(PowerCut):
             sync(self.parts, wish)
         at_each_moment(self.parts, never)
 
-    @rule(at=st.integers(0, 15), rows=ROWS, wish=WISHES)
-    def sync_while_the_table_is_written(self, at, rows, wish) -> None:
-        at_moment(self.parts, at, lambda: self.table.upsert(rows))
+    @rule(at=MOMENTS, rows=ROWS, wish=WISHES, cleaned=st.booleans())
+    def sync_while_the_table_is_written(self, at, rows, wish, cleaned) -> None:
+        at_moment(self.parts, at, lambda: self.write_and_clean(rows, cleaned))
         sync(self.parts, wish)
         at_each_moment(self.parts, never)
 
-    @rule(at=st.integers(0, 15), commits=st.integers(1, 3))
+    def write_and_clean(self, rows, cleaned) -> None:
+        self.table.upsert(rows)
+        if cleaned:
+            self.table.clean(1)
+
+    @rule(at=MOMENTS, commits=st.integers(1, 3))
     def sync_while_the_table_is_restored(self, at, commits) -> None:
         at_moment(self.parts, at, lambda: self.table.restore(commits))
         sync(self.parts)
         at_each_moment(self.parts, never)
 
-    @rule(schedule=TURNS, at=st.integers(0, 14), rows=ROWS, wishes=st.tuples(WISHES, WISHES))
+    @rule(schedule=TURNS, at=st.integers(0, 18), rows=ROWS, wishes=st.tuples(WISHES, WISHES))
     def two_syncers_by_turns(self, schedule, at, rows, wishes) -> None:
         both = self.parts, self.syncer()
         works = [Turns(lambda p=p, w=w: sync(p, w)) for p, w in zip(both, wishes, strict=True)]
@@ -276,9 +289,15 @@ class AnyHistory(RuleBasedStateMachine):
         after = self.parts.store.open()
         assert before is after is None or before.frontier() == after.frontier()
 
+    @rule(at=MOMENTS, rows=ROWS, cleaned=st.booleans())
+    def verify_agrees_while_the_table_is_written(self, at, rows, cleaned) -> None:
+        at_moment(self.parts, at, lambda: self.write_and_clean(rows, cleaned))
+        self.verify_agrees_at_any_time()
+        at_each_moment(self.parts, never)
+
     @precondition(lambda self: self.parts.store.open())
-    @rule(data=st.data(), how=st.sampled_from(["gone", *SPOILT]), at=st.integers(0, 15))
-    def spoil_and_repair(self, data, how, at) -> None:
+    @rule(data=st.data(), how=st.sampled_from(["gone", *SPOILT]), at=MOMENTS, rows=ROWS)
+    def spoil_and_repair(self, data, how, at, rows) -> None:
         chunks = [c for c, _ in contents(self.parts.store.open()).values()]
         if not chunks:
             return
@@ -287,8 +306,10 @@ class AnyHistory(RuleBasedStateMachine):
         if how == "_vector":
             self.parts.embedder.inner.word = ""  # a vector of a refused text cannot be checked
         self.repair_cut_off(at)
+        at_moment(self.parts, at, lambda: self.write_and_clean(rows, True))
         with suppress(HistoryLost):
             repair(self.parts, Vectors.ALL)
+        at_each_moment(self.parts, never)
         sync(self.parts)
         # Faults in rows that were pending are found once they are not.
         assert repair(self.parts, Vectors.ALL).agrees

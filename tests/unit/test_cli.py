@@ -3,6 +3,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,19 @@ from typing import Any
 import pytest
 
 from lakewake.cli import COMMANDS, run
-from lakewake.cli.failure import explain
+from lakewake.cli.failure import Terminated, explain, print_error
 from lakewake.cli.history import History, show_history
 from lakewake.cli.plan import show_plan
-from lakewake.cli.screen import cut, duration, json_value, moment, one_line, print_block, width
+from lakewake.cli.screen import (
+    cut,
+    duration,
+    json_value,
+    moment,
+    one_line,
+    print_block,
+    print_json,
+    width,
+)
 from lakewake.cli.search import hit_lines, parse_vector, show_result
 from lakewake.cli.status import show_status
 from lakewake.cli.sync import show_sync
@@ -22,8 +32,11 @@ from lakewake.errors import ConfigError, StoreError
 from lakewake.model.history import SyncRecord
 from lakewake.model.plan import Action
 from lakewake.model.query import Hit, SearchResult
+from lakewake.model.recall import Searching
 from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
 from lakewake.model.rows import RowId
+from lakewake.progress import Lines
+from lakewake.watch import failed_line
 
 NAMES = [command.__name__ for command, _ in COMMANDS]
 PROPERTIES = """\
@@ -232,9 +245,14 @@ def test_a_page_says_how_to_see_the_next(capsys: pytest.CaptureFixture[str]) -> 
     assert "more: --offset 6" in out
 
 
-def test_watching_and_rebuilding_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["sync", "--watch", "--rebuild"]) == 2
-    assert "--watch and --rebuild" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    "flag", ["--rebuild", "--reconcile", "--retry-quarantined", "--allow-deletes"]
+)
+def test_watching_excludes_what_is_asked_for_once(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["sync", "--watch", flag]) == 2
+    assert f"--watch and {flag}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seconds", ["inf", "1e9", "0", "-1", "nan", "soon"])
@@ -254,6 +272,56 @@ def test_an_interrupted_sync_says_that_nothing_was_written_in_part() -> None:
     error = explain(KeyboardInterrupt(), ["sync"])
     assert error.exit_code == 130
     assert "nothing was written in part" in error.landed
+
+
+def test_a_sync_that_was_stopped_says_what_it_knows_of_its_commit() -> None:
+    for stopped, code in ((KeyboardInterrupt(), 130), (Terminated(143), 143)):
+        stopped.add_note("nothing was written to 'wines'")
+        error = explain(stopped, ["sync"])
+        assert (error.exit_code, error.landed) == (code, "nothing was written to 'wines'")
+
+
+def test_an_interrupted_repair_does_not_say_that_nothing_was_written() -> None:
+    assert explain(KeyboardInterrupt(), ["verify"]).landed == "nothing was written"
+    assert "in part" in explain(KeyboardInterrupt(), ["verify", "--repair"]).landed
+
+
+HOSTILE = "a\nerror: \x1b[2Jfake \x9b31m\u202e\u2028\r\x07b"
+SHOWN = r"a\nerror: \x1b[2Jfake \x9b31m\u202e\u2028\r\x07b"
+
+
+def test_an_error_shows_what_a_table_holds_and_does_not_obey_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_error(ConfigError(f"no column {HOSTILE}", hint=f"columns are {HOSTILE}"))
+    assert capsys.readouterr().err.splitlines() == [
+        f"error: no column {SHOWN}",
+        "  nothing was written",
+        f"  hint: columns are {SHOWN}",
+    ]
+
+
+def test_blocks_progress_and_the_lines_of_a_watch_show_it_as_well(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_block(HOSTILE, [("why", HOSTILE)])
+    Lines(sys.stdout).say(HOSTILE)
+    print(failed_line("wines", ConfigError(HOSTILE), 5))
+    print(failed_line("wines", ValueError(HOSTILE), 5))
+    said = capsys.readouterr().out
+    assert len(said.splitlines()) == 5
+    assert all(c.isprintable() for line in said.splitlines() for c in line)
+
+
+def test_json_escapes_what_a_terminal_may_obey_and_means_the_same(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    value = {"text": HOSTILE + "\u200b\ufeff\x7f\U000e0041 ü🍷"}
+    print_json(value)
+    said = capsys.readouterr().out
+    assert json.loads(said) == value
+    assert said.rstrip("\n").isprintable()
+    assert "ü🍷" in said
 
 
 def test_an_error_nobody_foresaw_is_one_line_and_called_a_bug() -> None:
@@ -385,6 +453,12 @@ def test_a_plan_shows_its_price(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "3 rows to write, 1 to delete" in shown
     assert "2 texts to embed, 1 reused" in shown
+    assert "refused" not in shown
+
+
+def test_a_plan_shows_that_its_deletes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    show_plan(PlanReport("wines", Action.FOLLOW, "1 commit", (), 3, 1, 2, 1, "", "", "too many"))
+    assert "too many; `sync --allow-deletes` does it" in capsys.readouterr().out
 
 
 def status_report(**changes: Any) -> StatusReport:
@@ -424,6 +498,43 @@ def test_the_first_line_of_a_status_says_whether_the_index_is_in_step(
 ) -> None:
     show_status(status_report(**changes))
     assert capsys.readouterr().out.splitlines()[0].rstrip() == headline
+
+
+PROBED = Searching(
+    "approximate",
+    "a probe found what is promised",
+    probes=20,
+    partitions=253,
+    recall_mean=0.9958,
+    recall_worst_tenth=0.975,
+    probed_at="2025-03-01T12:00:00+00:00",
+    questions=36,
+    kinds={"stored": 1.0, "deleted": 0.9917},
+)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (
+            PROBED,
+            "searched approximately, 20 of 253 partitions, recall promised 0.99, found 0.996, "
+            "worst tenth 0.975 by 36 questions at 2025-03-01T12:00:00+00:00",
+        ),
+        (
+            replace(PROBED, recall_mean=None, recall_worst_tenth=None),
+            "searched approximately, 20 of 253 partitions, recall promised 0.99, not probed yet",
+        ),
+        (Searching(why="its recall is 1"), "searched exactly: its recall is 1"),
+    ],
+)
+def test_a_status_tells_how_the_index_is_searched(
+    how: Searching, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = status_report(searching=how)
+    show_status(report)
+    assert said in " ".join(capsys.readouterr().out.split())
+    assert report.as_dict()["searching"]["recall_mean"] == how.recall_mean
 
 
 def test_a_verify_that_differs_names_the_first_rows(capsys: pytest.CaptureFixture[str]) -> None:

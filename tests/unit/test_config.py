@@ -88,6 +88,34 @@ def test_every_key_is_read():
     )
 
 
+def test_the_share_of_rows_that_a_sync_may_remove_is_from_0_to_1():
+    assert only(TEXT).max_delete == 0.5
+    assert [only(TEXT + f"max_delete = {s}\n").max_delete for s in ("0", "0.25", "1")] == [
+        0,
+        0.25,
+        1,
+    ]
+    for share in ("-0.1", "1.1", "50", "nan"):
+        error = refused(TEXT + f"max_delete = {share}\n")
+        assert "expected a share from 0 to 1" in error.fact
+        assert "max_delete = 0.5" in error.hint
+    assert "expected a number" in refused(TEXT + 'max_delete = "50%"\n').fact
+
+
+@pytest.mark.parametrize(
+    ("written", "recall"), [("", 0.99), ("recall = 0.95", 0.95), ("recall = 1", 1.0)]
+)
+def test_recall_is_a_share(written: str, recall: float):
+    assert only(TEXT + written).recall == recall
+
+
+@pytest.mark.parametrize(
+    "written", ["0", "0.0", "-0.5", "1.01", "99", "nan", "inf", '"0.9"', "true"]
+)
+def test_a_recall_that_is_no_share_is_refused(written: str):
+    assert "`recall` is " in refused(TEXT + f"recall = {written}\n").fact
+
+
 @pytest.mark.parametrize(
     ("written", "seconds"),
     [
@@ -251,7 +279,8 @@ def test_a_model_folder_and_a_tokenizer_are_relative_to_the_file():
 
 @pytest.mark.parametrize("table", ["s3a://bucket/t", "gs://b/t", "hdfs://n:8020/t", "/abs/t"])
 def test_uris_and_absolute_paths_stay_as_they_are(table: str):
-    assert only(TEXT.replace("lake/wine_reviews", table)).table == table
+    text = "untested_schemes = true\n" + TEXT.replace("lake/wine_reviews", table)
+    assert only(text).table == table
 
 
 def test_a_qdrant_folder_is_relative_to_the_file_and_the_embedding_store_lies_beside_it():
@@ -466,9 +495,9 @@ def test_a_folder_or_a_file_that_is_no_text_is_refused(tmp_path: Path):
 def test_every_example_of_the_documentation_is_accepted():
     guide = Path(__file__).parents[2] / "docs" / "config.md"
     blocks = re.findall(r"```toml\n(.*?)```", guide.read_text(), re.DOTALL)
-    assert len(blocks) == 11
+    assert len(blocks) == 12
     for block in blocks:
-        if block.startswith("[[index]]"):
+        if block.startswith(("[[index]]", "untested_schemes")):
             whole = block
         elif block.startswith(("[", "rerank")):
             whole = TEXT + block

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -159,15 +160,29 @@ def test_products_of_int8_weights_fit_into_the_16_bits_that_some_processors_have
     assert max(largest) * 2 * 255 <= 2**15 - 1
 
 
-def test_a_kept_graph_that_is_broken_is_named(tmp_path):
+@pytest.mark.parametrize("other", [b"broken", None])
+def test_a_kept_graph_that_holds_something_else_is_built_again(tmp_path, other):
     folder = write_common(tmp_path / "m")
     write_bert(folder)
-    open_folder(folder).embed(["red wine"])
+    before = open_folder(folder).embed(["red wine"])
     (graph,) = folder.glob("lakewake-*.onnx")
-    graph.write_bytes(b"broken")
-    with pytest.raises(SetupError, match=graph.name) as caught:
-        open_folder(folder).embed(["red wine"])
-    assert "delete it" in caught.value.hint
+    real = graph.read_bytes()
+    graph.write_bytes(other or real[:-4] + b"evil")
+    assert np.array_equal(open_folder(folder).embed(["red wine"]), before)
+    assert graph.read_bytes() == real
+
+
+def test_weights_that_change_under_a_model_make_no_vector_of_another_identity(tmp_path):
+    folder = write_common(tmp_path / "m")
+    write_bert(folder, seed=1)
+    embedder = open_folder(folder)
+    assert embedder.identity.weights == file_sha256(folder / "model.safetensors")
+    stat = (folder / "model.safetensors").stat()
+    write_bert(folder, seed=2)
+    os.utime(folder / "model.safetensors", ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    with pytest.raises(SetupError, match="is not the file it should be"):
+        embedder.embed(["red wine"])
+    assert open_folder(folder).identity.weights != embedder.identity.weights
 
 
 def test_the_trained_length_is_taken_from_the_folder(tmp_path):

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
-from lakewake.embed.weights import PINNED, check_minilm, file_sha256, minilm_folder
+from lakewake.embed.folder import builtin_model
+from lakewake.embed.minilm import build_graph
+from lakewake.embed.onnx import OnnxEmbedder
+from lakewake.embed.weights import GRAPHS, PINNED, check_minilm, file_sha256, minilm_folder
 from lakewake.errors import SetupError
 from lakewake.home import lakewake_home
+from lakewake.model.settings import ModelSettings
 
 
 def sha256(data: bytes) -> str:
@@ -69,45 +76,84 @@ def test_the_files_that_setup_fetched_pass_the_check():
     check_minilm(minilm_folder())
 
 
-def test_a_hash_is_not_computed_again_while_the_file_stays(tmp_path):
+def test_a_hash_is_that_of_the_content_whatever_size_time_and_notes_say(tmp_path):
     file = tmp_path / "weights"
     file.write_bytes(b"first")
-    assert file_sha256(file) == sha256(b"first")
+    stat = file.stat()
+    note = {"size": 5, "mtime_ns": stat.st_mtime_ns, "sha256": sha256(b"first")}
+    (tmp_path / ".weights.sha256.json").write_text(json.dumps(note))
     overwrite_unseen(file, b"other")
-    assert file_sha256(file) == sha256(b"first")
-
-
-def test_a_hash_is_computed_again_when_the_time_of_change_differs(tmp_path):
-    file = tmp_path / "weights"
-    file.write_bytes(b"first")
-    file_sha256(file)
-    overwrite_unseen(file, b"other")
-    os.utime(file, ns=(1, 1))
     assert file_sha256(file) == sha256(b"other")
 
 
-def test_a_hash_is_computed_again_when_the_size_differs(tmp_path):
-    file = tmp_path / "weights"
-    file.write_bytes(b"first")
-    file_sha256(file)
-    mtime = file.stat().st_mtime_ns
-    file.write_bytes(b"longer than before")
-    os.utime(file, ns=(mtime, mtime))
-    assert file_sha256(file) == sha256(b"longer than before")
+def forge(folder: Path, name: str, content: bytes) -> None:
+    """Another file under a model's name, with a note beside it that vouches for it."""
+    file = folder / name
+    file.unlink(missing_ok=True)
+    file.write_bytes(content)
+    stat = file.stat()
+    note = {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "sha256": PINNED[name]}
+    (folder / f".{name}.sha256.json").write_text(json.dumps(note))
 
 
-@pytest.mark.parametrize("note", [b"", b"[]", b'{"sha256": 1}', b"\xff"])
-def test_a_note_that_cannot_be_used_is_written_anew(tmp_path, note):
-    file = tmp_path / "weights"
-    file.write_bytes(b"first")
-    (tmp_path / ".weights.sha256.json").write_bytes(note)
-    assert file_sha256(file) == sha256(b"first")
-    assert sha256(b"first").encode() in (tmp_path / ".weights.sha256.json").read_bytes()
+@pytest.fixture
+def forgeable(monkeypatch, tmp_path):
+    """The built-in model's folder, in a home of its own."""
+    real = minilm_folder()
+    OnnxEmbedder(ModelSettings()).embed(["built at the latest now"])
+    monkeypatch.setenv("LAKEWAKE_HOME", str(tmp_path))
+    folder = minilm_folder()
+    folder.mkdir(parents=True)
+    for file in real.iterdir():
+        if file.is_file():
+            (folder / file.name).symlink_to(file)
+    return folder
 
 
-def test_a_note_that_cannot_be_written_does_not_stop_the_check(tmp_path):
-    file = tmp_path / "weights"
-    file.write_bytes(b"first")
-    (tmp_path / ".weights.sha256.json").mkdir()
-    assert file_sha256(file) == sha256(b"first")
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".weights.sha256.json", "weights"]
+@pytest.mark.parametrize("name", sorted(PINNED))
+def test_a_forged_file_is_refused_though_a_note_vouches_for_it(forgeable, name):
+    forge(forgeable, name, b"13 bytes only")
+    for check in (
+        lambda: check_minilm(forgeable),
+        lambda: OnnxEmbedder(ModelSettings()).embed(["text"]),
+    ):
+        with pytest.raises(SetupError, match=name) as caught:
+            check()
+        assert "lakewake setup" in caught.value.hint
+
+
+def test_a_forged_tokenizer_of_the_right_size_is_refused(forgeable):
+    real = (forgeable / "tokenizer.json").read_bytes()
+    forge(forgeable, "tokenizer.json", real.replace(b'"wine"', b'"vine"', 1))
+    with pytest.raises(SetupError, match=r"tokenizer.json is not the file"):
+        OnnxEmbedder(ModelSettings()).embed(["text"])
+
+
+def test_forged_weights_of_the_right_size_make_no_vector(forgeable):
+    for graph in forgeable.glob("lakewake-*.onnx"):
+        graph.unlink()
+    real = (forgeable / "model.safetensors").read_bytes()
+    forge(forgeable, "model.safetensors", real[:-4] + b"evil")
+    with pytest.raises(SetupError, match="is not the file it should be"):
+        OnnxEmbedder(ModelSettings()).embed(["text"])
+    assert not list(forgeable.glob("lakewake-*.onnx"))
+
+
+def test_a_forged_graph_is_not_loaded_but_built_again(forgeable):
+    (path,) = forgeable.glob("lakewake-fp32-*.onnx")
+    before = OnnxEmbedder(ModelSettings()).embed(["red wine"])
+    real = path.read_bytes()
+    for forged in (b"13 bytes only", real[:-4] + b"evil"):
+        for graph in forgeable.glob("lakewake-fp32-*.onnx"):
+            graph.unlink()
+        # Under the name that an older version gave it, and under one that vouches for itself.
+        path.write_bytes(forged)
+        path.with_name(f"{path.stem[:30]}-{sha256(forged)}.onnx").write_bytes(forged)
+        assert np.array_equal(OnnxEmbedder(ModelSettings()).embed(["red wine"]), before)
+
+
+@pytest.mark.parametrize("precision", sorted(GRAPHS))
+def test_the_pinned_graph_is_the_one_that_is_built(precision):
+    model = builtin_model()
+    graph = build_graph(load_file(model.weights), model.architecture, precision)
+    assert sha256(graph) == GRAPHS[precision]

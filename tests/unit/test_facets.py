@@ -64,6 +64,7 @@ def test_texts_and_truths_are_counted_most_frequent_first(store: str) -> None:
         "values": [{"value": False, "count": 4}, {"value": True, "count": 3}],
         "min": None,
         "max": None,
+        "more": 0,
     }
 
 
@@ -137,6 +138,8 @@ def test_too_many_different_values_are_not_listed(tmp_path: Path, distinct: int)
         assert facet.as_dict()["values"] is None
     else:
         assert list(facet.values or ()) == [f"c{n:05}" for n in range(LISTED)]
+        assert facet.more == distinct - LISTED
+        assert facet.as_dict()["more"] == distinct - LISTED
 
 
 def test_values_of_which_none_is_there_twice_are_not_listed(tmp_path: Path) -> None:

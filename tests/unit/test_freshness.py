@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from following import follow, table_of
+from lakewake.api import Index
 from lakewake.model.frontier import Frontier
 from lakewake.model.plan import Action, Plan
 from lakewake.model.timeline import Instant, Look, TableIdentity
 from lakewake.plan import behind_since
+from lakewake.sync import sync
 from sampling import rid, values
+from serving import DiskLake, asking, served_index
 
 TABLE = TableIdentity("t", "id", "", "COPY_ON_WRITE")
 LONG = 100 * 365 * 86_400
@@ -121,3 +126,70 @@ def test_an_index_that_waits_for_a_restored_table_goes_stale(tmp_path: Path) -> 
     report = index.status()
     assert (report.would, report.lag_commits, report.fresh) == (Action.RECONCILE, 0, False)
     assert report.lag_seconds > time.time() - time.mktime((2025, 1, 3, 0, 0, 0, 0, 0, -1))
+
+
+def dated(lake: DiskLake, when: datetime, written: float) -> None:
+    """A commit to the table that is dated then, in a file that was written at another time."""
+    lake.table._clock = int(when.astimezone().strftime("%Y%m%d%H%M%S000"))
+    lake.table.upsert({rid("late"): values(f"late {when}")})
+    timeline = lake.config.parent / "table" / ".hoodie" / "timeline"
+    newest = max(timeline.iterdir(), key=lambda file: file.stat().st_mtime_ns)
+    os.utime(newest, (written, written))
+
+
+def lake_index(lake: DiskLake, limit: float | None = 60.0) -> Index:
+    return served_index(lake.table, freshness=limit, parts=lambda _: lake.parts)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> DiskLake:
+    made = DiskLake(tmp_path)
+    made.write()
+    return made
+
+
+@pytest.mark.parametrize(("age", "fresh"), [(10, True), (3600, False)])
+def test_a_commit_from_the_future_is_as_old_as_its_file(
+    lake: DiskLake, age: float, fresh: bool
+) -> None:
+    dated(lake, datetime.now(UTC) + timedelta(hours=1), time.time() - age)
+    report = lake_index(lake).status()
+    assert report.fresh is fresh
+    assert report.lag_seconds == pytest.approx(age, abs=30)
+    assert report.ahead_seconds == pytest.approx(3600, abs=30)
+    assert "ahead of this machine's clock" in report.why
+    assert report.as_dict()["ahead_seconds"] == pytest.approx(3600, abs=30)
+
+
+def test_a_commit_from_the_future_is_judged_beside_later_ones_of_right_clocks(
+    lake: DiskLake,
+) -> None:
+    now = datetime.now(UTC)
+    dated(lake, now + timedelta(days=2), time.time() - 3600)
+    dated(lake, now - timedelta(seconds=5), time.time() - 5)
+    report = lake_index(lake).status()
+    assert report.lag_seconds == pytest.approx(3600, abs=30)
+    assert not report.fresh
+
+
+def test_readiness_says_that_a_commit_is_from_the_future(lake: DiskLake) -> None:
+    dated(lake, datetime.now(UTC) + timedelta(hours=1), time.time() - 3600)
+    with asking(lake_index(lake)) as client:
+        answer = client.get("/ready")
+    assert answer.status_code == 503
+    assert "ahead of this machine's clock" in answer.json()["indexes"][0]["why"]
+
+
+def test_a_file_from_the_future_counts_since_the_index_was_in_step(lake: DiskLake) -> None:
+    # The clock of the storage is wrong as well: all that is known is when nothing was lacking.
+    dated(lake, datetime.now(UTC) + timedelta(hours=1), time.time() + 3600)
+    report = lake_index(lake).status()
+    assert not report.fresh
+    assert report.lag_seconds > 86_400
+
+
+def test_an_absorbed_commit_from_the_future_is_no_lag(lake: DiskLake) -> None:
+    dated(lake, datetime.now(UTC) + timedelta(hours=1), time.time() - 3600)
+    sync(lake.parts)
+    report = lake_index(lake).status()
+    assert (report.lag_seconds, report.ahead_seconds, report.fresh) == (0, 0, True)

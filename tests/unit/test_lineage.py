@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from lakewake.errors import HistoryLost
 from lakewake.model.frontier import Frontier
 from lakewake.model.timeline import (
     CommitMetadata,
@@ -13,7 +16,7 @@ from lakewake.model.timeline import (
     TableIdentity,
     WriteStat,
 )
-from lakewake.source.lineage import inserted_at_once, touched_by
+from lakewake.source.lineage import beside, inserted_at_once, outlives, touched_by, window_of
 
 
 def group(name: str) -> FileGroup:
@@ -51,6 +54,14 @@ def test_a_group_without_an_older_base_file_was_born_in_the_window():
     touched = touched_by([upsert(wrote("f", 2)), upsert(wrote("f", 3, 2))])
     assert touched.born == {group("f")}
     assert touched.after == {group("f")}
+
+
+def test_a_group_whose_former_commit_alone_is_named_was_not_born_in_the_window():
+    by_flink = replace(wrote("f", 2), previous_commit="1")
+    touched = touched_by([upsert(by_flink), upsert(replace(wrote("f", 3), previous_commit="2"))])
+    assert touched.born == frozenset()
+    assert touched.first == {}
+    assert touched.last == {group("f"): "p/f_0_3.parquet"}
 
 
 def test_deletes_logs_plain_inserts_and_replaced_groups_need_the_state_before():
@@ -131,3 +142,89 @@ def test_an_update_and_maintenance_beside_others_store_no_key_twice():
 def test_a_commit_archived_since_it_was_absorbed_counts_as_well():
     look = looked((2, 5, upsert(wrote("f", 2))))
     assert inserted_at_once(look, Frontier(look.table, {"1": "3"}), look.instants)
+
+
+def followed(look: Look, *absorbed: int):
+    """What a sync would touch that has absorbed these commits and follows the others."""
+    done = {str(r): look.completed[str(r)] for r in absorbed}
+    frontier = Frontier(look.table, done)
+    pending = sorted(
+        (i for i in look.instants if i.requested not in done), key=lambda i: i.completed
+    )
+    return touched_by(
+        window_of(look, frontier, pending), tuple(beside(look, frontier, pending).values())
+    )
+
+
+def test_clustering_whose_input_was_written_after_its_plan_is_data():
+    planned, update = cluster(["f", "x"], wrote("g", 2)), upsert(wrote("f", 3, 1))
+    for absorbed in ((3,), ()):
+        touched = followed(looked((2, 5, planned), (3, 4, update)), *absorbed)
+        assert touched.groups == {group("f"), group("x"), group("g")}
+        assert touched.after == {group("g")}
+        assert touched.needs_before
+        assert touched.overtaken
+
+
+def test_clustering_beside_writers_of_other_groups_stays_free():
+    planned, update = cluster(["f"], wrote("g", 2)), upsert(wrote("h", 3, 1))
+    assert followed(looked((2, 5, planned), (3, 4, update)), 3).groups == frozenset()
+    before = upsert(wrote("f", 1))
+    assert followed(looked((1, 2, before), (3, 4, planned)), 1).groups == frozenset()
+
+
+def test_rows_that_clustering_brings_back_were_not_there_before():
+    planned = cluster(["f"], wrote("g", 2))
+    overwrite = CommitMetadata("INSERT_OVERWRITE", (wrote("o", 3),), (group("f"),))
+    touched = followed(looked((2, 5, planned), (3, 4, overwrite)), 3)
+    assert touched.groups == touched.born == {group("g")}
+
+
+def test_a_slow_writer_into_a_group_that_an_absorbed_commit_replaced_touches_nothing():
+    slow, planned = upsert(wrote("f", 2, 1)), cluster(["f"], wrote("g", 3))
+    assert followed(looked((2, 5, slow), (3, 4, planned)), 3).groups == frozenset()
+
+
+def test_of_two_writers_of_one_group_the_newer_instant_is_shown_whichever_came_last():
+    slow, fast = upsert(wrote("f", 2, 1)), upsert(wrote("f", 3, 1))
+    look = looked((2, 5, slow), (3, 4, fast))
+    touched = followed(look, 3)
+    assert touched.first == touched.last == {group("f"): "p/f_0_3.parquet"}
+    assert followed(look).first == {group("f"): "p/f_0_1.parquet"}
+    assert followed(look).last == {group("f"): "p/f_0_3.parquet"}
+
+
+def test_compaction_is_data_only_beside_a_writer_that_was_under_way_at_its_plan():
+    compaction = CommitMetadata("COMPACT", (wrote("f", 3, 1),))
+    update = upsert(wrote("f", 2, log=True))
+    assert followed(looked((2, 4, update), (3, 5, compaction)), 2).overtaken
+    later = upsert(wrote("f", 4, log=True))
+    assert followed(looked((3, 6, compaction), (4, 5, later)), 4).groups == frozenset()
+
+
+def test_log_compaction_beside_any_writer_of_its_group_is_data():
+    compaction = CommitMetadata("LOG_COMPACT", (wrote("f", 3, log=True),))
+    later = upsert(wrote("f", 4, log=True))
+    assert followed(looked((3, 6, compaction), (4, 5, later)), 4).overtaken
+
+
+def test_an_archived_commit_that_overlapped_a_new_one_makes_history_lost():
+    look = looked((2, 5, upsert(wrote("f", 2))))
+    with pytest.raises(HistoryLost, match="instant 1, absorbed while 2 was on its way"):
+        beside(look, Frontier(look.table, {"1": "3"}), look.instants)
+
+
+def test_files_of_a_look_outlive_newer_commits_and_cleans_that_keep_them():
+    def at(*instants: Instant) -> Look:
+        return replace(looked(), instants=instants)
+
+    one, two, three = (Instant(str(n), str(n), "commit") for n in (1, 2, 3))
+    clean, open_ = Instant("4", None, "clean"), Instant("2", None, "commit")
+    assert outlives(at(one, two), at(one, two, three), {})
+    assert outlives(at(one, two), at(one, two, three, clean), {"4": "2"})
+    assert not outlives(at(one, two), at(one, two, three, clean), {"4": "3"})
+    assert not outlives(at(one, two), at(one, two, three, clean), {"4": ""})
+    # A writer on its way may have replaced a file that is kept from 3 on only.
+    assert not outlives(at(one, open_, three), at(one, two, three, clean), {"4": "3"})
+    assert not outlives(at(one, two), at(two, three), {})
+    assert not outlives(at(one, two), at(one, two, Instant("3", "4", "restore")), {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,33 @@ def test_base_files_in_another_format_are_refused(tmp_path):
     make_table(tmp_path, hoodie__table__base__file__format="ORC")
     with pytest.raises(TableError, match="base files in ORC"):
         look_at(str(tmp_path))
+
+
+def _wrote(folder: Path, name: str, operation: str, *columns: str) -> None:
+    schema = json.dumps({"fields": [{"name": c, "type": "int"} for c in columns]})
+    content = {"operationType": operation, "extraMetadata": {"schema": schema}}
+    (folder / ".hoodie" / "timeline" / name).write_text(json.dumps(content))
+
+
+def test_the_schema_is_that_of_the_write_that_began_last(tmp_path):
+    make_table(tmp_path)
+    _wrote(tmp_path, "1_9.commit", "UPSERT", "a")
+    _wrote(tmp_path, "2_3.commit", "UPSERT", "a", "b")
+    _wrote(tmp_path, "4_5.replacecommit", "CLUSTER", "a")
+    assert set(look_at(str(tmp_path)).schema) == {"a", "b"}
+
+
+def test_a_comment_with_a_number_sign_leaves_an_empty_table_readable(tmp_path):
+    schema = json.dumps({"fields": [{"name": "a", "type": "int", "doc": "the #1 é"}]})
+    escaped = schema.replace("#", "\\#").replace(":", "\\:").replace("é", "\\u00E9")
+    make_table(tmp_path, hoodie__table__create__schema=escaped)
+    assert set(look_at(str(tmp_path)).schema) == {"a"}
+
+
+def test_a_damaged_schema_or_version_in_the_properties_is_said(tmp_path):
+    make_table(tmp_path / "a", hoodie__table__create__schema="{")
+    with pytest.raises(TableError, match=r"create\.schema of table .* cannot be read"):
+        look_at(str(tmp_path / "a"))
+    make_table(tmp_path / "b", hoodie__table__version="nine")
+    with pytest.raises(TableError, match="'nine', not a number"):
+        look_at(str(tmp_path / "b"))

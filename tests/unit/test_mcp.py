@@ -84,7 +84,7 @@ def test_a_client_of_a_real_process_lists_searches_and_asks_for_the_status(confi
         }
 
     tools, answers = talk(process(config), speech)
-    names = ["search", "similar", "recommend", "status", "list_indexes"]
+    names = ["search", "similar", "read", "recommend", "status", "list_indexes"]
     assert [tool.name for tool in tools] == names
     found = told(answers["found"])
     assert (found["index"], found["instant"]) == ("wines", FIRST)

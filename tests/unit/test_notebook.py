@@ -279,3 +279,12 @@ def test_nothing_of_it_is_loaded_before_a_notebook_asks() -> None:
         "sys.exit('lakewake.model.html' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_row_as_long_as_a_book_is_cut_around_its_best_sentence() -> None:
+    text = "word " * 40_000 + "A zeppelin. " + "more " * 40_000
+    place = (text.index("A zepp"), text.index(" more"))
+    hit = replace(HIT, key="k" * 9_000, text=text, highlight=place, payload={"note": "n" * 9_000})
+    html = SearchResult("wines", "20250301120000000", (hit,))._repr_html_()
+    assert ">A zeppelin.</mark>" in html
+    assert len(html) < 10_000

@@ -146,3 +146,38 @@ def test_a_frontier_survives_json_with_odd_keys_in_it():
 def test_a_frontier_of_another_format_is_refused():
     with pytest.raises(ValueError, match="format 3"):
         Frontier.from_json('{"format": 3}')
+
+
+def test_a_slow_writer_of_the_former_schema_takes_no_change_back():
+    frontier = after(done("1", "2"), done("4", "5"))
+    former = {"txt": '"string"'}
+    late = look(done("1", "2"), done("3", "9"), done("4", "5"), _3=former)
+    assert build_plan(late, frontier, RECIPE).action is Action.FOLLOW
+
+
+def test_a_late_writer_whose_schema_the_table_now_shows_is_a_change():
+    frontier = after(done("1", "2"), done("4", "5", "replacecommit"))
+    wide = {**SCHEMA, "num": '"long"'}
+    late = look(
+        done("1", "2"), done("3", "9"), done("4", "5", "replacecommit"), schema=wide, _3=wide
+    )
+    plan = build_plan(late, frontier, RECIPE)
+    assert (plan.action, plan.why) == (Action.RECONCILE, "column 'num' went from int to long")
+
+
+def test_an_index_that_noted_a_type_in_more_words_follows_on():
+    stamp = '{"logicalType": "timestamp-micros", "type": "long"}'
+    told = {"txt": '{"avro.java.string": "String", "type": "string"}', "num": stamp}
+    frontier = replace(after(done("1", "2")), schema=told)
+    now = {"txt": '"string"', "num": stamp.replace("micros", "millis")}
+    plan = build_plan(look(done("1", "2"), done("3", "4"), schema=now, _3=now), frontier, RECIPE)
+    assert plan.action is Action.FOLLOW
+
+
+def test_an_index_that_noted_an_escaped_name_follows_the_same_table():
+    noted = TableIdentity("t", "caf\\u00e9,a\\#b", "part", "COPY_ON_WRITE")
+    frontier = replace(after(done("1", "2")), table=noted)
+    table = replace(TABLE, record_key="café,a#b")
+    looked = replace(look(done("1", "2"), done("3", "4")), table=table)
+    assert build_plan(looked, frontier, RECIPE).action is Action.FOLLOW
+    assert build_plan(look(done("1", "2")), frontier, RECIPE).action is Action.RECONCILE

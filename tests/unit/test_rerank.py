@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import json
 import threading
@@ -152,6 +153,34 @@ def test_an_answer_without_end_is_refused(service: Service) -> None:
     service.answers = [says(200, b" " * (LONGEST + 1))]
     with pytest.raises(EmbedError, match="answered more than"):
         service.reranker().score("q", ["a"])
+
+
+def test_a_compressed_answer_is_neither_asked_for_nor_read(service: Service) -> None:
+    def zipped(handler: Handler, _body: dict[str, Any]) -> None:
+        body = gzip.compress(b" " * 10_000_000)
+        handler.send_response(200)
+        handler.send_header("Content-Encoding", "gzip")
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    service.answers = [zipped]
+    with pytest.raises(EmbedError, match="an encoding that was not asked for"):
+        service.reranker().score("q", ["a"])
+    assert service.headers[0]["Accept-Encoding"] == "identity"
+
+
+def test_a_question_does_not_wait_for_a_busy_service(service: Service) -> None:
+    def busy(handler: Handler, _body: dict[str, Any]) -> None:
+        handler.send_response(429)
+        handler.send_header("Retry-After", "300")
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    service.answers = [busy]
+    with pytest.raises(EmbedError, match="answered 429"):
+        service.reranker().score("q", ["a"])
+    assert len(service.asked) == 1
 
 
 def test_a_key_that_is_no_key_is_not_sent(

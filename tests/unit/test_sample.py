@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from lakewake.demo import choose_rows
 from lakewake.errors import ConfigError
 from lakewake.sample import FIRST, SCHEMA, read_wine_csv, wines
 from lakewake.sample.words import PLACES, STYLES
+from winemag import write_wine_csv
 
 HEADER = (
     ",country,description,designation,points,price,province,region_1,region_2,taster_name,"
@@ -126,6 +128,8 @@ def test_only_the_rows_asked_for_are_read(tmp_path: Path):
         (HEADER + REVIEW + "1,US\n", "line 4: 2 fields, expected 14"),
         (HEADER + REVIEW + NOWHERE.replace("87", "good"), "line 4: .*'good'"),
         (HEADER + NOWHERE.replace("913", ""), "line 2: "),
+        (HEADER + NOWHERE + NOWHERE, "line 3: row number 913 is there twice"),
+        (HEADER + "5,US,,,87,,,,,,,,Syrah,W\n", "line 2: neither a title nor a description"),
         ("a,b\n1,2\n", "no column column_1, country"),
         ("", "the first line is empty"),
     ],
@@ -138,3 +142,16 @@ def test_a_line_that_is_no_review_is_named(tmp_path: Path, text: str, fact: str)
 def test_a_missing_csv_is_named(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"no\.csv cannot be read"):
         read_wine_csv(tmp_path / "no.csv")
+
+
+def test_the_demo_changes_wines_whose_text_no_other_has(tmp_path: Path):
+    assert choose_rows(wines(10)) == (0, 1, 2)
+    real = read_wine_csv(write_wine_csv(tmp_path / "wines.csv", 40))
+    # Of each five only the last has a title of its own; the others repeat it or are alike.
+    assert choose_rows(real) == (4, 9, 14)
+
+
+def test_a_table_without_three_such_wines_is_refused_before_anything_is_written(tmp_path: Path):
+    real = read_wine_csv(write_wine_csv(tmp_path / "wines.csv", 14))
+    with pytest.raises(ConfigError, match="three reviews whose text no other review has"):
+        choose_rows(real)

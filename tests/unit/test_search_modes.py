@@ -20,7 +20,7 @@ from lakewake.model.settings import ModelSettings
 from lakewake.model.timeline import TableIdentity
 from lakewake.model.words import words_of
 from lakewake.search.fuse import RANKS, best_of_rows, fuse
-from lakewake.search.highlight import highlight, sentences
+from lakewake.search.highlight import LONGEST, highlight
 from lakewake.search.run import Ranking, search
 from lakewake.store import StoreReader
 from lakewake.store.memory import MemoryStore
@@ -300,19 +300,24 @@ def test_nothing_is_highlighted_where_no_word_is_in_the_text(question: str) -> N
     assert highlight("The best of a lot.", question) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("One. Two! Three?", ["One.", "Two!", "Three?"]),
-        ("3.5 stars… “Really?” Yes", ["3.5 stars…", "“Really?”", "Yes"]),
-        ("no end", ["no end"]),
-        (" \n\n ", []),
-        ("", []),
-        ("…", ["…"]),
-    ],
-)
-def test_a_text_is_cut_into_sentences(text: str, expected: list[str]) -> None:
-    assert [text[a:b] for a, b in sentences(text)] == expected
+@pytest.mark.parametrize("gap", [" ", ""])
+def test_of_a_text_without_an_end_a_part_is_highlighted(gap: str) -> None:
+    text = f"word{gap}" * 50_000 + " a zeppelin over the lake " + f"more{gap}" * 50_000
+    start, end = highlight(text, "zeppelin") or (0, 0)
+    assert "zeppelin" in text[start:end]
+    assert end - start <= LONGEST
+
+
+def test_a_highlight_is_a_whole_sentence_of_hard_wrapped_text() -> None:
+    text = (
+        "The ship of Capt. J. R. Smith was found by divers in the cold water of the\n"
+        "northern bay, with e.g. all of its cargo of wine. It is now shown in hall\n"
+        "No. 5 of the museum."
+    )
+    start, end = highlight(text, "who found the wine of the ship") or (0, 0)
+    assert text[start:end] == text[: text.index(" It is now")]
+    start, end = highlight(text, "museum hall") or (0, 0)
+    assert text[start:end] == "It is now shown in hall\nNo. 5 of the museum."
 
 
 def test_hits_carry_the_place_of_their_sentence(

@@ -340,9 +340,41 @@ def test_on_loopback_only_our_own_names_are_answered(host: str, status: int) -> 
         assert client.get("/health", headers={"Host": host}).status_code == status
 
 
-def test_elsewhere_any_name_is_answered() -> None:
-    with asking(host="0.0.0.0") as client:
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("search.example:8377", 200),
+        ("SEARCH.example", 200),
+        ("10.1.2.3:8377", 200),
+        ("[fe80::1]:8377", 200),
+        ("localhost", 200),
+        ("evil.example", 400),
+        ("10.1.2.3.evil.example", 400),
+        ("search.example.evil.example", 400),
+        ("", 400),
+    ],
+)
+def test_open_to_all_only_numbers_and_allowed_names_are_answered(host: str, status: int) -> None:
+    with asking(host="0.0.0.0", allowed_hosts=("search.example",)) as client:
+        assert client.get("/health", headers={"Host": host}).status_code == status
+
+
+def test_with_keys_any_name_is_answered_unless_some_are_allowed(tmp_path: Path) -> None:
+    from lakewake.serve.keys import KeyRing, add_key
+
+    add_key(tmp_path / "keys.json", "one", "read")
+    ring = KeyRing(tmp_path / "keys.json")
+    with asking(host="0.0.0.0", keys=ring) as client:
         assert client.get("/health", headers={"Host": "search.example"}).status_code == 200
+    with asking(host="0.0.0.0", keys=ring, allowed_hosts=("other.example",)) as client:
+        assert client.get("/health", headers={"Host": "search.example"}).status_code == 400
+        assert client.get("/health", headers={"Host": "other.example"}).status_code == 200
+
+
+def test_on_loopback_allowed_names_are_answered_too() -> None:
+    with asking(allowed_hosts=("search.example",)) as client:
+        assert client.get("/health", headers={"Host": "search.example"}).status_code == 200
+        assert client.get("/health", headers={"Host": "10.1.2.3"}).status_code == 400
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,7 @@ def test_when_the_file_goes_no_key_is_good(file: Path, caplog: pytest.LogCapture
     assert ring.find(key) is None
     assert "every key is refused" in caplog.text
     file.write_text(content)
+    file.chmod(0o600)
     assert ring.find(key) is not None
 
 
@@ -95,6 +98,69 @@ def test_a_file_without_keys_is_no_lock(file: Path) -> None:
     remove_key(file, "one")
     with pytest.raises(ConfigError, match="holds no key"):
         KeyRing(file)
+
+
+@pytest.mark.parametrize(
+    ("mode", "may"), [(0o620, "change"), (0o602, "change"), (0o666, "change"), (0o644, "read")]
+)
+def test_a_file_that_others_may_read_or_change_is_refused(
+    file: Path, mode: int, may: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_key(file, "one", "read")
+    file.chmod(mode)
+    with pytest.raises(ConfigError, match=f"other users may {may} .*: its mode is 0{mode:o}"):
+        KeyRing(file)
+    assert run(["keys", "list", str(file)]) == 2
+    assert f"chmod 600 {file}" in capsys.readouterr().err
+
+
+def test_the_group_may_read_the_file(file: Path) -> None:
+    key = add_key(file, "one", "read")
+    file.chmod(0o640)
+    assert KeyRing(file).find(key) is not None
+
+
+def test_keys_work_again_once_the_rights_are_mended(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = add_key(file, "one", "read")
+    ring = KeyRing(file)
+    file.chmod(0o666)
+    for _ in range(3):
+        assert ring.find(key) is None
+    assert caplog.text.count("its mode is 0666; until that is mended every key is refused") == 1
+    file.chmod(0o600)
+    assert ring.find(key) is not None
+
+
+def test_a_file_that_could_not_be_read_is_read_again_though_nothing_changed(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = add_key(file, "one", "read")
+    ring, whole = KeyRing(file), Path.open
+    add_key(file, "two", "read")
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(Path, "open", fails)
+    assert ring.find(key) is None
+    monkeypatch.setattr(Path, "open", whole)
+    assert ring.find(key) is not None
+
+
+def test_keys_added_at_the_same_time_are_all_kept(file: Path) -> None:
+    together = threading.Barrier(8)
+
+    def add(n: int) -> str:
+        together.wait()
+        return add_key(file, f"key{n}", "read")
+
+    with ThreadPoolExecutor(8) as pool:
+        keys = list(pool.map(add, range(8)))
+    ring = KeyRing(file)
+    assert [ring.find(key).name for key in keys] == [f"key{n}" for n in range(8)]
+    assert list(file.parent.iterdir()) == [file]
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", "x" * 65, "ключ", "-x"])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +19,7 @@ import pytest
 
 from lakewake.cli import run
 from lakewake.serve.keys import add_key
+from lakewake.serve.logs import Lines
 from lakewake.serve.run import listening
 from sampling import rid, values
 from serving import CONFIG, DiskLake, serving
@@ -125,6 +129,58 @@ def test_open_to_all_only_when_that_is_said(lake: DiskLake) -> None:
     with serving(lake.config, *flags) as server, server.client() as client:
         assert client.get("/indexes").status_code == 200
         assert client.get("/metrics").status_code == 403
+
+
+def test_open_to_all_a_rebound_name_is_refused_and_an_allowed_one_answered(lake: DiskLake) -> None:
+    flags = ("--host", "0.0.0.0", "--insecure-no-auth", "--allowed-host", "search.example")
+    with serving(lake.config, *flags) as server, server.client() as client:
+        for name, status in (("evil.example", 400), ("search.example", 200)):
+            answer = client.get("/indexes", headers={"Host": name})
+            assert answer.status_code == status
+
+
+def test_an_allowed_host_that_is_none_is_a_usage_error(
+    lake: DiskLake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["serve", "--config", str(lake.config), "--allowed-host", "http://x"]) == 2
+    assert "expected the name of a host" in capsys.readouterr().err
+
+
+def test_a_body_that_comes_too_slowly_is_refused(lake: DiskLake) -> None:
+    lake.config.write_text(CONFIG + "\n[serve]\ntimeout = 0.5\n")
+    with serving(lake.config) as server, server.connect() as connection:
+        head = f"POST {SEARCH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
+        connection.sendall(head.encode() + b"{")
+        assert connection.recv(100).startswith(b"HTTP/1.1 408")
+
+
+LINE = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (INFO|WARNING|ERROR) 127\.0\.0\.1:\d+ "
+
+
+def test_log_lines_have_a_time_and_the_client(lake: DiskLake) -> None:
+    with serving(lake.config, "--verbose") as server:
+        with server.client() as client:
+            assert client.get("/health").status_code == 200
+            assert client.get("/nowhere%0AERROR%1b[2Jforged").status_code == 404
+        with server.connect() as connection:
+            connection.sendall(b"\x00\r\n\r\n")
+            assert connection.recv(100).startswith(b"HTTP/1.1 400")
+        shutil.rmtree(lake.config.parent / "index")
+        with server.client() as client:
+            assert client.post(SEARCH, json={"text": "x"}).status_code == 503
+        _, _, said = server.end()
+    lines = [line for line in said.splitlines() if "Z " in line]
+    for what in ('"GET /health HTTP/1.1" 200', "Invalid HTTP request", f"POST {SEARCH}: 503: "):
+        (line,) = (line for line in lines if what in line)
+        assert re.match(LINE, line)
+    assert not any(line.startswith("ERROR") for line in said.splitlines())
+    assert "\x1b" not in said
+
+
+def test_a_client_cannot_forge_a_line_of_the_log() -> None:
+    record = logging.LogRecord("n", logging.ERROR, "f", 1, "GET /%s", ("x\nERROR\x1b[2J",), None)
+    line = Lines().format(record)
+    assert line.endswith(r" ERROR - GET /x\nERROR\x1b[2J")
 
 
 def test_keys_and_no_keys_exclude_each_other(

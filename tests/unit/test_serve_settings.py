@@ -29,6 +29,11 @@ def test_what_is_set_is_taken_and_the_key_file_lies_beside_the_configuration() -
     assert found == ServeSettings("0.0.0.0", 0, "/proj/k.json", max_k=7, timeout=2.0)
 
 
+def test_names_that_the_server_may_be_called_by_are_a_list() -> None:
+    found = parse('[serve]\nallowed_hosts = ["search.example", "10.0.0.7", "fe80::1"]')
+    assert found.allowed_hosts == ("search.example", "10.0.0.7", "fe80::1")
+
+
 @pytest.mark.parametrize(
     ("line", "fact"),
     [
@@ -44,6 +49,11 @@ def test_what_is_set_is_taken_and_the_key_file_lies_beside_the_configuration() -
         ("timeout = inf", "`timeout` is inf"),
         ('host = " "', "`host` is blank"),
         ("keys = 7", "`keys` is a whole number"),
+        ('allowed_hosts = "a.example"', "`allowed_hosts` is a string"),
+        ('allowed_hosts = ["http://a.example"]', "`allowed_hosts` has 'http://a.example'"),
+        ('allowed_hosts = ["a.example/x"]', "`allowed_hosts` has 'a.example/x'"),
+        ('allowed_hosts = ["*"]', "`allowed_hosts` has '*'"),
+        ("allowed_hosts = [1]", "`allowed_hosts` has 1"),
     ],
 )
 def test_what_cannot_be_used_is_refused(line: str, fact: str) -> None:

@@ -180,6 +180,19 @@ def test_workers_of_a_local_session_run_this_python(monkeypatch: pytest.MonkeyPa
         assert Path(os.environ["SPARK_HOME"], "bin", "spark-submit").is_file()
 
 
+def test_a_local_session_offers_its_pages_to_this_machine_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    with launch_environment({"spark.master": "local[2]"}, JAVA):
+        assert os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"
+    with launch_environment({"spark.master": "yarn"}, JAVA):
+        assert "SPARK_LOCAL_IP" not in os.environ
+    monkeypatch.setenv("SPARK_LOCAL_IP", "192.0.2.7")
+    with launch_environment({"spark.master": "local[2]"}, JAVA):
+        assert os.environ["SPARK_LOCAL_IP"] == "192.0.2.7"
+
+
 def test_workers_of_a_cluster_run_the_python_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/env/python")
     monkeypatch.setenv("SPARK_HOME", "/cluster/spark")
@@ -231,16 +244,16 @@ def test_the_most_telling_line_of_a_failed_program_is_shown(output: str, line: s
     assert complaint(output) == line
 
 
-def test_an_interrupt_is_not_logged_as_an_error() -> None:
-    from lakewake.spark import _not_an_interrupt
+def test_only_the_log_lines_of_py4j_are_left_out() -> None:
+    from py4j import java_gateway
 
-    def record(error: type[BaseException] | None) -> logging.LogRecord:
-        info = (error, error(), None) if error else None
-        return logging.LogRecord("root", logging.ERROR, "f.py", 1, "message", None, info)
+    from lakewake.spark import _not_from_py4j
 
-    assert not _not_an_interrupt(record(KeyboardInterrupt))
-    assert _not_an_interrupt(record(ValueError))
-    assert _not_an_interrupt(record(None))
+    def record(path: str) -> logging.LogRecord:
+        return logging.LogRecord("root", logging.ERROR, path, 1, "message", None, None)
+
+    assert not _not_from_py4j(record(java_gateway.__file__))
+    assert _not_from_py4j(record(__file__))
 
 
 def test_the_extension_is_the_one_that_a_callers_session_is_checked_for() -> None:

@@ -328,8 +328,9 @@ def test_a_sync_cut_off_before_its_commit_changes_nothing_and_embeds_nothing_aga
         raise KeyboardInterrupt
 
     parts.store.fail_before_commit = power_cut
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as stopped:
         sync(parts)
+    assert stopped.value.__notes__ == ["nothing was written to 'sample'"]
     assert indexed(parts) == before
     parts.store.fail_before_commit = lambda: None
     parts.embedder.received.clear()
@@ -345,11 +346,29 @@ def test_a_sync_cut_off_after_its_commit_leaves_nothing_to_do(parts):
         raise KeyboardInterrupt
 
     parts.store.fail_after_commit = power_cut
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as stopped:
         sync(parts)
+    stands = parts.table.look(None).newest
+    assert stopped.value.__notes__ == [f"the commit to 'sample' landed: it stands at {stands}"]
     parts.store.fail_after_commit = lambda: None
     assert sync(parts).action is Action.NOTHING
     assert indexed(parts) == built_from_nothing(parts)
+
+
+def test_a_sync_that_is_stopped_while_its_store_is_out_of_reach_does_not_guess(parts, monkeypatch):
+    parts.table.upsert({rid("k0"): values("new")})
+
+    def stop_and_lose_the_store() -> None:
+        monkeypatch.setattr(parts.store, "open", away)
+        raise SystemExit(143)
+
+    def away() -> None:
+        raise StoreUnreachable("it does not answer")
+
+    parts.store.fail_before_commit = stop_and_lose_the_store
+    with pytest.raises(SystemExit) as stopped:
+        sync(parts)
+    assert stopped.value.__notes__ == ["whether the last commit to 'sample' landed is not known"]
 
 
 def test_undone_commits_are_reconciled_and_named_and_nothing_known_is_embedded(parts):

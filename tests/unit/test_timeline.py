@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from lakewake.model.timeline import FileGroup, Instant
 from lakewake.source.files import just_before
 from lakewake.source.timeline import (
     merges_contents,
     parse_commit,
     parse_instants,
-    parse_properties,
     parse_schema,
 )
 
@@ -98,9 +99,46 @@ def test_the_same_nested_type_under_another_record_name_is_the_same_type():
     assert parse_schema(schema("one")) == parse_schema(schema("two"))
 
 
-def test_properties_are_read_in_javas_format():
-    text = "#comment\nhoodie.table.name=a\\:b\nempty=\n"
-    assert parse_properties(text) == {"hoodie.table.name": "a:b", "empty": ""}
+def _typed(avro) -> dict[str, str]:
+    return parse_schema(json.dumps({"fields": [{"name": "c", "type": avro}]}))
+
+
+def test_what_an_engine_notes_beside_a_type_is_left_out():
+    java = {"type": "string", "avro.java.string": "String"}
+    assert _typed(["null", java]) == _typed("string")
+    assert _typed({"type": "array", "items": ["null", java], "java-class": "java.util.List"}) == (
+        _typed({"type": "array", "items": "string"})
+    )
+    named = {"type": "fixed", "name": "n", "size": 3, "logicalType": "decimal", "precision": 6}
+    assert _typed(named) == _typed({**named, "type": "bytes", "scale": 0})
+
+
+def test_timestamps_in_millis_and_in_micros_are_shown_as_one_type():
+    def stamp(unit: str) -> dict[str, str]:
+        return {"type": "long", "logicalType": unit}
+
+    assert _typed(stamp("timestamp-millis")) == _typed(["null", stamp("timestamp-micros")])
+    assert _typed(stamp("timestamp-micros")) != _typed("long")
+    assert _typed(stamp("local-timestamp-micros")) != _typed(stamp("timestamp-micros"))
+
+
+def test_a_type_that_is_shown_otherwise_is_another_type():
+    def decimal(scale: int) -> dict[str, object]:
+        return {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": scale}
+
+    def vector(dimension: int) -> dict[str, object]:
+        return {"type": "fixed", "name": "v", "logicalType": "vector", "dimension": dimension}
+
+    assert _typed("int") != _typed("long")
+    assert _typed(decimal(1)) != _typed(decimal(2))
+    assert _typed(vector(3)) != _typed(vector(4))
+    assert _typed({"type": "array", "items": "int"}) != _typed({"type": "array", "items": "long"})
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '"string"', "{}", '{"fields": [{"type": "int"}]}'])
+def test_what_is_no_schema_of_a_record_is_refused(text):
+    with pytest.raises(ValueError, match=r"not the Avro schema|double quotes"):
+        parse_schema(text)
 
 
 def test_partial_update_and_custom_merging_can_change_a_row_without_a_new_version():

@@ -1,6 +1,7 @@
 """The command line: `lakewake COMMAND`, one file for each.
 
-Exit codes: 0 fine, 1 failed, 2 usage or configuration, 3 out of sync, 130 interrupted.
+Exit codes: 0 fine, 1 failed, 2 usage or configuration, 3 out of sync or too many deletes,
+130 interrupted, 143 terminated.
 With `--json` stdout holds exactly one object, for an error as well
 (`{"error", "fact", "landed", "hint"}`); everything said to a person then goes to stderr.
 Only what every command needs is imported here: `lakewake --help` answers at once.
@@ -8,11 +9,13 @@ Only what every command needs is imported here: `lakewake --help` answers at onc
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -34,8 +37,8 @@ from lakewake.cli import (
     sync,
     verify,
 )
-from lakewake.cli.failure import explain, print_error
-from lakewake.cli.screen import print_json
+from lakewake.cli.failure import Terminated, explain, print_error
+from lakewake.cli.screen import discreet, print_json
 
 #: 128 + SIGPIPE, what a shell reports for a program whose reader went away.
 READER_GONE = 141
@@ -88,13 +91,31 @@ def main() -> None:
         # A terminal that cannot show a character must not turn a result into an error.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr = discreet(sys.stderr)
     # Ended from outside, a command still removes its temporary files.
     signal.signal(signal.SIGTERM, _terminated)
-    sys.exit(run(sys.argv[1:]))
+    _leave(run(sys.argv[1:]))
 
 
 def _terminated(number: int, _frame: FrameType | None) -> NoReturn:
-    sys.exit(128 + number)
+    raise Terminated(128 + number)
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process, without waiting for a storage that does not answer."""
+    deadline = sys.modules.get("lakewake.deadline")
+    if deadline is None or not deadline.still_asking():
+        sys.exit(code)
+    from pyarrow import fs
+
+    # Arrow would wait for the question that was given up, for as long as its retries take.
+    atexit.unregister(fs.ensure_s3_finalized)
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(code)
 
 
 def run(args: Sequence[str]) -> int:
@@ -110,7 +131,7 @@ def run(args: Sequence[str]) -> int:
         return READER_GONE
     except click.exceptions.Exit as asked:
         return asked.exit_code
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt, Terminated) as error:
         return _fail(error, args)
 
 

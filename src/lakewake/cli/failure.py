@@ -13,6 +13,8 @@ from collections.abc import Sequence
 import click
 
 from lakewake.errors import ConfigError, LakewakeError
+from lakewake.model.plain import visible
+from lakewake.redact import without_secrets
 
 #: Commands that never write, whatever interrupts them.
 READING = frozenset({"history", "mcp", "plan", "recommend", "search", "status", "verify"})
@@ -25,6 +27,16 @@ class InterruptError(LakewakeError):
     exit_code = 130
 
 
+class Terminated(SystemExit):
+    """SIGTERM: ends a command as Ctrl-C does, past every `except Exception`."""
+
+
+class TerminateError(LakewakeError):
+    """The command was ended from outside."""
+
+    exit_code = 143
+
+
 class BugError(LakewakeError):
     """An error that nobody foresaw."""
 
@@ -35,11 +47,15 @@ def explain(error: BaseException, args: Sequence[str]) -> LakewakeError:
         return error
     if isinstance(error, click.ClickException):
         return _misused(error)
-    landed = "nothing was written" if READING & set(args[:1]) else WHOLE_OR_NOTHING
-    if isinstance(error, KeyboardInterrupt):
-        return InterruptError(
-            "interrupted", landed=landed, hint="the same command goes on from there"
-        )
+    reads = bool(READING & set(args[:1])) and "--repair" not in args
+    landed = "nothing was written" if reads else WHOLE_OR_NOTHING
+    if isinstance(error, KeyboardInterrupt | Terminated):
+        # A sync that was stopped knows more.
+        landed = "; ".join(getattr(error, "__notes__", ())) or landed
+        hint = "the same command goes on from there"
+        if isinstance(error, Terminated):
+            return TerminateError("terminated", landed=landed, hint=hint)
+        return InterruptError("interrupted", landed=landed, hint=hint)
     first_line = f"{type(error).__name__}: {error}".splitlines()[0]
     return BugError(first_line, landed=landed, hint="this is a bug, -v shows the trace")
 
@@ -60,5 +76,10 @@ def print_error(
         trace: the exception to show whole, when that was asked for.
     """
     if trace is not None:
-        traceback.print_exception(trace)
-    print(f"error: {f'{index}: ' if index else ''}{error}", file=sys.stderr)
+        # What other libraries raised is in it too, in their own words.
+        print(without_secrets("".join(traceback.format_exception(trace))), end="", file=sys.stderr)
+    # A name or a value of a table may be in it, which must not end a line or steer the terminal.
+    shown = LakewakeError(
+        visible(error.fact), landed=visible(error.landed), hint=visible(error.hint)
+    )
+    print(f"error: {f'{index}: ' if index else ''}{shown}", file=sys.stderr)

@@ -62,10 +62,12 @@ def ingest(
     flags: Flags,
 ) -> int:
     """Write CSV, JSON lines or Parquet to a Hudi table. In one commit; makes the table."""
+    from lakewake.config import load_config
     from lakewake.ingest import IngestRequest, check_request
     from lakewake.ingest import ingest as write_rows
     from lakewake.spark import start_session
 
+    settings = load_config(flags.config) if flags.config else None
     request = IngestRequest(
         source=file,
         table=table,
@@ -77,12 +79,13 @@ def ingest(
         operation=operation,
         strict=strict,
         bad_file=bad,
+        untested_schemes=bool(settings and settings.untested_schemes),
     )
     # Before Spark: a mistyped name or a missing key is told at once.
     check_request(request)
     reporter = choose_reporter(sys.stderr, quiet=flags.quiet)
     with reporter.stage("start Spark"):
-        options = spark_options(flags.config)
+        options = settings.spark if settings else {}
         spark = start_session(options, tables=[table], verbose=flags.verbose)
     report = write_rows(spark, request, reporter)
     if flags.json:
@@ -90,13 +93,6 @@ def ingest(
     else:
         show_ingest(report)
     return 0
-
-
-def spark_options(config: Path | None) -> dict[str, str]:
-    """The `[spark]` options of a configuration, when one is named."""
-    from lakewake.config import load_config
-
-    return dict(load_config(config).spark) if config else {}
 
 
 def show_ingest(report: IngestReport) -> None:

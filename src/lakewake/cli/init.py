@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lakewake import schemes
 from lakewake.cli.flags import Flags, config_option, with_flags
 from lakewake.cli.screen import print_block, print_json
 
@@ -16,12 +17,17 @@ if TYPE_CHECKING:
 EXAMPLE = "lakewake init lake/wine_reviews --name wines"
 
 
-@click.argument("table", help="A path, s3a://…, gs://… or hdfs://….")
+@click.argument("table", help="A path, or s3a://….")
 @click.option("--name", metavar="NAME", help="Of the index; the table's unless given.")
 @click.option("--force", is_flag=True, help="Replace a configuration.")
+@click.option(
+    "--untested-schemes",
+    is_flag=True,
+    help="Try any file system, as it is.",
+)
 @config_option
 @with_flags
-def init(table: str, name: str | None, force: bool, flags: Flags) -> int:
+def init(table: str, name: str | None, force: bool, untested_schemes: bool, flags: Flags) -> int:
     """Write a commented lakewake.toml for a table.
 
     Looks at the table first and guesses which columns are text and which are payload.
@@ -30,8 +36,11 @@ def init(table: str, name: str | None, force: bool, flags: Flags) -> int:
     from lakewake.init import draft_config
     from lakewake.source.look import look_at
 
+    if not untested_schemes:
+        schemes.refuse_untested(table, "--untested-schemes tries it all the same")
     file = flags.config or Path(DEFAULT_FILE)
-    found = draft_config(table, look_at(table), file, name, replace=force)
+    look = look_at(table)
+    found = draft_config(table, look, file, name, replace=force, untested_schemes=untested_schemes)
     if flags.json:
         print_json({"config": str(file), **guess_dict(found)})
     elif not flags.quiet:

@@ -31,4 +31,6 @@ def show_plan(report: PlanReport) -> None:
         rows = f"{count(report.rows_changed, 'row')} to write, {report.rows_deleted:,} to delete"
         texts = f"{count(report.to_embed, 'text')} to embed, {report.reused:,} reused"
         facts += [("rows", rows), ("texts", texts)]
+    if report.refused:
+        facts.append(("refused", f"{report.refused}; `sync --allow-deletes` does it"))
     print_block(f"{report.index}: {report.action.value}", facts)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -16,11 +18,40 @@ from lakewake.model.plain import count as count
 from lakewake.model.plain import duration as duration
 from lakewake.model.plain import json_value as json_value
 from lakewake.model.plain import moment as moment
+from lakewake.model.plain import visible as visible
+from lakewake.redact import without_secrets
+
+
+class Discreet(io.TextIOWrapper):
+    """Standard error without secrets: libraries show logs, warnings and traces there too."""
+
+    def write(self, text: str) -> int:
+        """Write what may be shown of it."""
+        super().write(without_secrets(text))
+        return len(text)
+
+
+def discreet(stream: io.TextIOWrapper) -> Discreet:
+    """The same stream, which stays open for those that have it."""
+    binary = io.BufferedWriter(io.FileIO(stream.fileno(), "wb", closefd=False))
+    return Discreet(binary, encoding=stream.encoding, errors="replace", line_buffering=True)
 
 
 def print_json(value: Mapping[str, Any]) -> None:
     """The one object of a `--json` run, on one line."""
-    print(json.dumps(json_value(value), ensure_ascii=False, allow_nan=False), flush=True)
+    text = json.dumps(json_value(value), ensure_ascii=False, allow_nan=False)
+    print(_UNSEEN.sub(lambda found: _escaped(found[0]), text), flush=True)
+
+
+#: What JSON lets stand as it is and a terminal may obey, or hide.
+_UNSEEN = re.compile(
+    "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+
+
+def _escaped(character: str) -> str:
+    return json.dumps(character)[1:-1]
 
 
 def width() -> int:
@@ -31,12 +62,14 @@ def width() -> int:
 
 
 def print_block(title: str, facts: Iterable[tuple[str, str]]) -> None:
-    """A heading and aligned lines of `name  value`."""
-    click.secho(title, bold=True)
-    facts = list(facts)
+    """A heading and aligned lines of `name  value`, without secrets."""
+    click.secho(visible(without_secrets(title)), bold=True)
+    facts = [(name, without_secrets(value)) for name, value in facts]
     indent = 4 + max((len(name) for name, _ in facts), default=0)
     for name, value in facts:
-        lines = textwrap.wrap(value, max(width() - indent, 20), break_on_hyphens=False) or [""]
+        lines = textwrap.wrap(
+            visible(value), max(width() - indent, 20), break_on_hyphens=False
+        ) or [""]
         click.echo(click.style(f"  {name}".ljust(indent), dim=True) + lines[0])
         for line in lines[1:]:
             click.echo(" " * indent + line)

@@ -14,8 +14,10 @@ from lakewake.cli.flags import Flags, config_option, with_flags
 from lakewake.cli.indexes import opened
 from lakewake.cli.screen import count, moment, print_block, print_json
 from lakewake.cli.sync import refuse_nan
+from lakewake.config_serve import check_hosts
 from lakewake.errors import SetupError
 from lakewake.progress import choose_reporter
+from lakewake.section import Section
 
 if TYPE_CHECKING:
     from lakewake.serve.run import Started
@@ -36,6 +38,13 @@ EXAMPLE = "lakewake serve --watch"
 @click.option("--port", type=click.IntRange(0, 65535), help="8377 unless configured; 0: any.")
 @click.option("--keys", type=Path, metavar="FILE", help="Ask for one of these API keys.")
 @click.option("--insecure-no-auth", is_flag=True, help="Let anybody in who can reach it.")
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Answer to this name, too; may be given several times.",
+)
 @config_option
 @with_flags
 def serve(
@@ -45,6 +54,7 @@ def serve(
     port: int | None,
     keys: Path | None,
     insecure_no_auth: bool,
+    allowed_hosts: tuple[str, ...],
     flags: Flags,
 ) -> int:
     """Search over HTTP, with a page at /. Starts no JVM, save with --watch.
@@ -59,7 +69,12 @@ def serve(
             f"serving needs a package that is not installed: {error.name}",
             hint="pip install 'lakewake[serve]'",
         ) from error
-    given = {"host": host, "port": port, "keys": str(keys) if keys else None}
+    given = {
+        "host": host,
+        "port": port,
+        "keys": str(keys) if keys else None,
+        "allowed_hosts": check_hosts(Section("--allowed-host", {}), list(allowed_hosts)) or None,
+    }
     with opened(flags) as lake:
         settings = replace(lake.settings.serve, **_set(given))
         wish = Wish(watch, interval, insecure_no_auth, flags.verbose)

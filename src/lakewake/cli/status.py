@@ -12,6 +12,7 @@ from lakewake.cli.screen import count, duration, moment, one_line, print_block
 
 if TYPE_CHECKING:
     from lakewake.model.history import SyncRecord
+    from lakewake.model.recall import Searching
     from lakewake.model.report import StatusReport
 
 EXAMPLE = "lakewake status --json"
@@ -64,6 +65,8 @@ def status_facts(report: StatusReport) -> list[tuple[str, str]]:
             ("holds", f"{held}, generation {report.generation}"),
             ("model", f"{model}, {report.model.get('dimension')} dimensions"),
         ]
+    if report.searching:
+        facts.append(("searched", searched(report.searching)))
     if report.freshness_limit is not None:
         facts.append(("freshness", freshness(report, report.freshness_limit)))
     if report.quarantined:
@@ -75,6 +78,18 @@ def status_facts(report: StatusReport) -> list[tuple[str, str]]:
         facts.append(("last sync", last_sync(report.last_sync)))
     facts.append(("next sync", f"{report.would.value}: {report.why}"))
     return facts
+
+
+def searched(how: Searching) -> str:
+    """How the index is searched by vector, and what that was found to find."""
+    if how.mode == "exact":
+        return f"exactly: {how.why}"
+    partitions = f"{how.probes:,} of {how.partitions:,} partitions" if how.partitions else how.why
+    said = f"approximately, {partitions}, recall promised {how.recall:g}"
+    if how.recall_mean is None or how.recall_worst_tenth is None:
+        return f"{said}, not probed yet"
+    found = f"found {how.recall_mean:.3f}, worst tenth {how.recall_worst_tenth:.3f}"
+    return f"{said}, {found} by {how.questions} questions at {how.probed_at}"
 
 
 def freshness(report: StatusReport, limit: float) -> str:

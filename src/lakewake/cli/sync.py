@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from lakewake.cli.screen import count, duration, moment, print_block, print_json
 from lakewake.errors import ConfigError
 
 if TYPE_CHECKING:
+    from lakewake.api import Index
     from lakewake.model.report import SyncReport
 
 EXAMPLE = "lakewake sync wines --watch --interval 10"
@@ -45,6 +46,7 @@ def refuse_nan(_context: click.Context, _option: click.Parameter, seconds: float
     help="Compare the whole table in any case, or in none (exit 3 where history is lost).",
 )
 @click.option("--retry-quarantined", is_flag=True, help="Try refused rows again.")
+@click.option("--allow-deletes", is_flag=True, help="Remove rows, even if most of the index goes.")
 @config_option
 @with_flags
 def sync(
@@ -54,30 +56,47 @@ def sync(
     rebuild: bool,
     reconcile: bool | None,
     retry_quarantined: bool,
+    allow_deletes: bool,
     flags: Flags,
 ) -> int:
     """Bring the index to the table's latest commit. Embeds only what changed.
 
     Where the table's history cannot be followed, index and table are compared and what differs is
-    written; text that is known is not embedded again.
+    written; text that is known is not embedded again. A sync that would remove more than half of
+    the rows, and more than 1,000, is refused (exit 3) unless --allow-deletes is given.
     """
     if rebuild and reconcile is not None:
         raise ConfigError("--rebuild and --reconcile exclude each other", hint="choose one")
-    if watch and (rebuild or reconcile or retry_quarantined):
-        asked = "--rebuild" if rebuild else "--reconcile" if reconcile else "--retry-quarantined"
-        raise ConfigError(f"--watch and {asked} exclude each other", hint=f"{asked} first")
     if watch:
+        _refuse_beside_watch(
+            {
+                "--rebuild": rebuild,
+                "--reconcile": bool(reconcile),
+                "--retry-quarantined": retry_quarantined,
+                "--allow-deletes": allow_deletes,
+            }
+        )
         return _follow(flags, name, interval, reconcile)
-    return run_each(
-        flags,
-        name,
-        lambda i: i.sync(rebuild=rebuild, reconcile=reconcile, retry_quarantined=retry_quarantined),
-        show_sync,
-    )
+
+    def job(index: Index) -> SyncReport:
+        return index.sync(
+            rebuild=rebuild,
+            reconcile=reconcile,
+            retry_quarantined=retry_quarantined,
+            allow_deletes=allow_deletes,
+        )
+
+    return run_each(flags, name, job, show_sync)
+
+
+def _refuse_beside_watch(flags: Mapping[str, bool]) -> None:
+    """These are answers to what is the case now; a watch would give them again and again."""
+    for asked in (flag for flag, given in flags.items() if given):
+        raise ConfigError(f"--watch and {asked} exclude each other", hint=f"{asked} first")
 
 
 def _follow(flags: Flags, name: str | None, interval: float, reconcile: bool | None) -> int:
-    from lakewake.watch import StopSignal, watch
+    from lakewake.watch import StopSignal, sync_or_heal, watch
 
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
@@ -90,7 +109,9 @@ def _follow(flags: Flags, name: str | None, interval: float, reconcile: bool | N
                 show_sync(report)
 
     with opened(flags) as lake, StopSignal() as stop:
-        syncs = {i.name: partial(i.sync, reconcile=reconcile) for i in chosen(lake, name)}
+        syncs = {
+            i.name: partial(sync_or_heal, i, say, reconcile=reconcile) for i in chosen(lake, name)
+        }
         if not flags.quiet:
             say(f"watching {', '.join(syncs)} every {interval:g} s; Ctrl-C stops")
         watch(syncs, interval=interval, wait=stop.wait, say=say, show=show)

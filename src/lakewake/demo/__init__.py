@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import shlex
 import time
+import unicodedata
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakewake.demo.show import DemoReport, Show
 from lakewake.demo.table import MARK, DemoTable, TableSpec, make_folder
+from lakewake.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +42,10 @@ text    = "{title}. {description}"
 payload = ["title", "country", "variety", "points", "price"]
 store   = "lance://index"
 """
+#: Texts of so many bytes are one piece to the model.
+SHORT = 600
+#: Two cosines that differ by less are equal.
+EQUAL = 1e-5
 SPEC = TableSpec("wine_reviews", key="wine_id", partition="country")
 
 
@@ -68,6 +75,7 @@ def run_demo(request: DemoRequest, reporter: Reporter, console: Console) -> Demo
 
     began = time.monotonic()
     wines = _wines(request)
+    first, second, third = choose_rows(wines)
     config = prepare_folder(request.folder)
     show = Show(console)
     with reporter.stage("start Spark"):
@@ -76,9 +84,9 @@ def run_demo(request: DemoRequest, reporter: Reporter, console: Console) -> Demo
     with lakewake.open(config, spark=spark, reporter=reporter) as lake:
         index = lake["wines"]
         _build(table, index, show, reporter)
-        _correct_a_text(table, index, show)
-        _change_a_price(table, index, show)
-        _delete_a_wine(table, index, show)
+        _correct_a_text(table, index, show, table.row(first))
+        _change_a_price(table, index, show, table.row(second))
+        _delete_a_wine(table, index, show, table.row(third))
         _poll(index, show)
         _verify(table, index, show)
     report = DemoReport(request.folder, config, tuple(show.steps), time.monotonic() - began)
@@ -112,6 +120,42 @@ def _wines(request: DemoRequest) -> pa.Table:
     return sample.read_wine_csv(request.csv, request.rows)
 
 
+def choose_rows(wines: pa.Table) -> tuple[int, int, int]:
+    """Three rows that an index must find first by their own text: no other row has that text.
+
+    Real reviews are repeated, also in other case, accents and punctuation, which are the same to
+    the model.
+
+    Raises:
+        ConfigError: there are no three.
+    """
+    columns = (wines[name].to_pylist() for name in ("title", "description"))
+    texts = [_text(t, d) for t, d in zip(*columns, strict=True)]
+    counted = Counter(map(_bare, texts))
+    found = [
+        n
+        for n, text in enumerate(texts)
+        if counted[_bare(text)] == 1 and _bare(text) and len(text.encode()) <= SHORT
+    ]
+    if len(found) < 3:
+        raise ConfigError(
+            "the demo needs three reviews whose text no other review has",
+            hint="take more rows of the file: --rows N",
+        )
+    return found[0], found[1], found[2]
+
+
+def _text(title: str | None, description: str | None) -> str:
+    """What is indexed of a review, as `CONFIG` says it."""
+    return f"{title or ''}. {description or ''}"
+
+
+def _bare(text: str) -> str:
+    """Letters and digits alone, without case and accents."""
+    letters = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(c for c in letters if c.isalnum())
+
+
 def _build(table: DemoTable, index: Index, show: Show, reporter: Reporter) -> None:
     with show.step(f"A Hudi table of {table.rows:,} wine reviews, and an index on it") as notes:
         began = time.monotonic()
@@ -125,27 +169,27 @@ def _build(table: DemoTable, index: Index, show: Show, reporter: Reporter) -> No
         notes.expect(index.status().rows == table.rows, f"the index holds {table.rows:,} rows")
 
 
-def _correct_a_text(table: DemoTable, index: Index, show: Show) -> None:
-    with show.step("The description of wine_0 is corrected in the table") as notes:
-        wine = table.row(0)
-        old_text = wine["description"]
-        before = [_first(index, old_text), _first(index, NEW_TEXT)]
-        seconds = table.upsert({**wine, "description": NEW_TEXT})
+def _correct_a_text(table: DemoTable, index: Index, show: Show, wine: Mapping[str, Any]) -> None:
+    name = wine["wine_id"]
+    with show.step(f"The description of {name} is corrected in the table") as notes:
+        new = {**wine, "description": NEW_TEXT}
+        texts = [_own_text(wine), _own_text(new)]
+        before = [_Found.by(index, text, name) for text in texts]
+        seconds = table.upsert(new)
         notes.table_got("1 row upserted", seconds)
         report = index.sync()
         notes.sync_said(report)
-        after = [_first(index, old_text), _first(index, NEW_TEXT)]
+        after = [_Found.by(index, text, name) for text in texts]
         places = zip(("old text finds", "new text finds"), before, after, strict=True)
-        notes.compare([(name, _place(b), _place(a)) for name, b, a in places])
+        notes.compare([(what, b.best, a.best) for what, b, a in places])
         notes.expect(_touched(report) == (1, 0, 1), "exactly 1 row changed, 1 text embedded")
         notes.expect(report.chunks_upserted == 1, "nothing else in the index was touched")
-        notes.expect(before[0].key == wine["wine_id"], "before, the old text found wine_0 first")
-        notes.expect(after[1].key == wine["wine_id"], "now the new text finds wine_0 first")
-        notes.expect(after[0].key != wine["wine_id"], "the old text no longer does")
+        notes.expect(before[0].is_first, f"before, the old text found {name} first")
+        notes.expect(after[1].is_first, f"now the new text finds {name} first")
+        notes.expect(after[0].fits_less_than(before[0]), "the old text no longer fits it")
 
 
-def _change_a_price(table: DemoTable, index: Index, show: Show) -> None:
-    wine = table.row(1)
+def _change_a_price(table: DemoTable, index: Index, show: Show, wine: Mapping[str, Any]) -> None:
     with show.step(f"Only the price of {wine['wine_id']} changes") as notes:
         price = (wine["price"] or 20) + 7
         seconds = table.upsert({**wine, "price": price})
@@ -153,21 +197,21 @@ def _change_a_price(table: DemoTable, index: Index, show: Show) -> None:
         report = index.sync()
         notes.sync_said(report)
         notes.expect(_touched(report) == (1, 0, 0), "1 row changed, 0 texts embedded")
-        hit = _find(index, wine)
+        hit = _Found.by(index, _own_text(wine), wine["wine_id"]).hit
         found = hit is not None and hit.payload["price"] == price
         notes.expect(found, f"the hit says price {price}")
 
 
-def _delete_a_wine(table: DemoTable, index: Index, show: Show) -> None:
-    wine = table.row(2)
-    with show.step(f"{wine['wine_id']} is deleted from the table") as notes:
-        notes.expect(_find(index, wine) is not None, "its own text finds it before")
+def _delete_a_wine(table: DemoTable, index: Index, show: Show, wine: Mapping[str, Any]) -> None:
+    text, name = _own_text(wine), wine["wine_id"]
+    with show.step(f"{name} is deleted from the table") as notes:
+        notes.expect(_Found.by(index, text, name).is_first, "its own text finds it before")
         seconds = table.delete(wine)
         notes.table_got("1 row deleted", seconds)
         report = index.sync()
         notes.sync_said(report)
         notes.expect(_touched(report) == (0, 1, 0), "exactly 1 row deleted, 0 texts embedded")
-        notes.expect(_find(index, wine) is None, "it cannot be found any more")
+        notes.expect(_Found.by(index, text, name).hit is None, "it cannot be found any more")
 
 
 def _poll(index: Index, show: Show) -> None:
@@ -189,16 +233,38 @@ def _touched(report: SyncReport) -> tuple[int, int, int]:
     return report.rows_changed, report.rows_deleted, report.embedded
 
 
-def _first(index: Index, text: str) -> Hit:
-    return index.search(text, k=1, exact=True).hits[0]
+def _own_text(wine: Mapping[str, Any]) -> str:
+    return _text(wine["title"], wine["description"])
 
 
-def _find(index: Index, wine: Mapping[str, Any]) -> Hit | None:
-    """The hit of that wine among the best for its own text, if it is there."""
-    text = f"{wine['title']}. {wine['description']}"
-    hits = index.search(text, k=10, exact=True).hits
-    return next((h for h in hits if h.key == wine["wine_id"]), None)
+@dataclass(frozen=True)
+class _Found:
+    """What an exact search finds: the best row, and a certain one if it is among the best."""
+
+    first: Hit
+    hit: Hit | None
+
+    @classmethod
+    def by(cls, index: Index, text: str, key: str) -> _Found:
+        hits = index.search(text, k=10, exact=True).hits
+        return cls(hits[0], next((h for h in hits if h.key == key), None))
+
+    @property
+    def is_first(self) -> bool:
+        """Whether no row is nearer; another may be just as near."""
+        return self.hit is not None and _near(self.hit) >= _near(self.first) - EQUAL
+
+    @property
+    def best(self) -> str:
+        shown = self.hit if self.hit and self.is_first else self.first
+        return f"{shown.key} ({_near(shown):.2f})"
+
+    def fits_less_than(self, before: _Found) -> bool:
+        """Whether the row is farther from the text than it was, or not among the best any more."""
+        was = _near(before.hit) if before.hit else 0.0
+        return self.hit is None or _near(self.hit) < was - EQUAL
 
 
-def _place(hit: Hit) -> str:
-    return f"{hit.key} ({hit.similarity:.2f})"
+def _near(hit: Hit) -> float:
+    assert hit.similarity is not None
+    return hit.similarity

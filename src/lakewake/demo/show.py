@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakewake.errors import LakewakeError
+from lakewake.model.plain import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -147,12 +148,14 @@ class Notes:
         for title in ("       ", "before", "after"):
             grid.add_column(title)
         for name, before, after in rows:
-            grid.add_row(Text(f"   {name}"), Text(before), Text(after))
+            grid.add_row(Text(f"   {name}"), Text(visible(before)), Text(visible(after)))
         self.console.print(grid)
 
     def _line(self, name: str, text: str) -> None:
         style = "green" if name == "✓" else ""
-        self.console.print(f"   {name:<6} {text}", style=style, markup=False, highlight=False)
+        self.console.print(
+            f"   {name:<6} {visible(text)}", style=style, markup=False, highlight=False
+        )
 
 
 def milliseconds(seconds: float) -> str:

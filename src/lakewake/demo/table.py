@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakewake.errors import ConfigError, TableError
+from lakewake.scratch import own_folder
+from lakewake.spark import WITHOUT_SERVER
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,8 +25,7 @@ SMALL = {
     "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
     "hoodie.datasource.write.precombine.field": "ts",
     "hoodie.metadata.enable": "false",
-    "hoodie.embed.timeline.server": "false",
-    "hoodie.write.markers.type": "DIRECT",
+    **WITHOUT_SERVER,
     "hoodie.bulkinsert.shuffle.parallelism": "2",
     "hoodie.upsert.shuffle.parallelism": "2",
     "hoodie.delete.shuffle.parallelism": "2",
@@ -97,7 +98,7 @@ class DemoTable:
         """Write all rows, in place of a former table."""
         import pyarrow.parquet as pq
 
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=own_folder()) as folder:
             pq.write_table(self._rows, f"{folder}/rows.parquet")
             rows = self._spark.read.parquet(f"{folder}/rows.parquet")
             self._schema = rows.schema

@@ -21,6 +21,13 @@ class Embedder(Protocol):
     def tokenizer(self) -> str | None:
         """The model's own tokenizer as `tokenizer.json` text, or None where there is none."""
 
+    def load(self) -> None:
+        """Load the model now; otherwise the first `embed` does.
+
+        Raises:
+            SetupError: the model's files are missing or have another hash.
+        """
+
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """One float32 row for each text, in order, shape (len(texts), dimension).
 

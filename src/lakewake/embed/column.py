@@ -32,6 +32,9 @@ class ColumnEmbedder:
         """None: there is no text."""
         return None
 
+    def load(self) -> None:
+        """Nothing to load: the table has the vectors."""
+
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Nothing for no texts.
 

@@ -5,11 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from lakewake.embed.minilm import Architecture, kept_graph
-from lakewake.embed.weights import MINILM, PINNED, check_minilm, file_sha256, minilm_folder
+from lakewake.embed.minilm import Architecture, Source, kept_graph
+from lakewake.embed.weights import (
+    GRAPHS,
+    MINILM,
+    PINNED,
+    check_content,
+    check_sizes,
+    file_sha256,
+    minilm_folder,
+)
 from lakewake.errors import ConfigError, SetupError
 
 #: Steps of a sentence-transformers model that we carry out, by the last part of their names.
@@ -36,9 +45,9 @@ class ModelFolder:
     positions: int
     pinned: bool = False
 
-    @property
+    @cached_property
     def sha256(self) -> str:
-        """That of the weights."""
+        """That of the weights: the pinned one, or what the file holds now."""
         return PINNED[self.weights.name] if self.pinned else file_sha256(self.weights)
 
     def read_tokenizer(self) -> str:
@@ -50,7 +59,10 @@ class ModelFolder:
         self._check()
         path = self.path / "tokenizer.json"
         try:
-            return path.read_text(encoding="utf-8")
+            content = path.read_bytes()
+            if self.pinned:
+                check_content(path, content)
+            return content.decode()
         except (OSError, ValueError) as error:
             raise SetupError(f"{path} cannot be read: {error}") from error
 
@@ -63,11 +75,12 @@ class ModelFolder:
         self._check()
         if self.architecture is None:
             return str(self.weights)
-        return kept_graph(self.weights, self.sha256, self.architecture, precision)
+        made_of = Source(self.weights, self.sha256, self.architecture, precision)
+        return kept_graph(made_of, GRAPHS[precision] if self.pinned else "")
 
     def _check(self) -> None:
         if self.pinned:
-            check_minilm(self.path)
+            check_sizes(self.path)
 
 
 def find_model(name: str, precision: str) -> ModelFolder:

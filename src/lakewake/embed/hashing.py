@@ -47,6 +47,9 @@ class HashingEmbedder:
         """None: it reads words, not tokens."""
         return None
 
+    def load(self) -> None:
+        """Nothing to load."""
+
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """One normalised row for each text, the same in every process and on every machine."""
         refuse_undecodable(texts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -15,13 +14,17 @@ from lakewake.embed.texts import refuse_undecodable
 from lakewake.errors import ConfigError, EmbedError, TextRefused
 from lakewake.model.recipe import ModelIdentity
 from lakewake.model.settings import ModelSettings
-from lakewake.service import Outcome, read_key, shown, wait_to_retry
+from lakewake.service import BadAnswer, NoAnswer, ServiceClient, read_key, shown
 
 BATCH = 64
+#: Bytes of an answer: of one number, however it is written, of what is around a vector, and of
+#: what is around them all.
+NUMBER, VECTOR, ANSWER = 64, 1_000, 1_000_000
 #: Answers that speak of the texts that were sent: unreadable, too long, too many at once.
 REFUSED = {400, 413, 422}
 #: So many refusals and no vector: the request is at fault, not the texts.
 ENOUGH_REFUSED = 10
+HINT = "see that `url` is the address of an embedding service"
 
 
 class HttpEmbedder:
@@ -41,7 +44,7 @@ class HttpEmbedder:
             )
         self._settings = settings
         self._url = _endpoint(settings.url)
-        self._sleep = sleep
+        self._service = ServiceClient(self._url, lambda: self._key, settings.timeout, sleep)
 
     @property
     def identity(self) -> ModelIdentity:
@@ -67,6 +70,9 @@ class HttpEmbedder:
             return Path(self._settings.tokenizer).expanduser().read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             raise ConfigError(f"tokenizer {self._settings.tokenizer} cannot be read") from error
+
+    def load(self) -> None:
+        """Nothing to load: the service has the model."""
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """One row for each text, in order, as the service made it.
@@ -107,33 +113,27 @@ class HttpEmbedder:
 
     def _post(self, texts: Sequence[str]) -> httpx.Response:
         """An answer that is a success or a refusal of the texts."""
-        attempt = 0
-        while True:
-            outcome = self._try(texts)
-            wait = wait_to_retry(outcome, attempt, datetime.datetime.now(datetime.UTC))
-            if wait is None or attempt >= self._settings.retries:
-                break
-            self._sleep(wait)
-            attempt += 1
-        if isinstance(outcome, httpx.TransportError):
-            raise self._unreachable(outcome, attempt + 1) from outcome
-        if outcome.is_success or outcome.status_code in REFUSED:
-            return outcome
-        raise self._failed(outcome)
-
-    def _try(self, texts: Sequence[str]) -> Outcome:
         body = {"model": self._settings.name, "input": list(texts)}
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        largest = ANSWER + len(texts) * (VECTOR + NUMBER * self._settings.dimension)
         try:
-            return self._client.post(self._url, json=body, headers=headers)
-        except httpx.TransportError as error:
-            return error
+            answer = self._service.post(body, largest=largest, tries=self._settings.retries + 1)
+        except NoAnswer as none:
+            raise self._unreachable(none) from none
+        except BadAnswer as bad:
+            raise EmbedError(f"{self._shown} {bad}", hint=HINT) from bad
+        except httpx.HTTPError as error:
+            raise EmbedError(f"{self._shown} cannot be asked: {error}", hint=HINT) from error
+        if answer.is_success or answer.status_code in REFUSED:
+            return answer
+        raise self._failed(answer)
 
     def _read(self, response: httpx.Response, count: int) -> np.ndarray:
         try:
             body = response.json()
-        except ValueError as error:
-            raise EmbedError(f"{self._shown} answered something that is not JSON") from error
+        except (ValueError, RecursionError) as error:
+            raise EmbedError(
+                f"{self._shown} answered something that is not JSON", hint=HINT
+            ) from error
         try:
             return read_vectors(body, count, self._settings.dimension)
         except ValueError as error:
@@ -141,10 +141,10 @@ class HttpEmbedder:
                 f"{self._shown} {error}", hint="see that `name` and `dimension` are the model's"
             ) from error
 
-    def _unreachable(self, error: httpx.TransportError, tries: int) -> EmbedError:
-        reason = str(error) or type(error).__name__
+    def _unreachable(self, none: NoAnswer) -> EmbedError:
+        tried = "1 try" if none.tries == 1 else f"{none.tries} tries"
         return EmbedError(
-            f"{self._shown} did not answer in {tries} tries: {reason}",
+            f"{self._shown} did not answer in {tried}: {none}",
             hint="see that it runs and that `url` is right; `timeout` and `retries` give it longer",
         )
 
@@ -167,10 +167,6 @@ class HttpEmbedder:
             text = text.replace(self._key, "***")
         code = f"{response.status_code} {response.reason_phrase}".strip()
         return f"{code}: {text[:200]}" if text else code
-
-    @cached_property
-    def _client(self) -> httpx.Client:
-        return httpx.Client(timeout=self._settings.timeout)
 
     @cached_property
     def _key(self) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lakewake.embed.weights import write_whole
+from lakewake.embed.weights import file_sha256, write_whole
 from lakewake.errors import SetupError
 
 if TYPE_CHECKING:
@@ -57,26 +57,59 @@ class Architecture:
             return None
 
 
-def kept_graph(
-    weights: Path, sha256: str, architecture: Architecture, precision: str
-) -> str | bytes:
+@dataclass(frozen=True)
+class Source:
+    """What a graph is built from.
+
+    Attributes:
+        sha256: what the weights must hash to.
+    """
+
+    weights: Path
+    sha256: str
+    architecture: Architecture
+    precision: str
+
+    @property
+    def key(self) -> str:
+        """Another one for each graph."""
+        made_of = f"{self.sha256} {self.precision} {self.architecture} {GRAPH_VERSION}"
+        return hashlib.sha256(made_of.encode()).hexdigest()[:16]
+
+
+def kept_graph(source: Source, pinned: str = "") -> str | bytes:
     """The graph of these weights: the path of the file kept beside them, built now when missing.
 
-    Where that file cannot be written, the graph itself.
+    A file counts only if it holds what it should: the graph that is pinned, else the one whose
+    sha256 its name ends with. Where no such file can be written, the graph itself is returned.
+
+    Args:
+        pinned: the sha256 of the graph, where it is known beforehand.
 
     Raises:
-        SetupError: the weights are not those of a BERT.
+        SetupError: the weights are not those of a BERT, or not the ones that were meant.
     """
-    made_of = f"{sha256} {precision} {architecture} {GRAPH_VERSION}"
-    key = hashlib.sha256(made_of.encode()).hexdigest()[:16]
-    path = weights.with_name(f"lakewake-{precision}-{key}.onnx")
-    if path.exists():
-        return str(path)
-    graph = build_graph(_read_tensors(weights), architecture, precision)
+    kept = f"lakewake-{source.precision}-{source.key}"
+    for path in sorted(source.weights.parent.glob(f"{kept}*.onnx")):
+        if _holds(path, pinned or path.stem.rpartition("-")[2]):
+            return str(path)
+    graph = build_graph(_read_tensors(source), source.architecture, source.precision)
+    sha256 = hashlib.sha256(graph).hexdigest()
+    # What another version of onnx wrote could not be told from a forged one the next time.
+    if sha256 != (pinned or sha256):
+        return graph
+    path = source.weights.with_name(f"{kept}-{sha256}.onnx")
     with suppress(OSError):
         write_whole(path, graph)
         return str(path)
     return graph
+
+
+def _holds(path: Path, sha256: str) -> bool:
+    try:
+        return file_sha256(path) == sha256
+    except OSError:
+        return False
 
 
 def build_graph(tensors: Tensors, architecture: Architecture, precision: str) -> bytes:
@@ -246,11 +279,18 @@ def _onnx_type(dtype: type[np.generic]) -> int:
     return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
-def _read_tensors(weights: Path) -> Tensors:
+def _read_tensors(source: Source) -> Tensors:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
+    weights = source.weights
     try:
+        if (found := file_sha256(weights)) != source.sha256:
+            raise SetupError(
+                f"{weights} is not the file it should be: sha256 {found[:12]}…, "
+                f"expected {source.sha256[:12]}…",
+                hint="`lakewake setup` fetches the built-in model; of your own, put it back",
+            )
         tensors: Tensors = load_file(weights)
     except (SafetensorError, OSError) as error:
         raise SetupError(f"{weights} cannot be read: {error}") from error

@@ -65,6 +65,10 @@ class OnnxEmbedder:
         """The model's `tokenizer.json`, as it is shipped."""
         return self._folder.read_tokenizer()
 
+    def load(self) -> None:
+        """Load the model now; otherwise the first `embed` does."""
+        self._model()
+
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """One normalised row for each text, in order. The first call loads the model.
 

@@ -67,6 +67,10 @@ class SentenceEmbedder:
         fast = getattr(self._model().tokenizer, "backend_tokenizer", None)
         return None if fast is None else str(fast.to_str())
 
+    def load(self) -> None:
+        """Load the model now, unless its identity was asked for before."""
+        self._model()
+
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """One row for each text, in order, as the model makes it. The first call loads the model.
 

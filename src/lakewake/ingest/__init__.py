@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from lakewake import schemes
+from lakewake.address import check_address
 from lakewake.errors import ConfigError, LakewakeError, TableError
 from lakewake.ingest.lines import BadLine
 from lakewake.ingest.staging import (
@@ -42,6 +44,7 @@ from lakewake.ingest.table import (
     write_options,
 )
 from lakewake.progress import Reporter, Silent
+from lakewake.scratch import own_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,6 +67,7 @@ class IngestRequest:
         bad_file: where to list all bad lines, as JSON lines.
         staging: a folder that Spark's executors can read too; None: this machine's own.
         options: further Hudi options, which win over ours.
+        untested_schemes: the table may be on a file system that was never tried.
     """
 
     source: str
@@ -79,6 +83,7 @@ class IngestRequest:
     bad_file: Path | None = None
     staging: Path | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    untested_schemes: bool = False
 
     @property
     def claims(self) -> Claims:
@@ -147,7 +152,8 @@ def ingest(
     source, shape, found = check_request(request)
     schema = table_schema(spark, request.table) if found else None
     wanted = wanted_columns(request.operation, shape, schema)
-    with tempfile.TemporaryDirectory(dir=request.staging, prefix="lakewake-") as folder:
+    staging = request.staging or own_folder()
+    with tempfile.TemporaryDirectory(dir=staging, prefix="lakewake-") as folder:
         staged, bad = _stage(request, source, wanted, Path(folder), reporter)
         new = tuple(n for n in staged.schema.names if n not in wanted.types)
         check_column_names(new)
@@ -183,6 +189,8 @@ def check_request(request: IngestRequest) -> tuple[Source, Shape, bool]:
         ConfigError: the request makes no sense, or not with these files and this table.
         TableError: the table is missing, or something else lies there.
     """
+    check_address(request.source, "the file of rows")
+    check_address(request.table, "the table")
     choices = [
         ("operation", request.operation, OPERATIONS),
         ("format", request.format, FORMATS),
@@ -191,6 +199,9 @@ def check_request(request: IngestRequest) -> tuple[Source, Shape, bool]:
     for name, value, valid in choices:
         if value is not None and value not in valid:
             raise ConfigError(f"--{name} is {value!r}", hint=f"one of {', '.join(valid)}")
+    if not request.untested_schemes:
+        hint = f"a configuration with `{schemes.KEY} = true` tries it all the same: --config FILE"
+        schemes.refuse_untested(request.table, hint)
     if request.staging is not None and not request.staging.is_dir():
         raise ConfigError(f"there is no folder {request.staging} to stage rows in")
     source = find_source(request.source, request.format)

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakewake.errors import ConfigError, TableError
+from lakewake.source.properties import table_properties
 from lakewake.source.storage import Storage
-from lakewake.source.timeline import META_COLUMNS, parse_properties
+from lakewake.source.timeline import META_COLUMNS
+from lakewake.spark import WITHOUT_SERVER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,7 +74,7 @@ def existing_shape(path: str) -> Shape | None:
     storage = Storage(path)
     properties = storage.read(".hoodie/hoodie.properties") if storage.exists() else None
     if properties is not None:
-        return shape_of(parse_properties(properties.decode()))
+        return shape_of(table_properties(storage.base, properties))
     if storage.holds_something():
         raise TableError(
             f"{path} holds something else than a Hudi table", hint="name a new or empty folder"
@@ -173,6 +175,7 @@ def write_options(shape: Shape, operation: str, mark: str) -> dict[str, str]:
         "hoodie.datasource.write.hive_style_partitioning": str(shape.hive_style).lower(),
         "hoodie.datasource.write.commitmeta.key.prefix": MARK,
         MARK: mark,
+        **WITHOUT_SERVER,
     }
     if shape.key:
         options["hoodie.datasource.write.recordkey.field"] = ",".join(shape.key)

@@ -17,6 +17,7 @@ class Facet(Shown):
         type: `text`, `number`, `boolean` or `time`.
         values: of a text or boolean: the most frequent values and how many rows have each, most
             frequent first; None where there are too many different ones to choose from.
+        more: how many further values there are that `values` does not list.
         min, max: of a number or time (times as ISO 8601); None where there is no value.
     """
 
@@ -25,6 +26,7 @@ class Facet(Shown):
     values: Mapping[str | bool, int] | None = None
     min: int | float | str | None = None
     max: int | float | str | None = None
+    more: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -37,4 +39,5 @@ class Facet(Shown):
             "values": listed,
             "min": self.min,
             "max": self.max,
+            "more": self.more,
         }

@@ -12,6 +12,7 @@ from lakewake.model.frontier import Frontier
 from lakewake.model.report import SyncReport
 from lakewake.model.shown import Shown
 from lakewake.model.timeline import Instant, Look
+from lakewake.redact import without_secrets
 
 FORMAT = 1
 #: The action of a sync that failed: what it was about to do may not have been known yet.
@@ -55,6 +56,12 @@ class SyncRecord(Shown):
     seconds: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
     instants: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # Also of records that an older version wrote: what failed may have named an address.
+        object.__setattr__(self, "why", without_secrets(self.why))
+        if self.error is not None:
+            object.__setattr__(self, "error", without_secrets(self.error))
 
     @property
     def took(self) -> float:

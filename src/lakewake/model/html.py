@@ -15,6 +15,8 @@ from lakewake.model.plain import count, duration, json_value, moment
 
 #: How many hits or row ids are shown; the rest is counted.
 SHOWN = 50
+#: Characters of a hit's text, and of its key or a payload value.
+TEXT, VALUE = 5_000, 500
 GOOD, BAD, PLAIN = "46,160,67", "218,54,51", "128,128,128"
 
 _LINE = "1px solid rgba(128,128,128,.35)"
@@ -58,9 +60,9 @@ def _hit(rank: int, hit: Mapping[str, Any], best: float) -> Html:
     share = abs(hit["score"]) / best if best else 0.0
     bar = _element("span", "", f"{_BAR};width:{round(60 * share)}px;margin-right:6px")
     place = f" in {hit['partition']}" if hit["partition"] else ""
-    head = f"{rank}. {bar}{hit['score']:.4f} {_strong(hit['key'])}{_dim(place)}"
+    head = f"{rank}. {bar}{hit['score']:.4f} {_strong(_cut(hit['key']))}{_dim(_cut(place))}"
     chips = "".join(
-        _element("span", f"{_dim(f'{column} ')}{escape(_shown(value))}", _CHIP)
+        _element("span", f"{_dim(f'{column} ')}{escape(_cut(_shown(value)))}", _CHIP)
         for column, value in hit["payload"].items()
         if value is not None
     )
@@ -69,11 +71,17 @@ def _hit(rank: int, hit: Mapping[str, Any], best: float) -> Html:
 
 
 def _marked(text: str, highlight: Sequence[int] | None) -> Html:
-    if not highlight:
-        return escape(text)
-    start, end = highlight
-    mark = _element("mark", escape(text[start:end]), _MARK)
-    return escape(text[:start]) + mark + escape(text[end:])
+    """The text around its best sentence: a notebook keeps all that it shows."""
+    start, end = highlight or (0, 0)
+    first = max(min(start - TEXT // 4, len(text) - TEXT), 0)
+    last = first + TEXT
+    before, after = "…" if first else "", "…" if last < len(text) else ""
+    mark = _element("mark", escape(text[start : min(end, last)]), _MARK) if highlight else ""
+    return before + escape(text[first:start]) + mark + escape(text[end:last]) + after
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= VALUE else text[: VALUE - 1] + "…"
 
 
 def _sync(told: Mapping[str, Any]) -> Html:

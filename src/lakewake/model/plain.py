@@ -24,6 +24,13 @@ def json_value(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
+def visible(text: str) -> str:
+    """The text with every character shown that could steer a terminal, hide, or end a line."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def count(n: int, one: str, many: str = "") -> str:
     """`1 row`, `2,000 rows`."""
     return f"{n:,} {one if n == 1 else many or one + 's'}"

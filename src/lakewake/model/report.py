@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from lakewake.model.plan import Action
 from lakewake.model.rows import RowId
 from lakewake.model.shown import Shown
+from lakewake.redact import without_secrets
 
 if TYPE_CHECKING:
     from lakewake.model.history import SyncRecord
+    from lakewake.model.recall import Searching
 
 #: How many row ids a report lists; the full count stands beside the list.
 LISTED = 100
@@ -19,7 +21,11 @@ LISTED = 100
 
 @dataclass(frozen=True)
 class PlanReport(Shown):
-    """What the next sync would do, and its price."""
+    """What the next sync would do, and its price.
+
+    Attributes:
+        refused: why it would be refused unless deletes are allowed; empty: it would not.
+    """
 
     index: str
     action: Action
@@ -31,6 +37,7 @@ class PlanReport(Shown):
     reused: int
     from_instant: str
     to_instant: str
+    refused: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `plan --json` prints for each index."""
@@ -45,6 +52,7 @@ class PlanReport(Shown):
             "reused": self.reused,
             "from_instant": self.from_instant,
             "to_instant": self.to_instant,
+            "refused": self.refused,
         }
 
 
@@ -171,9 +179,12 @@ class StatusReport(Shown):
         built: whether there is an index at all.
         lag_commits: completed, data-changing instants the index has not absorbed.
         lag_seconds: age of the oldest of them, or of what undid commits; 0 when there is none.
+            Of a commit dated in the future, the age of its file.
+        ahead_seconds: how far such a commit is dated ahead of this machine's clock.
         would: the action the next sync would take, and why.
         freshness_limit: how many seconds the index may be behind; None: no limit was set.
         last_sync: the last one that did something, or failed.
+        searching: how it is searched by vector; None where there is no index.
     """
 
     index: str
@@ -194,6 +205,12 @@ class StatusReport(Shown):
     why: str
     freshness_limit: float | None = None
     last_sync: SyncRecord | None = None
+    ahead_seconds: float = 0.0
+    searching: Searching | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("table", "store", "why"):
+            object.__setattr__(self, name, without_secrets(getattr(self, name)))
 
     @property
     def fresh(self) -> bool:
@@ -218,6 +235,7 @@ class StatusReport(Shown):
             "newest_instant": self.newest_instant,
             "lag_commits": self.lag_commits,
             "lag_seconds": round(self.lag_seconds, 1),
+            "ahead_seconds": round(self.ahead_seconds, 1),
             "rows": self.rows,
             "chunks": self.chunks,
             "generation": self.generation,
@@ -229,4 +247,5 @@ class StatusReport(Shown):
             "fresh": self.fresh,
             "freshness_limit": self.freshness_limit,
             "last_sync": self.last_sync.as_dict() if self.last_sync else None,
+            "searching": self.searching.as_dict() if self.searching else None,
         }

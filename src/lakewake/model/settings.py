@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Chunking, TextField
 
 #: Room for the vectors of some six million texts of 384 dimensions.
 MAX_MB = 10_000
+#: The share of its rows that a sync may remove from an index without being asked to.
+MAX_DELETE = 0.5
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ class IndexSettings:
         rerank: None where hits are not ranked anew.
         embedding_store: None where it is off, or there is nothing to embed.
         freshness: how many seconds the index may be behind its table; None: no limit.
+        max_delete: the share of its rows that one sync may remove unasked.
+        recall: the share of the ten nearest chunks that a search by vector finds; 1: it is exact.
     """
 
     name: str
@@ -92,6 +97,8 @@ class IndexSettings:
     weights: Mapping[str, float] = field(default_factory=dict)
     rerank: RerankSettings | None = None
     freshness: float | None = None
+    max_delete: float = MAX_DELETE
+    recall: float = RECALL
 
 
 @dataclass(frozen=True)
@@ -129,6 +136,7 @@ class ServeSettings:
 
     Attributes:
         keys: the file of API keys; None: none are asked for.
+        allowed_hosts: names besides `host` that requests may call the server by.
         max_query_chars: of a text to search for, and of a filter written as text.
         concurrent: searches that run at the same time; more wait a moment, then get 429.
         timeout: seconds that one request may take.
@@ -142,14 +150,20 @@ class ServeSettings:
     max_body_bytes: int = 1_000_000
     concurrent: int = 8
     timeout: float = 30.0
+    allowed_hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The whole configuration."""
+    """The whole configuration.
+
+    Attributes:
+        untested_schemes: tables may be on file systems that were never tried.
+    """
 
     path: Path
     indexes: tuple[IndexSettings, ...]
     spark: Mapping[str, str] = field(default_factory=dict)
     recommend: RecommendSettings = RecommendSettings()
     serve: ServeSettings = ServeSettings()
+    untested_schemes: bool = False

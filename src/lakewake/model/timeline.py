@@ -13,8 +13,12 @@ DATA_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 OPEN_ACTIONS = DATA_ACTIONS | {"compaction", "logcompaction", "clustering"}
 #: Completed actions that take commits back.
 UNDOING = frozenset({"restore", "rollback"})
+#: Actions that remove files.
+REMOVING = UNDOING | {"clean"}
 #: Operations that move rows between files without changing any.
 MAINTENANCE = frozenset({"COMPACT", "CLUSTER", "LOG_COMPACT"})
+#: Operations whose schema Hudi does not take for the table's: they may have begun long before.
+SCHEMALESS = MAINTENANCE | {"INDEX"}
 #: Operations that can store a second version of a row id beside the first.
 DUPLICATING = frozenset(
     {
@@ -57,7 +61,12 @@ class FileGroup:
 
 @dataclass(frozen=True)
 class WriteStat:
-    """What one commit did to one file group."""
+    """What one commit did to one file group.
+
+    Attributes:
+        previous_base_file: the base file that this one replaces, where the writer names it.
+        previous_commit: the commit that wrote what this file replaces.
+    """
 
     group: FileGroup
     path: str
@@ -65,11 +74,22 @@ class WriteStat:
     inserts: int
     updates: int
     deletes: int
+    previous_commit: str | None = None
+
+    @property
+    def begins_group(self) -> bool:
+        """The first base file of its group. Flink names the former commit, but not its file."""
+        return not (self.is_log or self.previous_base_file or self.previous_commit)
 
     @property
     def is_log(self) -> bool:
         """A merge-on-read log file rather than a base file."""
         return self.path.rsplit("/", 1)[-1].startswith(".")
+
+    @property
+    def instant(self) -> str:
+        """The instant that a base file is named by: Hudi shows the newest, whichever came last."""
+        return instant_of(self.path)
 
     def beside(self, name: str | None) -> str:
         """The path of another file in the same folder; '' for none."""
@@ -77,19 +97,40 @@ class WriteStat:
         return "" if not name else f"{folder}/{name}" if folder else name
 
 
+def instant_of(base_file: str) -> str:
+    """The instant in a base file's name, which ends in `_INSTANT.parquet`; '' for no file."""
+    return base_file.rpartition("_")[2].partition(".")[0]
+
+
 @dataclass(frozen=True)
 class CommitMetadata:
-    """The parts of a commit's metadata that following needs."""
+    """The parts of a commit's metadata that following needs.
+
+    Attributes:
+        overtaken: another commit changed its file groups while it was on its way. Maintenance reads
+            them as they were when it was planned, and may so put back older rows.
+    """
 
     operation: str
     writes: tuple[WriteStat, ...] = ()
     replaced: tuple[FileGroup, ...] = ()
     schema: Mapping[str, str] | None = None
+    overtaken: bool = False
 
     @property
     def is_maintenance(self) -> bool:
         """Clustering or compaction: rows moved, none changed."""
-        return self.operation in MAINTENANCE
+        return self.operation in MAINTENANCE and not self.overtaken
+
+    @property
+    def groups(self) -> frozenset[FileGroup]:
+        """The file groups that it wrote or replaced."""
+        return frozenset(w.group for w in self.writes) | frozenset(self.replaced)
+
+    @property
+    def tells_schema(self) -> bool:
+        """Whether Hudi shows the table in this commit's schema, where no newer one tells it."""
+        return bool(self.schema) and self.operation not in SCHEMALESS
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from lakewake.errors import ConfigError
+from lakewake.model.avro import same_type
+from lakewake.model.escapes import unescaped
 from lakewake.model.frontier import Frontier
 from lakewake.model.plan import Action, Plan
 from lakewake.model.recipe import Recipe
-from lakewake.model.timeline import UNDOING, Instant, Look
+from lakewake.model.timeline import UNDOING, Instant, Look, TableIdentity
 
 
 def check_columns(look: Look, recipe: Recipe) -> None:
@@ -84,7 +86,7 @@ def why_lost(look: Look, frontier: Frontier, recipe: Recipe) -> str:
     done = look.completed
     data = [i.requested for i in look.instants if i.changes_data or i.may_change_data]
     first = min(data, default="")
-    if look.table != frontier.table:
+    if look.table not in (frontier.table, _read_whole(frontier.table)):
         return "the table is another one: name, key, partitioning or type changed"
     gone = sorted(r for r in frontier.instants if first and r >= first and r not in done)
     if gone:
@@ -100,6 +102,14 @@ def why_lost(look: Look, frontier: Frontier, recipe: Recipe) -> str:
     return _lost_in_flight(look, frontier, first) or _schema_change(look, frontier, recipe)
 
 
+def _read_whole(table: TableIdentity) -> TableIdentity:
+    """The identity that an earlier version noted, which left some of Java's escapes in names."""
+    try:
+        return TableIdentity(**{k: unescaped(v) for k, v in table.as_dict().items()})
+    except ValueError:
+        return table
+
+
 def _lost_in_flight(look: Look, frontier: Frontier, first: str) -> str:
     here = {i.requested for i in look.instants}
     gone = sorted(r for r in frontier.in_flight if r not in here and r < first)
@@ -107,22 +117,28 @@ def _lost_in_flight(look: Look, frontier: Frontier, first: str) -> str:
 
 
 def _schema_change(look: Look, frontier: Frontier, recipe: Recipe) -> str:
-    # Step by step: a column dropped and added again inside one window is invisible from its ends.
-    known: Mapping[str, str] = frontier.schema
-    if not known:
+    if not frontier.schema:
         return ""
-    for instant in pending_instants(look, frontier):
-        commit = look.commits.get(instant.requested)
-        if commit is None or commit.schema is None:
-            continue
+    steps = [(f" in {r}", schema) for r, schema in _schemas_on_the_way(look, frontier)]
+    steps += [("", look.schema)] if look.schema else []
+    for when, schema in steps:
         for column in recipe.columns:
-            old, new = known.get(column), commit.schema.get(column)
-            if old != new:
-                return (
-                    f"column {column!r} went from {_plain(old)} to {_plain(new)} "
-                    f"in {instant.requested}"
-                )
+            old, new = frontier.schema.get(column), schema.get(column)
+            if not same_type(old, new):
+                return f"column {column!r} went from {_plain(old)} to {_plain(new)}{when}"
     return ""
+
+
+def _schemas_on_the_way(look: Look, frontier: Frontier) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Each pending commit's schema: of a column dropped and added again the ends tell nothing.
+
+    A writer that began before the newest absorbed one comes late: it takes no change back.
+    """
+    newest = max(frontier.instants, default="")
+    for instant in sorted(pending_instants(look, frontier)):
+        commit = look.commits.get(instant.requested)
+        if commit and commit.schema and commit.tells_schema and instant.requested > newest:
+            yield instant.requested, commit.schema
 
 
 def _plain(avro: str | None) -> str:

@@ -18,12 +18,14 @@ class Patch:
         deletes: ids of chunks to remove.
         rows_changed: rows of which anything is written or removed.
         stored_twice: rows that a plain insert added although the index holds them already.
+        rows_emptied: rows of which the index holds something now and nothing after.
     """
 
     upserts: tuple[tuple[int, Chunk], ...]
     deletes: tuple[str, ...]
     rows_changed: int
     stored_twice: frozenset[RowId]
+    rows_emptied: int = 0
 
     def without(
         self, rows: Mapping[int, RowId], existing: Mapping[RowId, tuple[StoredChunk, ...]]
@@ -53,7 +55,7 @@ def build_patch(
     """
     upserts: list[tuple[int, Chunk]] = []
     deletes: list[str] = []
-    changed = 0
+    changed = emptied = 0
     for n, row in enumerate(batch.ids):
         held = existing.get(row, ())
         if trust and _same(batch, n, held):
@@ -65,7 +67,9 @@ def build_patch(
         upserts += [(n, c) for c in chunks if c.n == 0 or (c.id, c.hash) not in stay]
         deletes += gone
         changed += bool(chunks or gone)
-    return Patch(tuple(upserts), tuple(deletes), changed, batch.appeared & existing.keys())
+        emptied += bool(held and not chunks)
+    twice = batch.appeared & existing.keys()
+    return Patch(tuple(upserts), tuple(deletes), changed, twice, emptied)
 
 
 def _same(batch: RowBatch, n: int, held: tuple[StoredChunk, ...]) -> bool:

@@ -5,22 +5,32 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import cached_property
 from typing import Any
 
 import httpx
 
-from lakewake.deadline import TooLate, within
+from lakewake import deadline
+from lakewake.deadline import TooLate
 from lakewake.errors import ConfigError, LakewakeError
 from lakewake.model.settings import RecommendSettings
 from lakewake.recommend.answer import Piece, UnusableAnswer, read_stream, read_whole
-from lakewake.service import Outcome, read_key, shown, wait_to_retry
+from lakewake.service import (
+    REFUSAL,
+    BadAnswer,
+    Outcome,
+    ServiceClient,
+    read_key,
+    shown,
+    wait_to_retry,
+)
 
 TRIES = 3
 #: An answer longer than this was not asked for; what is around it may be some times as long.
 LONGEST_ANSWER, LARGEST_BODY = 16_000, 4_000_000
-#: Bytes of a refusal that are looked at, and characters of it that are told.
-REFUSAL, SAID = 2_000, 200
+#: Characters of a refusal that are shown.
+SAID = 200
 _HINTS = {
     401: "see that {key_env} holds a valid key",
     403: "see that the key in {key_env} may use this model",
@@ -53,6 +63,7 @@ class Chat:
     ) -> None:
         self._settings = settings
         self._url = _endpoint(settings.url)
+        self._service = ServiceClient(self._url, lambda: self._key, settings.timeout)
         self._sleep = sleep
 
     def ask(self, messages: Sequence[Mapping[str, str]], *, stream: bool) -> Iterator[Piece]:
@@ -64,17 +75,9 @@ class Chat:
             ChatError: no answer, none in time, or one that cannot be used.
             SetupError: the service needs a key, and there is none.
         """
-        # Compressed, a few bytes could become more than there is memory.
-        headers = {"Accept-Encoding": "identity"}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
-        client = httpx.Client(timeout=self._settings.timeout, headers=headers)
+        ends = min(time.monotonic() + self._settings.timeout, deadline.ends())
         try:
-            yield from within(
-                self._settings.timeout,
-                self._pieces(client, self._body(messages, stream)),
-                client.close,
-            )
+            yield from self._pieces(self._body(messages, stream), ends)
         except TooLate:
             raise ChatError(
                 f"{self._shown} gave no whole answer within {self._settings.timeout:g} s",
@@ -94,13 +97,12 @@ class Chat:
             body["temperature"] = self._settings.temperature
         return body
 
-    def _pieces(self, client: httpx.Client, body: Mapping[str, Any]) -> Iterator[Piece]:
-        ends = time.monotonic() + self._settings.timeout
+    def _pieces(self, body: Mapping[str, Any], ends: float) -> Iterator[Piece]:
         attempt = 0
         while True:
             length = 0
             try:
-                for piece in self._try(client, body):
+                for piece in self._try(body, ends - time.monotonic()):
                     length += len(piece.text)
                     yield piece
                 return
@@ -116,13 +118,16 @@ class Chat:
             self._sleep(wait)
             attempt += 1
 
-    def _try(self, client: httpx.Client, body: Mapping[str, Any]) -> Iterator[Piece]:
+    def _try(self, body: Mapping[str, Any], seconds: float) -> Iterator[Piece]:
+        parts = self._service.exchange(body, seconds, LARGEST_BODY)
         try:
-            with client.stream("POST", self._url, json=body) as response:
-                if not response.is_success:
-                    raise self._refused(response)
-                yield from _checked(_read(response))
-        except UnusableAnswer as error:
+            with closing(parts):  # type: ignore[type-var]
+                head = next(parts)
+                assert isinstance(head, httpx.Response)
+                if not head.is_success:
+                    raise self._refused(head, _beginning(parts))
+                yield from _checked(_read(head, parts))
+        except (UnusableAnswer, BadAnswer) as error:
             raise ChatError(f"{self._shown} {self._said(str(error))}") from error
         except httpx.TransportError as error:
             said = self._said(str(error)) or type(error).__name__
@@ -135,9 +140,9 @@ class Chat:
             said = self._said(str(error)) or type(error).__name__
             raise ChatError(f"{self._shown} cannot be asked: {said}") from error
 
-    def _refused(self, response: httpx.Response) -> ChatError:
+    def _refused(self, response: httpx.Response, beginning: bytes) -> ChatError:
         fact = f"{self._shown} answered {response.status_code} {response.reason_phrase}".rstrip()
-        said = self._said(_beginning(response).decode(errors="replace"))
+        said = self._said(beginning.decode(errors="replace"))
         if said:
             fact += f": {said}"
         if "Retry-After" in response.headers:
@@ -167,32 +172,23 @@ def _wait(error: ChatError, attempt: int, ends: float) -> float | None:
     return wait if wait is not None and time.monotonic() + wait < ends else None
 
 
-def _read(response: httpx.Response) -> Iterator[Piece]:
+def _read(head: httpx.Response, parts: Iterator[httpx.Response | bytes]) -> Iterator[Piece]:
     """The pieces of a good answer, by the kind that it says to be."""
-    if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise UnusableAnswer("answered in an encoding that was not asked for")
-    kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    body = (part for part in parts if isinstance(part, bytes))
+    kind = head.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if kind == "text/event-stream":
-        yield from read_stream(_bounded(response))
+        yield from read_stream(body)
     elif kind == "application/json":  # also where a stream was asked for: not all can
-        yield read_whole(b"".join(_bounded(response)))
+        yield read_whole(b"".join(body))
     else:
         raise UnusableAnswer(f"answered {kind[:60] or 'something'} where JSON is expected")
 
 
-def _bounded(response: httpx.Response) -> Iterator[bytes]:
-    size = 0
-    for chunk in response.iter_raw():
-        size += len(chunk)
-        if size > LARGEST_BODY:
-            raise UnusableAnswer(f"answered more than {LARGEST_BODY:,} bytes")
-        yield chunk
-
-
-def _beginning(response: httpx.Response) -> bytes:
+def _beginning(parts: Iterator[httpx.Response | bytes]) -> bytes:
     found = b""
-    for chunk in response.iter_raw():
-        found += chunk
+    for part in parts:
+        assert isinstance(part, bytes)
+        found += part
         if len(found) >= REFUSAL:
             break
     return found[:REFUSAL]

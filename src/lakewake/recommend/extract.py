@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from lakewake.model.query import Hit
 from lakewake.model.rows import RowId
+from lakewake.model.sentences import sentences
 from lakewake.recommend.tame import cut, speaks_to_a_model, tame
 
 #: How many rows an answer quotes, how much of one, and how much of a long text is looked at.
@@ -20,7 +21,6 @@ TITLES = ("name", "title", "label")
 #: What the best hit is worth beside a sentence with every word of the question.
 RANK = 0.5
 
-_SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
 _WORD = re.compile(r"\w+")
 _STOP = frozenset(
     _WORD.findall(
@@ -100,5 +100,6 @@ def _title(hit: Hit) -> str:
 
 def _sentences(hit: Hit) -> list[str]:
     """The text's sentences, save those that speak to a model."""
-    parts = _SENTENCE.split(tame((hit.text or "")[:LOOKED_AT]))
-    return [" ".join(p.split()) for p in parts if p.strip() and not speaks_to_a_model(p)]
+    text = tame((hit.text or "")[:LOOKED_AT])
+    parts = (text[start:end] for start, end in sentences(text))
+    return [" ".join(p.split()) for p in parts if not speaks_to_a_model(p)]

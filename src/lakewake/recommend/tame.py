@@ -7,11 +7,10 @@ citation; what speaks to a model rather than to a reader is left in its place, b
 from __future__ import annotations
 
 import re
-import unicodedata
 
-#: Joiners that scripts and emoji need; all other invisible characters go.
-_KEPT = frozenset("\n\t\u200c\u200d")
-_INVISIBLE = frozenset({"Cc", "Cf", "Co", "Cs"})
+from lakewake.model.visible import visible
+
+_JOINERS = re.compile("[\u200c\u200d\ufe0e\ufe0f]")
 # Possessive where blanks may follow blanks: thousands of them must not stall a server.
 _BRACKETED = re.compile(r"\[(\s*+(?:(?:row|#)\s*+)?[0-9][0-9\s,;–-]*+)\]", re.IGNORECASE)
 _TO_A_MODEL = re.compile(
@@ -28,15 +27,13 @@ _TO_A_MODEL = re.compile(
 
 def tame(text: str) -> str:
     """The text without invisible characters, markers of ours and numbers in square brackets."""
-    seen = "".join(c for c in text if c in _KEPT or unicodedata.category(c) not in _INVISIBLE)
-    split = re.sub(r"<(?=<)|>(?=>)", lambda mark: f"{mark[0]} ", seen)
+    split = re.sub(r"<(?=<)|>(?=>)", lambda mark: f"{mark[0]} ", visible(text))
     return _BRACKETED.sub(r"(\1)", split)
 
 
 def speaks_to_a_model(text: str) -> bool:
     """Whether it reads like an instruction to a language model. A guess, good for a warning."""
-    visible = "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in _INVISIBLE)
-    return _TO_A_MODEL.search(visible) is not None
+    return _TO_A_MODEL.search(_JOINERS.sub("", visible(text))) is not None
 
 
 def cut(text: str, length: int) -> str:

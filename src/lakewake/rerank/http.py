@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import httpx
 
-from lakewake.deadline import TooLate, within
+from lakewake.deadline import at_most
 from lakewake.errors import EmbedError, SetupError
 from lakewake.model.settings import RerankSettings
+from lakewake.service import BadAnswer, NoAnswer, ServiceClient
 
 #: A question waits for the answer, so that no more than one second try is made.
 TRIES = 2
@@ -26,7 +27,8 @@ class HttpReranker:
 
     def __init__(self, settings: RerankSettings) -> None:
         self._settings = settings
-        self._url = f"{settings.url.rstrip('/')}/rerank"
+        url = httpx.URL(f"{settings.url.rstrip('/')}/rerank")
+        self._service = ServiceClient(url, lambda: self._key, settings.timeout)
 
     def score(self, question: str, texts: Sequence[str]) -> list[float]:
         """A number for each text, in order.
@@ -39,57 +41,25 @@ class HttpReranker:
         answer = self._post(body)
         try:
             return read_scores(json.loads(answer), len(texts))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             reason = error if str(error).startswith("answered") else "answered no JSON"
             raise EmbedError(f"the re-ranking service {reason}", hint=HINT) from error
 
     def _post(self, body: Mapping[str, object]) -> bytes:
-        headers = {"Accept-Encoding": "identity"}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
-        for tries_left in reversed(range(TRIES)):
-            request = self._client.build_request("POST", self._url, json=body, headers=headers)
-            try:
-                response, answer = self._within_time(request)
-            except (httpx.HTTPError, TooLate) as error:
-                late = isinstance(error, httpx.TimeoutException | TooLate)
-                if tries_left and not late:
-                    continue
-                why = str(error) or f"not within {self._settings.timeout:g} s"
-                raise EmbedError(
-                    f"the re-ranking service did not answer: {why}", hint=HINT
-                ) from error
-            if response.is_success:
-                return answer
-            if not (tries_left and response.is_server_error):
-                break
-        said = f"{response.status_code} {response.reason_phrase}".strip()
+        """The whole answer, tries among the time that it may take."""
+        try:
+            with at_most(self._settings.timeout):
+                answer = self._service.post(body, largest=LONGEST, tries=TRIES)
+        except BadAnswer as bad:
+            raise EmbedError(f"the re-ranking service {bad}", hint=HINT) from bad
+        except (NoAnswer, httpx.HTTPError) as error:
+            late = isinstance(error, NoAnswer) and isinstance(error.error, httpx.TimeoutException)
+            why = f"not within {self._settings.timeout:g} s" if late else error
+            raise EmbedError(f"the re-ranking service did not answer: {why}", hint=HINT) from error
+        if answer.is_success:
+            return answer.content
+        said = f"{answer.status_code} {answer.reason_phrase}".strip()
         raise EmbedError(f"the re-ranking service answered {said}", hint=HINT)
-
-    def _within_time(self, request: httpx.Request) -> tuple[httpx.Response, bytes]:
-        """The answer, all of it within the time limit and no longer than anybody needs."""
-        answer = bytearray()
-        opened: list[httpx.Response] = []
-
-        def parts() -> Iterator[bytes]:
-            opened.append(self._client.send(request, stream=True))
-            yield from opened[0].iter_raw()
-
-        def stop() -> None:
-            for response in opened:
-                response.close()
-
-        for part in within(self._settings.timeout, parts(), stop):
-            answer += part
-            if len(answer) > LONGEST:
-                raise EmbedError(
-                    f"the re-ranking service answered more than {LONGEST:,} bytes", hint=HINT
-                )
-        return opened[0], bytes(answer)
-
-    @cached_property
-    def _client(self) -> httpx.Client:
-        return httpx.Client(timeout=self._settings.timeout)
 
     @cached_property
     def _key(self) -> str:

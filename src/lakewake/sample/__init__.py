@@ -144,12 +144,17 @@ def read_wine_csv(path: str | Path, rows: int | None = None) -> pa.Table:
     """
     file = Path(path).expanduser()
     reviews: list[dict[str, Any]] = []
+    seen: set[int] = set()
     for row in read_csv(file):
         if rows is not None and len(reviews) >= rows:
             break
         if isinstance(row, BadLine):
             raise ConfigError(f"{file} line {row.line}: {row.reason}")
-        reviews.append(_read_review(file, row))
+        review = _read_review(file, row)
+        if review["ts"] in seen:
+            raise ConfigError(f"{file} line {row.line}: row number {review['ts']} is there twice")
+        seen.add(review["ts"])
+        reviews.append(review)
     return pa.Table.from_pylist(reviews, SCHEMA)
 
 
@@ -169,6 +174,8 @@ def _read_review(file: Path, row: Row) -> dict[str, Any]:
         }
     except ValueError as error:
         raise ConfigError(f"{file} line {row.line}: {error}") from error
+    if not (values["title"] or values["description"]):
+        raise ConfigError(f"{file} line {row.line}: neither a title nor a description")
     country = values["country"] or "Unknown"
     review = {c: values[c] for c in CSV_COLUMNS}
     return {**review, **numbers, "country": country, "wine_id": f"wine_{numbers['ts']}"}

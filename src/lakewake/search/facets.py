@@ -97,7 +97,8 @@ class _Values:
         if self._counts is None or (len(self._counts) > LISTED and max(self._counts.values()) == 1):
             return Facet(self._column, self._kind)
         ranked = sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))
-        return Facet(self._column, self._kind, values=dict(ranked[:LISTED]))
+        more = max(len(ranked) - LISTED, 0)
+        return Facet(self._column, self._kind, values=dict(ranked[:LISTED]), more=more)
 
 
 class _Range:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
 
+from lakewake.model.sentences import sentences
 from lakewake.model.words import words_of
 
-#: A sentence ends at . ! ? … with a blank behind it, or with its line.
-_SENTENCE = re.compile(r"[^\n]+?(?:(?<![.!?…])[.!?…]++(?=[\s\"'”’)\]]|$)[\"'”’)\]]*|(?=\n)|$)")
 #: Words that tell little of what a question asks for.
 _SMALL = frozenset(
     words_of(
@@ -17,31 +16,37 @@ _SMALL = frozenset(
 )
 #: Words alike so far are taken for forms of one: leather, leathery.
 _STEM = 5
-
-
-def sentences(text: str) -> list[tuple[int, int]]:
-    """Where each sentence begins and ends."""
-    found = (m.span() for m in _SENTENCE.finditer(text))
-    return [trimmed for span in found if (trimmed := _trimmed(text, *span))]
+#: No highlight is longer.
+LONGEST = 400
 
 
 def highlight(text: str, question: str) -> tuple[int, int] | None:
-    """The first sentence with the most of the question's words; None where none has any."""
+    """The first sentence with the most of the question's words; None where none has any.
+
+    Of one without an end the best part is taken: what is shown around it must stay readable.
+    """
     asked = _stems(question)
+    # Most sentences of a long text have none of the words: that is told without taking them apart.
+    lower = text.lower() if text.isascii() else ""
     best, most = None, 0
-    for start, end in sentences(text):
+    for start, end in _passages(text):
+        if lower and not any(lower.find(stem, start, end) >= 0 for stem in asked):
+            continue
         common = len(asked & _stems(text[start:end]))
         if common > most:
             best, most = (start, end), common
     return best
 
 
-def _trimmed(text: str, start: int, end: int) -> tuple[int, int] | None:
-    while start < end and text[start].isspace():
-        start += 1
-    while end > start and text[end - 1].isspace():
-        end -= 1
-    return (start, end) if start < end else None
+def _passages(text: str) -> Iterator[tuple[int, int]]:
+    """The sentences, a very long one in parts that end between two words."""
+    for start, end in sentences(text):
+        while end - start > LONGEST:
+            blank = max(text.rfind(mark, start, start + LONGEST) for mark in " \n\t")
+            cut = blank if blank > start else start + LONGEST
+            yield start, cut
+            start = cut + (blank > start)
+        yield start, end
 
 
 def _stems(text: str) -> set[str]:

@@ -21,13 +21,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lakewake.errors import LakewakeError
 from lakewake.model.plain import json_value
 from lakewake.model.settings import ServeSettings
+from lakewake.redact import without_secrets
 from lakewake.serve import asking, shapes
 from lakewake.serve.headers import KeyCheck, KnownHosts, SecurityHeaders, hosts_of, is_loopback
 from lakewake.serve.keys import KeyRing
 from lakewake.serve.limits import BodyLimit, Gate, check_recommend, check_search
 from lakewake.serve.metrics import CONTENT_TYPE, Metrics
 from lakewake.serve.page import PageFile, read_page
-from lakewake.serve.refusals import Json, Refused, misshapen, refusal, refused_by, without_secrets
+from lakewake.serve.refusals import Json, Refused, misshapen, refusal, refused_by
 
 if TYPE_CHECKING:
     from lakewake.api import Index
@@ -43,6 +44,7 @@ COUNTING = 2
 WRITING = 4
 Limit = Annotated[int, Query(ge=1, le=1000, description="How many at most.")]
 EVENTS = "text/event-stream"
+BUSY_MODEL = "too many searches wait for the model"
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": shapes.Refusal, "description": text}
@@ -108,7 +110,8 @@ def build_app(
     app.add_middleware(BodyLimit, settings.max_body_bytes, settings.timeout)
     if keys is not None:
         app.add_middleware(KeyCheck, keys, partial(scope_for, frozenset({"/health", *files})))
-    app.add_middleware(KnownHosts, hosts_of(settings.host))
+    hosts = hosts_of(settings.host, settings.allowed_hosts, keyed=keys is not None)
+    app.add_middleware(KnownHosts, hosts, numbers=not is_loopback(settings.host))
     app.add_middleware(LastResort, desk)
     app.add_middleware(SecurityHeaders)
     _describe(app, indexes, keyed=keys is not None)
@@ -136,6 +139,8 @@ class Desk:
         self._shows_metrics = shows_metrics
         seconds = settings.timeout
         self.searching = Gate(settings.concurrent, seconds)
+        # Of its own: while the model is slow or gone, searches that do not need it go on.
+        self.modelling = Gate(settings.concurrent, seconds, busy=BUSY_MODEL)
         self.recommending = Gate(settings.concurrent, seconds * WRITING)
         self.looking, self.counting = Gate(LOOKING, seconds), Gate(COUNTING, seconds)
         self.metrics = Metrics(indexes, lambda: self.running, self._restarts)
@@ -147,7 +152,7 @@ class Desk:
 
     @property
     def _gates(self) -> tuple[Gate, ...]:
-        return self.searching, self.recommending, self.looking, self.counting
+        return self.searching, self.modelling, self.recommending, self.looking, self.counting
 
     def close(self) -> None:
         """Take no more work; what runs is not waited for."""
@@ -159,7 +164,8 @@ class Desk:
         index = self._index(name)
         check_search(body, self._limits)
         began = perf_counter()
-        answer = await self.searching.run(lambda: Json(asking.search(index, body)))
+        gate = self.modelling if asking.needs_model(index, body) else self.searching
+        answer = await gate.run(lambda: Json(asking.search(index, body)))
         self.metrics.searched(name, body.mode, perf_counter() - began)
         return answer
 

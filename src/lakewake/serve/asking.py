@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakewake.errors import IndexMissing, LakewakeError, StoreError, TableError
+from lakewake.errors import IndexMissing, LakewakeError, StoreError, TableError, TableMissing
 from lakewake.model.rows import RowId
-from lakewake.serve.refusals import without_secrets
+from lakewake.redact import cleaned, without_secrets
 from lakewake.serve.shapes import RecommendBody, SearchBody
 
 if TYPE_CHECKING:
@@ -35,6 +35,14 @@ def search(index: Index, body: SearchBody) -> dict[str, Any]:
             exact=body.exact,
         ).as_dict()
     )
+
+
+def needs_model(index: Index, body: SearchBody) -> bool:
+    """Whether a search has a model at work: to embed its text, or to rank its hits again."""
+    if body.text is None:
+        return False
+    ranked = index.settings.rerank is not None and body.rerank is not False
+    return ranked or body.mode != "keyword"
 
 
 def recommend(index: Index, body: RecommendBody) -> dict[str, Any]:
@@ -97,6 +105,8 @@ def freshness(index: Index) -> dict[str, Any]:
 def _judged(index: Index) -> tuple[bool, str]:
     try:
         report = again(index.status)
+    except TableMissing as error:
+        return False, error.fact
     except TableError as error:
         # How far behind cannot be told; where nobody set a limit, it need not be.
         there = index.settings.freshness is None and bool(_held(index)[0])
@@ -108,7 +118,10 @@ def _judged(index: Index) -> tuple[bool, str]:
     if report.in_step:
         return report.fresh, "in step with the table"
     limit = "" if report.freshness_limit is None else f", its limit is {report.freshness_limit:g} s"
-    return report.fresh, f"{report.lag_seconds:.1f} s behind the table{limit}"
+    why = f"{report.lag_seconds:.1f} s behind the table{limit}"
+    if report.ahead_seconds >= 1:
+        why += f"; a commit is dated {report.ahead_seconds:.0f} s ahead of this machine's clock"
+    return report.fresh, why
 
 
 def facets(index: Index) -> dict[str, Any]:
@@ -126,17 +139,6 @@ def dated(index: Index, name: str, read: Callable[[], list[Mapping[str, Any]]]) 
         if _instant(index) == instant:
             break
     return {"index": index.name, "instant": instant, name: cleaned(found)}
-
-
-def cleaned(value: Any) -> Any:
-    """The same without secrets in any of its texts: what failed may have named an address."""
-    if isinstance(value, str):
-        return without_secrets(value)
-    if isinstance(value, Mapping):
-        return {key: cleaned(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [cleaned(inner) for inner in value]
-    return value
 
 
 def _instant(index: Index) -> str:

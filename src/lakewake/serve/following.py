@@ -19,7 +19,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from lakewake.serve.refusals import without_secrets
+from lakewake.redact import without_secrets
 
 #: So many lines are kept, each cut to so many characters.
 WORDS, WORD_CHARS = 8, 400

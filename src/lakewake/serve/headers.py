@@ -59,23 +59,29 @@ class KnownHosts:
 
     Args:
         hosts: names the server goes by; none: any will do.
+        numbers: any IP address will do, too. No name points there, so that none can be rebound.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
-        self._app, self._hosts = app, frozenset(hosts)
+    def __init__(self, app: ASGIApp, hosts: Collection[str], *, numbers: bool = False) -> None:
+        self._app, self._hosts, self._numbers = app, frozenset(hosts), numbers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
         if scope["type"] == "http":
             headers = Headers(scope=scope)
             host = headers.get("host", "")
-            if self._hosts and host_name(host) not in self._hosts:
+            if self._hosts and not self._is_ours(host_name(host)):
                 fact = "the Host header names another server than this one"
-                raise Refused(400, "host", fact, f"use {', '.join(sorted(self._hosts))}")
+                names = ", ".join(sorted(self._hosts))
+                hint = f"use {names}, or name it in `allowed_hosts` of [serve]"
+                raise Refused(400, "host", fact, hint)
             origin = headers.get("origin")
             if origin is not None and urlsplit_or_none(origin) != host.lower():
                 raise Refused(403, "origin", "pages of other sites are not answered")
         await self._app(scope, receive, send)
+
+    def _is_ours(self, name: str) -> bool:
+        return name in self._hosts or (self._numbers and is_number(name))
 
 
 def urlsplit_or_none(address: str) -> str | None:
@@ -101,9 +107,24 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def hosts_of(host: str) -> frozenset[str]:
-    """The names that a server bound to a loopback address goes by; none for any other."""
-    return LOOPBACK | {host.lower()} if is_loopback(host) else frozenset()
+def is_number(host: str) -> bool:
+    """Whether it is an IP address rather than a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def hosts_of(host: str, allowed: Collection[str] = (), *, keyed: bool = False) -> frozenset[str]:
+    """The names that a server goes by; none: any.
+
+    A page that rebinds its own name to a server has no key. One that asks for keys may go by any
+    name, unless some are allowed.
+    """
+    if keyed and not allowed and not is_loopback(host):
+        return frozenset()
+    return LOOPBACK | {host.lower()} | {name.lower() for name in allowed}
 
 
 class KeyCheck:

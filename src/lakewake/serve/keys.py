@@ -8,6 +8,7 @@ A key is 32 random bytes, so that one round of SHA-256 is enough: there is nothi
 from __future__ import annotations
 
 import datetime
+import fcntl
 import hashlib
 import hmac
 import json
@@ -15,6 +16,9 @@ import logging
 import os
 import re
 import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +32,8 @@ FORMAT = 1
 PREFIX = "lw_"
 #: No key is longer; longer ones are not even hashed.
 LONGEST = 200
+#: Who else than its owner may do what to the file: nobody may write, and only the group may read.
+FORBIDDEN = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 _log = logging.getLogger("lakewake.serve")
 
@@ -66,14 +72,16 @@ def add_key(file: Path, name: str, scope: str) -> str:
         raise ConfigError(
             f"{name!r} is no name for a key", hint="use letters, digits and _ . @ -, up to 64"
         )
-    keys = read_keys(file) if file.exists() else ()
-    if any(k.name == name for k in keys):
-        raise ConfigError(
-            f"{file} has a key '{name}' already", hint=f"`lakewake keys remove {file} {name}` first"
-        )
     key, salt = PREFIX + secrets.token_urlsafe(32), secrets.token_hex(16)
     added = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    _write(file, (*keys, Key(name, scope, salt, hashed(key, salt), added)))
+    with _alone(file):
+        keys = read_keys(file) if file.exists() else ()
+        if any(k.name == name for k in keys):
+            raise ConfigError(
+                f"{file} has a key '{name}' already",
+                hint=f"`lakewake keys remove {file} {name}` first",
+            )
+        _write(file, (*keys, Key(name, scope, salt, hashed(key, salt), added)))
     return key
 
 
@@ -83,32 +91,64 @@ def remove_key(file: Path, name: str) -> None:
     Raises:
         ConfigError: there is no such key, or the file cannot be used.
     """
-    keys = read_keys(file)
-    kept = tuple(k for k in keys if k.name != name)
-    if len(kept) == len(keys):
-        names = ", ".join(k.name for k in keys) or "none"
-        raise ConfigError(f"{file} has no key '{name}'", hint=f"its keys: {names}")
-    _write(file, kept)
+    with _alone(file):
+        keys = read_keys(file)
+        kept = tuple(k for k in keys if k.name != name)
+        if len(kept) == len(keys):
+            names = ", ".join(k.name for k in keys) or "none"
+            raise ConfigError(f"{file} has no key '{name}'", hint=f"its keys: {names}")
+        _write(file, kept)
+
+
+@contextmanager
+def _alone(file: Path) -> Iterator[None]:
+    """Keep other writers of the file out, so that no key is lost between reading and writing."""
+    try:
+        # The folder: the file itself is replaced, and its successor would not be locked.
+        folder = os.open(file.parent, os.O_RDONLY)
+    except OSError as error:
+        raise _unwritable(file, error) from error
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    except OSError as error:
+        raise _unwritable(file, error) from error
+    finally:
+        os.close(folder)
 
 
 def read_keys(file: Path) -> tuple[Key, ...]:
     """The keys that a file knows.
 
     Raises:
-        ConfigError: there is no such file, or it is not one of keys.
+        ConfigError: there is no such file, it is not one of keys, or others may change it.
     """
     try:
-        return _parse(json.loads(file.read_text(encoding="utf-8")))
-    except OSError as error:
+        with file.open(encoding="utf-8") as opened:
+            mode = os.fstat(opened.fileno()).st_mode
+            keys = _parse(json.load(opened))
+    except FileNotFoundError as error:
         raise ConfigError(
             f"the keys in {file} cannot be read: {error.strerror}",
             hint=f"`lakewake keys add {file} NAME` makes the file",
+        ) from error
+    except OSError as error:
+        raise ConfigError(
+            f"the keys in {file} cannot be read: {error.strerror}",
+            hint="give the user that runs the server the right to read it",
         ) from error
     # Not shown, and not what it says: a key may have been put there by mistake.
     except (ValueError, TypeError, KeyError):
         raise ConfigError(
             f"{file} is not a file of keys", hint="`lakewake keys add FILE NAME` makes one"
         ) from None
+    if mode & FORBIDDEN:
+        raise ConfigError(
+            f"other users may {'change' if mode & ~stat.S_IROTH & FORBIDDEN else 'read'} {file}: "
+            f"its mode is {stat.S_IMODE(mode):04o}",
+            hint=f"chmod 600 {file}, and add new keys if somebody may have changed it",
+        )
+    return keys
 
 
 def _parse(value: Any) -> tuple[Key, ...]:
@@ -131,11 +171,20 @@ def _write(file: Path, keys: tuple[Key, ...]) -> None:
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as out:
             out.write(text + "\n")
+            out.flush()
+            os.fsync(out.fileno())
         fresh.replace(file)
     except OSError as error:
-        raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
+        raise _unwritable(file, error) from error
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def _unwritable(file: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"{file} cannot be written: {error.strerror}",
+        hint="see that its folder exists, and that you may write there",
+    )
 
 
 class KeyRing:
@@ -151,6 +200,7 @@ class KeyRing:
         self._file = file
         # First the stamp: what changes in between is read again.
         self._seen = self._stamp()
+        self._refused = ""
         self._keys = read_keys(file)
         if not self._keys:
             raise ConfigError(
@@ -168,18 +218,23 @@ class KeyRing:
 
     def _look_again(self) -> None:
         stamp = self._stamp()
-        if stamp == self._seen:
+        if stamp == self._seen and not self._refused:
             return
-        self._seen = stamp
         try:
             self._keys = read_keys(self._file)
+            self._refused = ""
         except ConfigError as error:
             self._keys = ()
-            _log.error("%s; until then every key is refused", error.fact)
+            # Once for each reason, though it is tried again with every request.
+            if error.fact != self._refused:
+                _log.error("%s; until that is mended every key is refused", error.fact)
+            self._refused = error.fact
+        self._seen = stamp
 
-    def _stamp(self) -> tuple[int, int, int] | None:
+    def _stamp(self) -> tuple[int, ...] | None:
         try:
             found = self._file.stat()
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        # The last two tell a change of rights.
+        return found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode, found.st_ctime_ns

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lakewake.deadline import at_most
 from lakewake.model.settings import ServeSettings
 from lakewake.serve.refusals import Refused
 from lakewake.serve.shapes import RecommendBody, SearchBody
@@ -39,11 +40,18 @@ class Gate:
     Args:
         seconds: how long one piece of work is waited for.
         patience: how long a request waits for a thread.
+        busy: what is said when there is none.
     """
 
-    def __init__(self, threads: int, seconds: float, patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        threads: int,
+        seconds: float,
+        patience: float = PATIENCE,
+        busy: str = "too many searches run at once",
+    ) -> None:
         self.seconds = seconds
-        self._patience = patience
+        self._patience, self._busy = patience, busy
         self._pool = ThreadPoolExecutor(threads, "lakewake-serve")
         self._free = asyncio.Semaphore(threads)
         self._running: set[Future[Any]] = set()
@@ -100,7 +108,7 @@ class Gate:
     async def _begin(self, work: Callable[[], T], tell: Callable[[Future[T]], None]) -> None:
         await self._thread()
         try:
-            future = self._pool.submit(work)
+            future = self._pool.submit(partial(_timed, self.seconds, work))
         except BaseException:
             self._free.release()
             raise
@@ -114,8 +122,7 @@ class Gate:
                 await self._free.acquire()
         except TimeoutError:
             again = {"Retry-After": str(RETRY_AFTER)}
-            fact = "too many searches run at once"
-            raise Refused(429, "busy", fact, "try again in a moment", again) from None
+            raise Refused(429, "busy", self._busy, "try again in a moment", again) from None
 
     def _over(
         self,
@@ -148,6 +155,12 @@ class Gate:
             f"there was no answer within {self.seconds:g} s",
             "ask for less, or raise `timeout` in [serve]",
         )
+
+
+def _timed(seconds: float, work: Callable[[], T]) -> T:
+    """In the thread: no service is waited for once nobody waits for the work."""
+    with at_most(seconds):
+        return work()
 
 
 def _tell(answer: asyncio.Future[T], future: Future[T]) -> None:

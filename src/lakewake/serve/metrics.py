@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from lakewake.errors import LakewakeError
+from lakewake.serve.asking import freshness
 
 if TYPE_CHECKING:
     from lakewake.api import Index
@@ -27,7 +28,6 @@ STANDING: tuple[tuple[str, str, Callable[[Mapping[str, Any]], float]], ...] = (
     ("rows", "Rows in the index.", lambda s: s["rows"]),
     ("chunks", "Chunks in the index.", lambda s: s["chunks"]),
     ("quarantined_rows", "Rows the embedder refused.", lambda s: s["quarantined"]),
-    ("fresh", "1 while built and within its freshness limit.", lambda s: s["fresh"]),
 )
 #: Name, help, and the counts of a sync that are added up.
 WORK: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -84,9 +84,11 @@ class Standing:
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """One sample for each index; an index that cannot be looked at has none but `up`."""
+        """Samples of each index; one that cannot be looked at has only `up` and `fresh`."""
         statuses = {name: _status(index) for name, index in self._indexes.items()}
-        up = GaugeMetricFamily("lakewake_up", "1 while it can be looked at.", labels=["index"])
+        up = GaugeMetricFamily(
+            "lakewake_up", "1 while it and its table can be read.", labels=["index"]
+        )
         for name, status in statuses.items():
             up.add_metric([name], float(status is not None))
         yield up
@@ -96,7 +98,17 @@ class Standing:
                 if status is not None:
                     family.add_metric([name], float(read(status)))
             yield family
+        yield self._fresh(statuses)
         yield from self._work()
+
+    def _fresh(self, statuses: Mapping[str, Mapping[str, Any] | None]) -> Metric:
+        """Also of an index that cannot be looked at: alerts must not go by what is not there."""
+        text = "1 while searchable and within its freshness limit."
+        family = GaugeMetricFamily("lakewake_fresh", text, labels=["index"])
+        for name, status in statuses.items():
+            fresh = status["fresh"] if status else freshness(self._indexes[name])["fresh"]
+            family.add_metric([name], float(fresh))
+        return family
 
     def _work(self) -> Iterator[Metric]:
         with self._lock:

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,10 +19,8 @@ from lakewake.errors import (
     TextRefused,
 )
 from lakewake.model.plain import json_value
+from lakewake.redact import without_secrets
 
-#: What stands before the @ of an address: a name and a password.
-_USERINFO = re.compile(r"(?<=://)[^/\s]*@")
-_BEARER = re.compile(r"(?i)\b(bearer\s+)\S+")
 #: So many of the faults of a body are told.
 TOLD = 5
 
@@ -86,8 +83,3 @@ def _told(error: Mapping[str, Any]) -> str:
         return "body: not a JSON object, or sent without `Content-Type: application/json`"
     place = ".".join(str(part)[:40] for part in error.get("loc", ())[:6])
     return f"{place}: {error.get('msg', 'not valid')}" if place else str(error.get("msg"))
-
-
-def without_secrets(text: str) -> str:
-    """The text without names and passwords in addresses, and without keys in headers."""
-    return _BEARER.sub(r"\1***", _USERINFO.sub("***@", text))

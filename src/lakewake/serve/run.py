@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import errno
-import logging
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,8 @@ from lakewake.serve.app import build_app
 from lakewake.serve.following import Follower, sync_command
 from lakewake.serve.headers import is_loopback
 from lakewake.serve.keys import KeyRing
+from lakewake.serve.logs import stamp, start_log
+from lakewake.serve.protocol import BoundedProtocol, make_room
 
 if TYPE_CHECKING:
     from lakewake.api import Index, Lakewake
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 #: Seconds that running requests get once the server is told to stop.
 GRACE = 4
-#: Connections open at the same time; a last bound, far above what searches are limited to.
-CONNECTIONS = 1000
 #: Models that run in this process take a moment to load: before the first search, not in it.
 LOADED = ("onnx", "sentence-transformers", "cross-encoder")
 
@@ -108,7 +107,7 @@ def serve(
         for index in lake.values():
             prepare(index, reporter, needed=not wish.watch)
         command = sync_command(lake.settings.path, wish.interval)
-        follower = Follower(command, reporter.say) if wish.watch else None
+        follower = Follower(command, _dated(reporter)) if wish.watch else None
         app = build_app(lake, settings, keys, follower=follower)
         server = _Server(_config(app, wish), follower)
         server.on_start = lambda: announce(
@@ -129,6 +128,11 @@ def serve(
             if follower:
                 follower.stop()
     return not app.state.desk.running
+
+
+def _dated(reporter: Reporter) -> Callable[[str], None]:
+    """What the syncing process says goes among the lines of the log, and so has its time."""
+    return lambda line: reporter.say(f"{stamp()} {line}")
 
 
 def check_exposure(settings: ServeSettings, wish: Wish) -> None:
@@ -196,8 +200,7 @@ def prepare(index: Index, reporter: Reporter, *, needed: bool) -> None:
 
 
 def _config(app: Any, wish: Wish) -> uvicorn.Config:
-    level = logging.INFO if wish.verbose else logging.WARNING
-    logging.basicConfig(stream=sys.stderr, level=level, format="%(levelname)s: %(message)s")
+    start_log(verbose=wish.verbose)
     return uvicorn.Config(
         app,
         log_config=None,
@@ -206,7 +209,7 @@ def _config(app: Any, wish: Wish) -> uvicorn.Config:
         ws="none",
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=CONNECTIONS,
+        http=partial(BoundedProtocol, room=make_room()),  # type: ignore[arg-type]
         timeout_graceful_shutdown=GRACE,
     )
 

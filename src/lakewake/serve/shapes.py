@@ -156,6 +156,7 @@ class Status(BaseModel):
     newest_instant: str
     lag_commits: int
     lag_seconds: float
+    ahead_seconds: float = 0.0
     rows: int
     chunks: int
     generation: int
@@ -166,6 +167,7 @@ class Status(BaseModel):
     why: str
     fresh: bool
     freshness_limit: float | None = None
+    searching: dict[str, Any] | None = None
     watch: Following | None = None
 
 
@@ -212,6 +214,9 @@ class Facet(BaseModel):
     values: list[FacetValue] | None = None
     min: Any = None
     max: Any = None
+    more: Annotated[
+        int, Field(description="How many further values there are that `values` does not list.")
+    ] = 0
 
 
 class Facets(BaseModel):

@@ -34,6 +34,12 @@ class Table(Protocol):
             TableError: no Hudi table there, or one that cannot be followed.
         """
 
+    def written(self, look: Look, instant: Instant) -> float | None:
+        """When the file of a completed instant was written, by the clock of the storage.
+
+        Seconds since 1970; None where it is not known.
+        """
+
     def snapshot(self, look: Look) -> Changes:
         """Every row as of `look`; `deleted` is empty.
 

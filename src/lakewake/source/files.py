@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakewake.errors import HistoryLost
 from lakewake.model.frontier import Frontier
 from lakewake.model.timeline import FileGroup, Instant, Look
 from lakewake.source.lineage import Touched
+from lakewake.source.partitions import HINT, Shown, as_shown
 from lakewake.source.storage import Storage
-from lakewake.source.view import hudi_reader, quoted
+from lakewake.source.timeline import partition_columns
+from lakewake.source.view import hudi_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
-HINT = "`lakewake sync` compares index and table instead"
+#: Types whose text is the same in Hudi and in Spark.
+NUMBERS = ("byte", "short", "integer", "long")
 #: Who a row is, and which version of it.
 META = (
     "_hoodie_partition_path",
@@ -37,6 +41,7 @@ class GroupReader:
     Args:
         stored: in which types files were found to hold the columns, by what wrote them. Kept by
             the caller from one window to the next, it spares a look into every new file.
+        told: how Hudi shows the partitions that it was asked for; kept likewise.
     """
 
     def __init__(
@@ -47,9 +52,11 @@ class GroupReader:
         frontier: Frontier,
         pending: Sequence[Instant],
         stored: dict[object, StructType],
+        told: dict[object, Shown],
     ) -> None:
         self.look = look
         self._stored = stored
+        self._told = told
         self.pending = pending
         self._spark = spark
         self._path = path
@@ -67,26 +74,21 @@ class GroupReader:
         if not touched.after:
             return None
         if self._merge_on_read:
-            return self._merged(touched.after, max(i.completed or "" for i in self.pending))
-        files = self._present([touched.last[g] for g in touched.after])
-        wrote = self._wrote(columns)
-        if wrote not in self._stored:
-            self._stored[wrote] = self._types(files, columns)
-        return self._as_shown(self._reader.schema(self._stored[wrote]).parquet(*files))
+            until = max(i.completed or "" for i in self.pending)
+            return self._merged(touched.after, until, columns)
+        paths = [touched.last[g] for g in touched.after]
+        return self._base_files(paths, columns, wrote=self._wrote(columns))
 
     def before(self, touched: Touched, columns: Sequence[str]) -> DataFrame | None:
         """The rows of the touched groups at its start; None when all groups are new."""
         if self._merge_on_read:
             self._refuse_disorder(touched)
             first = min(i.completed or "" for i in self.pending)
-            return self._merged(touched.groups, just_before(first))
+            return self._merged(touched.groups, just_before(first), columns)
         paths = [
             touched.first.get(g) or self._newest_base(g) for g in touched.groups - touched.born
         ]
-        if not paths:
-            return None
-        files = self._present(paths)
-        return self._as_shown(self._reader.schema(self._types(files, columns)).parquet(*files))
+        return self._base_files(paths, columns) if paths else None
 
     @property
     def _merge_on_read(self) -> bool:
@@ -113,49 +115,76 @@ class GroupReader:
             tuple((c, tuple(s.get(c) for s in schemas)) for c in columns),
         )
 
-    def _types(self, files: Sequence[str], columns: Sequence[str]) -> StructType:
-        """Hudi's schema of the columns, where the files hold them in just these types.
+    def _base_files(
+        self, paths: Sequence[str], columns: Sequence[str], wrote: object = None
+    ) -> DataFrame:
+        """The rows of base files, with the columns as Hudi shows them."""
+        files = self._present(paths)
+        shown = self._shown({path.rpartition("/")[0] for path in paths}, columns)
+        types = self._stored.get(wrote) or self._types(files, columns, shown)
+        if wrote is not None:
+            self._stored[wrote] = types
+        rows = self._reader.schema(types).parquet(*files)
+        return shown.applied(rows, columns) if shown else rows
+
+    def _shown(self, partitions: Collection[str], columns: Sequence[str]) -> Shown | None:
+        """How Hudi shows the columns; None where all of them are as the files hold them."""
+        if not partition_columns(self.look.table.partition_fields).intersection(columns):
+            return None
+        table = frozenset(self.look.properties.items()), frozenset(self.look.schema.items())
+        known = self._told.get(table)
+        missing = set(partitions).difference(known.values if known else ())
+        if known is None or (known.types and missing):
+            asked = as_shown(self._spark, self._path, missing)
+            known = replace(asked, values={**(known.values if known else {}), **asked.values})
+            self._told[table] = known
+        return replace(known, values={p: known.values[p] for p in partitions if known.types})
+
+    def _types(
+        self, files: Sequence[str], columns: Sequence[str], shown: Shown | None
+    ) -> StructType:
+        """In which types the columns are read; those that are not in the files are left out.
 
         A file older than a column lacks it, and reads as null. What Hudi stores otherwise than it
-        shows (VECTOR, a partition column of a key generator) is left to Hudi's own reader.
+        shows (VECTOR) is left to Hudi's own reader.
         """
         from pyspark.sql.types import StringType, StructField, StructType
 
         meta = [StructField(name, StringType()) for name in META]
-        if not columns:
+        wanted = [c for c in columns if shown is None or c not in shown.types]
+        if not wanted:
             return StructType(meta)
-        stored = self._reader.option("mergeSchema", "true").parquet(*files).schema
-        shown = {f.name: f for f in hudi_reader(self._spark).load(self._path).schema}
-        types = {f.name: f.dataType for f in stored}
-        for column in columns:
-            if column in types and types[column] != shown[column].dataType:
-                raise HistoryLost(
-                    f"the files hold column {column!r} as {types[column].simpleString()}, "
-                    f"the table shows {shown[column].dataType.simpleString()}",
-                    hint=HINT,
-                )
-        return StructType([*meta, *(shown[c] for c in columns)])
+        schema = shown.schema if shown else hudi_reader(self._spark).load(self._path).schema
+        stored = self._stored_in(files)
+        return StructType(
+            [*meta, *(StructField(c, _read_as(schema[c], stored, shown)) for c in wanted)]
+        )
 
-    def _as_shown(self, rows: DataFrame) -> DataFrame:
-        """The rows of base files, partition columns as Hudi shows them: an empty one as null.
+    def _stored_in(self, files: Sequence[str]) -> list[StructType]:
+        """The schemas of the files; those of one commit have one.
 
-        It takes them from the path, which is the same for both.
+        In one job where they can be merged: of a column that changed its type they cannot, and it
+        may well be one that nobody uses.
         """
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
+        one_each = list({name.rsplit("_", 1)[1]: name for name in files}.values())
+        try:
+            return [self._reader.option("mergeSchema", "true").parquet(*one_each).schema]
+        except (PySparkException, Py4JJavaError):
+            return [self._reader.parquet(file).schema for file in one_each]
+
+    def _merged(
+        self, groups: Collection[FileGroup], until: str, columns: Sequence[str]
+    ) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812
 
-        fields = self.look.table.partition_fields.split(",")
-        # A key generator may stand behind the name.
-        partitioned = {name.partition(":")[0] for name in fields}
-        strings = {f.name for f in rows.schema if f.dataType.typeName() == "string"}
-        columns = {c: F.col(quoted(c)) for c in sorted(partitioned & strings)}
-        return rows.withColumns({c: F.when(value != "", value) for c, value in columns.items()})
-
-    def _merged(self, groups: Collection[FileGroup], until: str) -> DataFrame:
-        from pyspark.sql import functions as F  # noqa: N812
-
+        self._refuse_unseen_logs(until)
+        shown = self._shown({g.partition for g in groups}, columns)
         ids = ",".join(sorted({g.file_id for g in groups}))
         partition = F.coalesce(F.col("_hoodie_partition_path"), F.lit(""))
-        return (
+        rows = (
             hudi_reader(self._spark)
             .option("hoodie.datasource.query.type", "incremental")
             .option("hoodie.datasource.read.begin.instanttime", "000")
@@ -167,6 +196,7 @@ class GroupReader:
             .load(self._path)
             .where(partition.isin(sorted({g.partition for g in groups})))
         )
+        return shown.applied(rows, columns) if shown else rows
 
     def _newest_base(self, group: FileGroup) -> str:
         """The base file that a group had at the frontier, where no pending commit names it."""
@@ -184,6 +214,21 @@ class GroupReader:
             raise HistoryLost(f"the cleaner removed file group {prefix}{group.file_id}", hint=HINT)
         return prefix + max(known)[1]
 
+    def _refuse_unseen_logs(self, until: str) -> None:
+        """What completes after a compaction was planned goes to a file slice named by its plan.
+
+        A merged read leaves out slices that are younger than all the commits it reads, and so the
+        logs of a writer that was under way then and is the newest.
+        """
+        pending = {i.requested: i.completed or "" for i in self.pending}
+        seen = {r: c for r, c in {**self._frontier.instants, **pending}.items() if c <= until}
+        planned = [i.requested for i in self.look.instants if i.action in ("compaction", "commit")]
+        for plan in planned:
+            if max(seen, default=plan) < plan < max(seen.values()):
+                raise HistoryLost(
+                    f"compaction {plan} was planned while a writer was under way", hint=HINT
+                )
+
     def _refuse_disorder(self, touched: Touched) -> None:
         """A merged read goes by completion time: an absorbed instant must not be the later one."""
         first = min(i.completed or "" for i in self.pending)
@@ -196,6 +241,42 @@ class GroupReader:
                     "which the index absorbed first",
                     hint=HINT,
                 )
+
+
+def _read_as(field: StructField, stored: Sequence[StructType], shown: Shown | None) -> DataType:
+    """The type to read a column's files in.
+
+    Raises:
+        HistoryLost: they hold it otherwise than Hudi shows it.
+    """
+    wanted = bare(field.dataType)
+    held = {bare(s[field.name].dataType) for s in stored if field.name in s.names}
+    if held <= {wanted}:
+        return wanted
+    # A timestamp that partitions are formatted from: it is shown as the text of its number.
+    if shown and wanted.typeName() == "string" and len(held) == 1:
+        (kept,) = held
+        if kept.typeName() in NUMBERS:
+            return kept
+    types = ", ".join(sorted(t.simpleString() for t in held))
+    raise HistoryLost(
+        f"the files hold column {field.name!r} as {types}, "
+        f"the table shows {field.dataType.simpleString()}",
+        hint=HINT,
+    )
+
+
+def bare(type_: DataType) -> DataType:
+    """The type without nullability and notes: files tell less of these than Hudi does."""
+    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+
+    if isinstance(type_, ArrayType):
+        return ArrayType(bare(type_.elementType))
+    if isinstance(type_, MapType):
+        return MapType(bare(type_.keyType), bare(type_.valueType))
+    if isinstance(type_, StructType):
+        return StructType([StructField(f.name, bare(f.dataType)) for f in type_])
+    return type_
 
 
 def just_before(instant: str) -> str:

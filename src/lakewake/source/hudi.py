@@ -7,7 +7,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -23,11 +23,21 @@ from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, Difference, RowBatch, RowId, T
 from lakewake.model.timeline import DUPLICATING, CommitMetadata, Instant, Look
+from lakewake.scratch import own_folder
 from lakewake.source import TableMoved, arrow, compare, versions, view
 from lakewake.source.failures import read_through, reading
 from lakewake.source.files import GroupReader
-from lakewake.source.lineage import Touched, inserted_at_once, touched_by
-from lakewake.source.look import look_at
+from lakewake.source.lineage import (
+    Touched,
+    beside,
+    inserted_at_once,
+    outlives,
+    touched_by,
+    window_of,
+)
+from lakewake.source.look import kept_from, look_at, written_at
+from lakewake.source.partitions import Shown, timeline_of
+from lakewake.source.session import active, reading_session
 from lakewake.source.spread import SPREAD_ROWS, SparkSpread, read_pieces
 from lakewake.spark import is_local
 
@@ -64,10 +74,15 @@ class HudiTable:
         self._given_spread_rows = spread_rows
         self._seen = False
         self._stored_types: dict[object, StructType] = {}
+        self._told: dict[object, Shown] = {}
 
     def look(self, frontier: Frontier | None) -> Look:
         """One look at the timeline; no JVM is started for it."""
         return look_at(self._path, frontier)
+
+    def written(self, look: Look, instant: Instant) -> float | None:
+        """When the instant's file was written, by the clock of the storage."""
+        return written_at(self._path, look, instant)
 
     def snapshot(self, look: Look) -> Changes:
         """Every row as of `look`, the newest version of each."""
@@ -100,25 +115,27 @@ class HudiTable:
 
     def changes(self, look: Look, frontier: Frontier, pending: Sequence[Instant]) -> Changes:
         """What `pending` changed and removed: the difference of the touched file groups."""
-        commits = [look.commits[i.requested] for i in pending]
+        commits = window_of(look, frontier, pending)
         at_once = inserted_at_once(look, frontier, pending)
-        appeared = at_once or any(c.operation in DUPLICATING for c in commits)
-        touched = touched_by(commits)
+        appeared = at_once or any(c.operation in DUPLICATING or c.overtaken for c in commits)
+        touched = touched_by(commits, tuple(beside(look, frontier, pending).values()))
         touched = replace(touched, needs_before=touched.needs_before or at_once)
         if not touched.groups:
             return Changes((), (), frontier.duplicates)
         reader = GroupReader(
-            self._session(), self._path, look, frontier, pending, self._stored_types
+            self._session(), self._path, look, frontier, pending, self._stored_types, self._told
         )
         with self._reading(_lost_files):
             changed = self._difference(reader, touched)
+            overlaps = reader.overlaps or touched.overtaken
             every = self._light(changed, commits)
             if every is not None:
-                asked = _asked(every, frontier, reader.overlaps)
+                asked = _asked(every, frontier, overlaps)
                 found = self._brought(_without(every, asked), appeared)
             else:
-                asked, changed = self._set_aside(changed, frontier, reader, commits)
-                found = self._left_there(changed, _rows_written(commits), appeared)
+                written = _rows_written(commits)
+                asked, changed = self._set_aside(changed, frontier, overlaps, written)
+                found = self._left_there(changed, written, appeared)
         if asked or found.duplicates:
             found = replace(found, duplicates=(frontier.duplicates - asked) | found.duplicates)
         else:
@@ -129,7 +146,7 @@ class HudiTable:
     def compare(self, look: Look, index: Pieces) -> Difference:
         """How an index differs from the table as of `look`, worked out in Spark."""
         with (
-            tempfile.TemporaryDirectory(prefix="lakewake-verify-") as folder,
+            tempfile.TemporaryDirectory(prefix="verify-", dir=own_folder()) as folder,
             self._reading(),
         ):
             stored, rows = self._both(look, index, Path(folder))
@@ -145,7 +162,9 @@ class HudiTable:
     def reconcile(self, look: Look, index: Pieces) -> Changes:
         """The rows that differ from the index, streamed, and the ids that are too many in it."""
         with ExitStack() as opened, self._reading():
-            folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="lakewake-reconcile-"))
+            folder = opened.enter_context(
+                tempfile.TemporaryDirectory(prefix="reconcile-", dir=own_folder())
+            )
             stored, rows = self._both(look, index, Path(folder))
             if rows is None:
                 orphans = stored.select("p", "k").distinct()
@@ -194,7 +213,7 @@ class HudiTable:
         return Changes(self._batches(iter(there)), tuple(sorted(gone)), total=len(ids))
 
     def _session(self) -> SparkSession:
-        spark = self._start()
+        spark = reading_session(self._start())
         if not self._seen:
             executors.check_table_seen(spark, self._path)
             self._seen = True
@@ -234,8 +253,10 @@ class HudiTable:
             chunks = spark.read.parquet(*files.result()) if files else read_pieces(spark, checked)
         return compare.held(chunks, self._recipe), rows
 
-    def _reading(self, gone: Callable[[], Exception] = TableMoved) -> AbstractContextManager[None]:
-        return reading(self._path, gone)
+    @contextmanager
+    def _reading(self, gone: Callable[[], Exception] = TableMoved) -> Iterator[None]:
+        with reading(self._path, gone), active(self._session()):
+            yield
 
     def _streamed(
         self, rows: DataFrame, gone: Callable[[], Exception] = TableMoved
@@ -254,21 +275,39 @@ class HudiTable:
         return F.broadcast(self._session().createDataFrame(sorted(ids), "p string, k string"))
 
     def _pinned(self, look: Look) -> DataFrame:
-        """`row_view` of the table, whose file slices Spark fixed while the timeline stood still."""
-        spark = self._session()
-        rows = view.row_view(view.hudi_reader(spark).load(self._path), self._recipe)
-        self._check_unmoved(look)
+        """`row_view` of the table, whose file slices Hudi listed while the timeline stood still."""
+        table = view.hudi_reader(self._session()).load(self._path)
+        rows = view.row_view(table, self._recipe)
+        # Hudi would list them when the first job is planned. After a commit and a clean it finds
+        # only files of commits that it did not see, and leaves out their rows without an error.
+        # What it listed once it keeps; a file that is cleaned later is then missed by name.
+        table._jdf.inputFiles()
+        self._check_unmoved(look, listed=table)
         return rows
 
-    def _check_unmoved(self, look: Look, until: str = "") -> None:
-        """Raise `TableMoved` when an instant came or went since, completed at or before `until`."""
+    def _check_unmoved(self, look: Look, until: str = "", listed: DataFrame | None = None) -> None:
+        """Raise `TableMoved` when an instant came or went since, completed at or before `until`.
+
+        Of a read whose files are `listed`, only when these may be others than those of `look`.
+        """
 
         def seen(timeline: Look) -> dict[str, str]:
             return {r: c for r, c in timeline.completed.items() if not until or c <= until}
 
         again = self.look(Frontier(look.table, look.completed))
-        if seen(again) != seen(look) or again.table != look.table:
+        if seen(again) == seen(look) and again.table == look.table:
+            return
+        if listed is None or not self._is_of(listed, look, again):
             raise TableMoved
+
+    def _is_of(self, listed: DataFrame, look: Look, again: Look) -> bool:
+        """Whether a read is of `look`, though the table has gone on since.
+
+        A table may commit all the time. What came after `look` is left for the next sync, as long
+        as Hudi did not see it, and no clean took files of `look` before they were listed.
+        """
+        kept = kept_from(self._path, again)
+        return outlives(look, again, kept) and timeline_of(listed) == look.completed
 
     def _difference(self, reader: GroupReader, touched: Touched) -> DataFrame:
         """`row_view` of the changed rows, with what `versions.changed` tells of them.
@@ -349,19 +388,15 @@ class HudiTable:
         return int(found[0] or 0) if found else 0
 
     def _set_aside(
-        self,
-        changed: DataFrame,
-        frontier: Frontier,
-        reader: GroupReader,
-        commits: Sequence[CommitMetadata],
+        self, changed: DataFrame, frontier: Frontier, overlaps: bool, written: int
     ) -> tuple[frozenset[RowId], DataFrame]:
         """`_asked` of rows that stay in Spark, and the others."""
         asked: set[RowId] = set()
-        if frontier.duplicates or reader.overlaps:
+        if frontier.duplicates or overlaps:
             ids = changed.select("p", "k", "fresh", "gone")
-            parts = arrow.in_small_parts(ids, _rows_written(commits) * arrow.ROW_BYTES)
+            parts = arrow.in_small_parts(ids, written * arrow.ROW_BYTES)
             for batch in self._streamed(parts, _lost_files):
-                asked |= _asked([batch], frontier, reader.overlaps)
+                asked |= _asked([batch], frontier, overlaps)
                 _refuse_many(asked)
         if not asked:
             return frozenset(), changed
@@ -391,8 +426,8 @@ def _asked(
 ) -> frozenset[RowId]:
     """Which of the changed rows only the table itself can tell.
 
-    Those known to be stored twice; and what a slow writer inserted, since a faster one may have
-    stored a newer version elsewhere meanwhile.
+    Those known to be stored twice; and what a slow writer inserted or maintenance put back, since
+    a faster one may have stored a newer version elsewhere meanwhile.
     """
     asked: set[RowId] = set()
     for batch in changed if frontier.duplicates or overlaps else ():

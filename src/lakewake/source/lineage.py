@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from lakewake.errors import HistoryLost
 from lakewake.model.frontier import Frontier
-from lakewake.model.timeline import DUPLICATING, CommitMetadata, FileGroup, Instant, Look
+from lakewake.model.timeline import (
+    DUPLICATING,
+    MAINTENANCE,
+    REMOVING,
+    CommitMetadata,
+    FileGroup,
+    Instant,
+    Look,
+    WriteStat,
+    instant_of,
+)
 
 
 @dataclass(frozen=True)
@@ -24,6 +35,7 @@ class Touched:
         last: the newest base file that the window wrote to a group.
         needs_before: rows may be gone, or stored twice; otherwise every change shows at the end.
         logged: log files were written, whose partial updates can change a row and keep its version.
+        overtaken: maintenance may have put back older rows, also beside newer ones.
     """
 
     groups: frozenset[FileGroup] = frozenset()
@@ -33,6 +45,7 @@ class Touched:
     last: Mapping[FileGroup, str] = field(default_factory=dict)
     needs_before: bool = False
     logged: bool = False
+    overtaken: bool = False
 
     @property
     def after(self) -> frozenset[FileGroup]:
@@ -40,23 +53,90 @@ class Touched:
         return self.groups - self.replaced
 
 
-def touched_by(commits: Sequence[CommitMetadata]) -> Touched:
-    """What commits, in completion order, touched. No groups: only maintenance."""
+def touched_by(commits: Sequence[CommitMetadata], beside: Sequence[CommitMetadata] = ()) -> Touched:
+    """What commits, in completion order, touched. No groups: only maintenance.
+
+    Args:
+        beside: commits absorbed before that were on their way together with one of these.
+    """
     data = [c for c in commits if not c.is_maintenance]
-    groups = {w.group for c in data for w in c.writes} | {g for c in data for g in c.replaced}
+    groups = {g for c in data for g in c.groups}
+    # Hudi never shows a group again that was replaced, whatever a slow writer puts into it.
+    hidden = {g for c in beside for g in c.replaced}
     writes = [w for c in commits for w in c.writes if not w.is_log]
+    others = [w for c in beside for w in c.writes if not w.is_log]
+    first = _first(writes, others)
+    began = {w.group: w.begins_group for w in reversed(writes)}
+    return Touched(
+        groups=frozenset(_with_clustered(groups, commits)) - hidden,
+        born=frozenset(g for g, path in first.items() if not path and began[g]),
+        replaced=frozenset(g for c in commits for g in c.replaced),
+        first={g: path for g, path in first.items() if path},
+        last={w.group: w.path for w in sorted([*others, *writes], key=lambda w: w.instant)},
+        needs_before=_needs_before(data),
+        logged=any(c.overtaken or any(w.is_log for w in c.writes) for c in data),
+        overtaken=any(c.overtaken for c in data),
+    )
+
+
+def _first(writes: Sequence[WriteStat], others: Sequence[WriteStat]) -> dict[FileGroup, str]:
+    """The base file that each written group had at the window's start; '' for none."""
     first: dict[FileGroup, str] = {}
     for write in writes:
         first.setdefault(write.group, write.beside(write.previous_base_file))
-    return Touched(
-        groups=frozenset(_with_clustered(groups, commits)),
-        born=frozenset(g for g, path in first.items() if not path),
-        replaced=frozenset(g for c in commits for g in c.replaced),
-        first={g: path for g, path in first.items() if path},
-        last={w.group: w.path for w in writes},
-        needs_before=_needs_before(data),
-        logged=any(w.is_log for c in data for w in c.writes),
-    )
+    for other in others:
+        if other.group in first:
+            first[other.group] = max(first[other.group], other.path, key=instant_of)
+    return first
+
+
+def beside(look: Look, frontier: Frontier, pending: Sequence[Instant]) -> dict[str, CommitMetadata]:
+    """The absorbed commits that were on their way together with one of `pending`.
+
+    Raises:
+        HistoryLost: one of them was archived since, so that nothing tells what it did.
+    """
+    begun = min(i.requested for i in pending)
+    found = [r for r, completed in frontier.instants.items() if completed >= begun]
+    for requested in found:
+        if requested not in look.commits:
+            raise HistoryLost(
+                f"instant {requested}, absorbed while {begun} was on its way, is archived",
+                hint="`lakewake sync` compares index and table instead",
+            )
+    return {requested: look.commits[requested] for requested in found}
+
+
+def window_of(look: Look, frontier: Frontier, pending: Sequence[Instant]) -> list[CommitMetadata]:
+    """The commits of `pending`, with maintenance marked that was overtaken."""
+    commits = [look.commits[i.requested] for i in pending]
+    if not any(c.operation in MAINTENANCE for c in commits):
+        return commits
+    spans = [(i.requested, i.completed or "", look.commits[i.requested]) for i in pending]
+    for requested, commit in beside(look, frontier, pending).items():
+        spans.append((requested, frontier.instants[requested], commit))
+    return [
+        replace(commit, overtaken=any(_overtakes(span, i, commit) for span in spans))
+        if commit.operation in MAINTENANCE
+        else commit
+        for i, commit in zip(pending, commits, strict=True)
+    ]
+
+
+def _overtakes(
+    span: tuple[str, str, CommitMetadata], instant: Instant, maintenance: CommitMetadata
+) -> bool:
+    """Whether a commit changed what `maintenance` had planned to read.
+
+    A compaction leaves to the next file slice what began after its plan; only a writer that was
+    under way already may have its rows put in another order by it.
+    """
+    requested, completed, commit = span
+    if requested == instant.requested or not commit.groups & maintenance.groups:
+        return False
+    if maintenance.operation == "COMPACT":
+        return requested < instant.requested < completed
+    return requested < (instant.completed or "") and instant.requested < completed
 
 
 def inserted_at_once(look: Look, frontier: Frontier, pending: Sequence[Instant]) -> bool:
@@ -92,6 +172,24 @@ def _with_clustered(groups: set[FileGroup], commits: Sequence[CommitMetadata]) -
 
 def _needs_before(data: Sequence[CommitMetadata]) -> bool:
     return any(
-        c.replaced or c.operation in DUPLICATING or any(w.deletes or w.is_log for w in c.writes)
+        c.overtaken
+        or c.replaced
+        or c.operation in DUPLICATING
+        or any(w.deletes or w.is_log for w in c.writes)
         for c in data
     )
+
+
+def outlives(look: Look, again: Look, kept: Mapping[str, str]) -> bool:
+    """Whether every file that the table had at `look` was still there at `again`.
+
+    Args:
+        kept: for each clean of `again`, the instant from which on it keeps all that was shown.
+    """
+    if again.table != look.table or look.completed.items() - again.completed.items():
+        return False
+    # A writer that was on its way may have replaced a file between what is kept and `look`.
+    oldest = min([*look.in_flight, max(look.completed, default="")])
+    known = {i.requested for i in look.instants}
+    new = [i for i in again.instants if i.requested not in known and i.action in REMOVING]
+    return all(i.action == "clean" and "" < kept.get(i.requested, "") <= oldest for i in new)

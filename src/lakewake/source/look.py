@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 
-from lakewake.errors import TableError
+from lakewake.errors import TableError, TableMissing
 from lakewake.model.frontier import Frontier
-from lakewake.model.timeline import CommitMetadata, Look
+from lakewake.model.timeline import CommitMetadata, Instant, Look
+from lakewake.source.properties import table_properties
 from lakewake.source.storage import Storage
 from lakewake.source.timeline import (
     FIRST_VERSION,
     file_name,
     identity_of,
     merges_contents,
+    parse_clean_plan,
     parse_commit,
     parse_instants,
-    parse_properties,
     parse_schema,
+    with_dropped,
 )
 
 #: A commit can be archived between the listing and the reading of its file; looking again helps.
@@ -39,25 +43,57 @@ def look_at(path: str, frontier: Frontier | None = None) -> Look:
     raise TableError(f"the timeline of {path} keeps changing while it is read", hint="try again")
 
 
+def written_at(path: str, look: Look, instant: Instant) -> float | None:
+    """When the file of a completed instant was written, in seconds since 1970; None: not known.
+
+    Raises:
+        TableError: the table cannot be reached.
+    """
+    return Storage(path).modified(f"{_folder(look.properties)}/{file_name(instant)}")
+
+
+def kept_from(path: str, look: Look) -> dict[str, str]:
+    """For each clean on the timeline, the instant from which on it keeps all that was shown."""
+    storage, kept = Storage(path), dict[str, str]()
+    for instant in look.instants:
+        if instant.action != "clean":
+            continue
+        content = storage.read(f"{_folder(look.properties)}/{instant.requested}.clean.requested")
+        try:
+            kept[instant.requested] = parse_clean_plan(content) if content else ""
+        except (ValueError, EOFError, StopIteration):
+            kept[instant.requested] = ""
+    return kept
+
+
+def _folder(properties: Mapping[str, str]) -> str:
+    return f".hoodie/{properties.get('hoodie.timeline.path', 'timeline')}"
+
+
 def _try_look(storage: Storage, frontier: Frontier | None) -> Look | None:
     properties = _properties(storage)
-    folder = f".hoodie/{properties.get('hoodie.timeline.path', 'timeline')}"
+    folder = _folder(properties)
     instants = parse_instants(storage.names(folder) or ())
     done = sorted((i for i in instants if i.changes_data), key=lambda i: (i.completed or "", i))
     known = frontier.instants if frontier else {i.requested: "" for i in done}
+    # Of what is known, also that which came while something new was already on its way.
+    begun = min((i.requested for i in done if i.requested not in known), default="~")
     commits: dict[str, CommitMetadata] = {}
-    schema = None
-    for instant in reversed(done):
-        if instant.requested in known and schema is not None:
+    shown: CommitMetadata | None = None
+    # By requested time, as Hudi finds the schema that it shows: a slow writer that completes after
+    # a schema change does not take it back.
+    for instant in sorted(done, reverse=True):
+        overlaps = (instant.completed or "") >= begun
+        if instant.requested in known and shown is not None and not overlaps:
             continue
         content = storage.read(f"{folder}/{file_name(instant)}")
         commit = _parsed(content)
         if commit is None:
             return None
+        commit = replace(commit, schema=with_dropped(commit.schema, properties))
         commits[instant.requested] = commit
-        schema = schema or commits[instant.requested].schema
-    if schema is None:
-        schema = parse_schema(properties.get("hoodie.table.create.schema"))
+        shown = shown or (commit if commit.tells_schema else None)
+    schema = shown.schema if shown else _schema_without_a_write(storage, properties, commits)
     return Look(
         table=identity_of(properties),
         instants=instants,
@@ -65,6 +101,23 @@ def _try_look(storage: Storage, frontier: Frontier | None) -> Look | None:
         commits=commits,
         merges_contents=merges_contents(properties),
         properties=properties,
+    )
+
+
+def _schema_without_a_write(
+    storage: Storage, properties: dict[str, str], commits: dict[str, CommitMetadata]
+) -> Mapping[str, str] | None:
+    """What the table was made with; else what maintenance found in it."""
+    name = "hoodie.table.create.schema"
+    try:
+        made = parse_schema(properties.get(name))
+    except ValueError as error:
+        raise TableError(
+            f"property {name} of table {storage.base} cannot be read: {error}",
+            hint="correct it in .hoodie/hoodie.properties, or write to the table once",
+        ) from error
+    return with_dropped(made, properties) or next(
+        (c.schema for c in commits.values() if c.schema), None
     )
 
 
@@ -84,15 +137,15 @@ def _properties(storage: Storage) -> dict[str, str]:
         content = storage.read(".hoodie/hoodie.properties.backup")
     if content is None:
         if not storage.exists():
-            raise TableError(
+            raise TableMissing(
                 f"there is no table at {storage.base}",
                 hint="check its path (`table` in a config); `lakewake ingest FILE TABLE` makes one",
             )
-        raise TableError(
+        raise TableMissing(
             f"{storage.base} is not a Hudi table: it has no .hoodie/hoodie.properties",
             hint="name the table's base path, the folder that holds .hoodie",
         )
-    properties = parse_properties(content.decode())
+    properties = table_properties(storage.base, content)
     _refuse_unfollowable(storage.base, properties)
     return properties
 
@@ -109,10 +162,20 @@ def _refuse_unfollowable(base: str, properties: dict[str, str]) -> None:
             f"table {base} has base files in {properties['hoodie.table.base.file.format']}",
             hint="Lakewake reads tables with Parquet base files",
         )
-    version = int(properties.get("hoodie.table.version", "0"))
+    version = _version(base, properties.get("hoodie.table.version", "0"))
     if version < FIRST_VERSION:
         raise TableError(
             f"table {base} has table version {version}; Lakewake follows version {FIRST_VERSION} "
             "and later, whose timeline tells when a commit completed",
             hint="write to it once with Hudi 1.x and automatic upgrade, or CALL upgrade_table",
         )
+
+
+def _version(base: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise TableError(
+            f"property hoodie.table.version of table {base} is {text!r}, not a number",
+            hint="correct it in .hoodie/hoodie.properties",
+        ) from error

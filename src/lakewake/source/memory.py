@@ -52,14 +52,21 @@ class History:
     Attributes:
         commits: in completion order, each with the whole state after it.
         open: what writers in flight will upsert, by the requested time of their instant.
+        planned: those of them that are clusterings: they write rows back as they were planned.
         archived: instants requested before it are off the active timeline.
         cleaned: so many of the oldest commits have lost their files.
     """
 
     commits: tuple[_Commit, ...] = ()
     open: Mapping[str, Mapping[RowId, _Version]] = field(default_factory=dict)
+    planned: frozenset[str] = frozenset()
     archived: str = ""
     cleaned: int = 0
+
+    @property
+    def rows(self) -> Mapping[RowId, _Version]:
+        """All rows after the newest commit."""
+        return self.commits[-1].rows if self.commits else {}
 
 
 class MemoryTable:
@@ -106,12 +113,21 @@ class MemoryTable:
         self.history = replace(self.history, open=open_)
         return requested
 
+    def plan_clustering(self) -> str:
+        """A clustering that is planned and not yet run: what is written meanwhile, it undoes."""
+        requested = self._tick()
+        open_ = {**self.history.open, requested: self._rows}
+        planned = self.history.planned | {requested}
+        self.history = replace(self.history, open=open_, planned=planned)
+        return requested
+
     def complete(self, requested: str) -> None:
-        """Complete an upsert in flight; others may have been requested and completed since."""
-        self._commit(requested, "UPSERT", {**self._rows, **self._close(requested)})
+        """Complete what is in flight; others may have been requested and completed since."""
+        operation = "CLUSTER" if requested in self.history.planned else "UPSERT"
+        self._commit(requested, operation, {**self._rows, **self._close(requested)})
 
     def abort(self, requested: str) -> None:
-        """Roll an upsert in flight back."""
+        """Roll back what is in flight."""
         self._close(requested)
 
     def restore(self, commits: int) -> None:
@@ -126,7 +142,7 @@ class MemoryTable:
                 break
             kept = kept[:-1]
         cleaned = min(self.history.cleaned, max(0, len(kept) - 1))
-        self.history = History(kept, {}, archived, cleaned)
+        self.history = History(kept, archived=archived, cleaned=cleaned)
 
     def archive(self, keep: int) -> None:
         """Take all but the newest commits off the active timeline, up to the first in flight."""
@@ -147,15 +163,11 @@ class MemoryTable:
 
     @property
     def _rows(self) -> Mapping[RowId, _Version]:
-        return self.history.commits[-1].rows if self.history.commits else {}
+        return self.history.rows
 
-    @property
-    def _schema(self) -> pa.Schema:
-        return self.history.commits[-1].schema if self.history.commits else self._next_schema
-
-    @property
-    def _payload(self) -> pa.Schema:
-        return pa.schema([self._schema.field(c) for c in self._recipe.payload])
+    def _payload(self, state: History) -> pa.Schema:
+        schema = state.commits[-1].schema if state.commits else self._next_schema
+        return pa.schema([schema.field(c) for c in self._recipe.payload])
 
     def _tick(self) -> str:
         self._clock += 1
@@ -173,6 +185,10 @@ class MemoryTable:
         self.history = replace(self.history, open=open_)
         return rows
 
+    def written(self, look: Look, instant: Instant) -> float | None:
+        """Not known: nothing is written to files."""
+        return None
+
     def look(self, frontier: Frontier | None) -> Look:
         """The active timeline."""
         history = self.history
@@ -189,44 +205,46 @@ class MemoryTable:
 
     def snapshot(self, look: Look) -> Changes:
         """Every row as of `look`."""
-        self._pin(look)
-        found = self._changed(self._rows)
-        return replace(found, total=len(self._rows), payload=self._payload)
+        state = self._pinned(look)
+        found = self._changed(state, state.rows)
+        return replace(found, total=len(state.rows), payload=self._payload(state))
 
     def changes(self, look: Look, frontier: Frontier, pending: Sequence[Instant]) -> Changes:
         """The difference of the table's states at the two ends of the window."""
-        self._pin(look)
-        commits = self.history.commits
-        at = [c.requested for c in commits].index(pending[0].requested)
-        if at - 1 < self.history.cleaned:
+        state = self._pinned(look)
+        at = [c.requested for c in state.commits].index(pending[0].requested)
+        if at - 1 < state.cleaned:
             raise HistoryLost("the cleaner removed the state that the index stands at")
-        before, after = commits[at - 1].rows, self._rows
+        before, after = state.commits[at - 1].rows, state.rows
         changed = {i: v for i, v in after.items() if before.get(i) != v}
         gone = {i: before[i].instant for i in sorted(before.keys() - after.keys())}
-        return replace(self._changed(changed, tuple(gone)), removed=gone)
+        return replace(self._changed(state, changed, tuple(gone)), removed=gone)
 
     def rows(self, look: Look, ids: Collection[RowId]) -> Changes:
         """The named rows."""
-        self._pin(look)
-        there = {i: self._rows[i] for i in ids if i in self._rows}
-        return Changes(self._batches(there), tuple(sorted(set(ids) - there.keys())))
+        state = self._pinned(look)
+        there = {i: state.rows[i] for i in ids if i in state.rows}
+        return Changes(self._batches(state, there), tuple(sorted(set(ids) - there.keys())))
 
     def reconcile(self, look: Look, index: Pieces) -> Changes:
         """The rows that differ, and the ids that are too many."""
-        found = self.compare(look, index)
-        differing = {i: self._rows[i] for i in (*found.missing, *found.stale)}
-        return self._changed(differing, found.orphaned)
+        state = self._pinned(look)
+        found = self._compared(state, index)
+        differing = {i: state.rows[i] for i in (*found.missing, *found.stale)}
+        return self._changed(state, differing, found.orphaned)
 
     def compare(self, look: Look, index: Pieces) -> Difference:
         """How an index differs from the table."""
-        self._pin(look)
+        return self._compared(self._pinned(look), index)
+
+    def _compared(self, state: History, index: Pieces) -> Difference:
         table = {
             i: (
                 source,
                 payload,
                 frozenset(f for f, t in zip(b.texts, texts, strict=True) if (t or "").strip()),
             )
-            for b in self._batches(self._rows)
+            for b in self._batches(state, state.rows)
             for i, source, payload, *texts in zip(
                 b.ids, b.source_hashes, b.payload_hashes, *b.texts.values(), strict=True
             )
@@ -240,26 +258,31 @@ class MemoryTable:
             stale=tuple(sorted(stale)),
         )
 
-    def _changed(self, rows: Mapping[RowId, _Version], deleted: tuple[RowId, ...] = ()) -> Changes:
+    def _changed(
+        self, state: History, rows: Mapping[RowId, _Version], deleted: tuple[RowId, ...] = ()
+    ) -> Changes:
         """The rows, and a way to work on them in parts where that was asked for."""
         if not self.parts:
-            return Changes(self._batches(rows), deleted)
+            return Changes(self._batches(state, rows), deleted)
         # Equal texts come together, so that one of them is embedded.
         dealt: list[dict[RowId, _Version]] = [{} for _ in range(self.parts)]
         for i, version in rows.items():
             said = [render(f, version.values) for f in self._recipe.fields]
             dealt[int(text_hash(_source_hash(said)), 16) % self.parts][i] = version
-        batches = [list(self._batches(part)) for part in dealt]
-        return Changes(self._batches(rows), deleted, spread=partial(_work_through, batches))
+        batches = [list(self._batches(state, part)) for part in dealt]
+        return Changes(self._batches(state, rows), deleted, spread=partial(_work_through, batches))
 
-    def _pin(self, look: Look) -> None:
+    def _pinned(self, look: Look) -> History:
+        """The state that is read: taken first, then compared with the look, in this order."""
         self.reads += 1
+        state = self.history
         if look.completed != self.look(None).completed:
             raise TableMoved
+        return state
 
-    def _batches(self, rows: Mapping[RowId, _Version]) -> Iterator[RowBatch]:
-        """Pinned: rows and types are those of now, whenever the batches are walked."""
-        ids, schema = sorted(rows), self._payload
+    def _batches(self, state: History, rows: Mapping[RowId, _Version]) -> Iterator[RowBatch]:
+        """Rows and types are those of the state, whenever the batches are walked."""
+        ids, schema = sorted(rows), self._payload(state)
         return (
             self._batch({i: rows[i] for i in ids[start : start + BATCH_ROWS]}, schema)
             for start in range(0, len(ids), BATCH_ROWS)

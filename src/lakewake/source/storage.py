@@ -2,70 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 from pyarrow import fs
 
 from lakewake import s3
+from lakewake.address import check_address
+from lakewake.deadline import look
 from lakewake.errors import TableError
 
 #: Hadoop's names for S3.
 S3_SCHEMES = ("s3a", "s3n", "s3")
 
+T = TypeVar("T")
+
 
 class Storage:
-    """The files below one table's base path."""
+    """The files below one table's base path.
+
+    Every question to a remote one has a deadline, and a signal interrupts it.
+
+    Raises:
+        ConfigError: the path has a password or key in it.
+    """
 
     def __init__(self, base: str) -> None:
+        check_address(base, "the table")
         self.base = base.rstrip("/")
         scheme, mark, rest = self.base.partition("://")
         self._hint = s3.HINT if scheme in S3_SCHEMES else "check the path"
+        self._remote = bool(mark)
         with self._reaching("reach"):
             if not mark:
                 self._fs, self._root = fs.LocalFileSystem(), self.base
             elif scheme in S3_SCHEMES:
                 # Not by URI: in one a blank or a percent sign of a key would mean something else.
-                self._fs, self._root = s3.filesystem(s3.find_s3()), rest
+                self._fs, self._root = look(lambda: s3.filesystem(s3.find_s3())), rest
             else:
-                self._fs, self._root = fs.FileSystem.from_uri(self.base)
+                self._fs, self._root = look(lambda: fs.FileSystem.from_uri(self.base))
 
     def names(self, folder: str) -> tuple[str, ...] | None:
         """File names directly in a folder below the base path; None when there is none."""
         selector = fs.FileSelector(f"{self._root}/{folder}".rstrip("/"), allow_not_found=True)
         with self._reaching("list", folder):
-            if self._fs.get_file_info(selector.base_dir).type != fs.FileType.Directory:
+            if self._type(selector.base_dir) != fs.FileType.Directory:
                 return None
-            found = self._fs.get_file_info(selector)
+            found = self._ask(lambda: self._fs.get_file_info(selector))
         return tuple(sorted(f.base_name for f in found if f.type == fs.FileType.File))
 
     def read(self, path: str) -> bytes | None:
         """A file's bytes; None when it is not there."""
         with self._reaching("read", path):
             try:
-                with self._fs.open_input_stream(f"{self._root}/{path}") as stream:
-                    return stream.read()  # type: ignore[no-any-return]
+                return self._ask(lambda: self._content(f"{self._root}/{path}"))
             except FileNotFoundError:
                 return None
+
+    def modified(self, path: str) -> float | None:
+        """When a file was last written, in seconds since 1970; None when that is not known."""
+        with self._reaching("read", path):
+            when = self._fs.get_file_info(f"{self._root}/{path}").mtime
+        return when.timestamp() if when else None
 
     def exists(self) -> bool:
         """Whether anything lies at the base path."""
         with self._reaching("reach"):
-            return bool(self._fs.get_file_info(self._root).type != fs.FileType.NotFound)
+            return bool(self._type(self._root) != fs.FileType.NotFound)
 
     def holds_something(self) -> bool:
         """Whether a file, or a folder that is not empty, lies at the base path."""
         with self._reaching("list"):
-            found = self._fs.get_file_info(self._root).type
+            found = self._type(self._root)
             if found != fs.FileType.Directory:
                 return bool(found != fs.FileType.NotFound)
-            return bool(self._fs.get_file_info(fs.FileSelector(self._root)))
+            return bool(self._ask(lambda: self._fs.get_file_info(fs.FileSelector(self._root))))
 
     def missing(self, paths: Sequence[str]) -> list[str]:
         """Those of the files that are not there."""
         with self._reaching("read"):
-            found = self._fs.get_file_info([f"{self._root}/{p}" for p in paths])
+            all_of_them = [f"{self._root}/{p}" for p in paths]
+            found = self._ask(lambda: self._fs.get_file_info(all_of_them))
         return [p for p, f in zip(paths, found, strict=True) if f.type == fs.FileType.NotFound]
+
+    def _type(self, path: str) -> fs.FileType:
+        return self._ask(lambda: self._fs.get_file_info(path)).type
+
+    def _content(self, path: str) -> bytes:
+        with self._fs.open_input_stream(path) as stream:
+            return stream.read()  # type: ignore[no-any-return]
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        """What the file system answers; this machine's own is asked without a detour."""
+        return look(question) if self._remote else question()
 
     @contextmanager
     def _reaching(self, verb: str, path: str = "") -> Iterator[None]:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from lakewake.model.avro import type_text
 from lakewake.model.timeline import (
     CommitMetadata,
     FileGroup,
@@ -31,16 +32,6 @@ WHOLE_ROW_PAYLOADS = frozenset(
 )
 #: From this table version on the timeline names completion times.
 FIRST_VERSION = 8
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    """`hoodie.properties` as a mapping (Java's format, as far as Hudi uses it)."""
-    out = {}
-    for line in text.splitlines():
-        if line and not line.startswith(("#", "!")):
-            key, _, value = line.partition("=")
-            out[key.strip()] = value.strip().replace("\\:", ":").replace("\\=", "=")
-    return out
 
 
 def parse_instants(names: Iterable[str]) -> tuple[Instant, ...]:
@@ -84,6 +75,16 @@ def parse_commit(content: bytes) -> CommitMetadata:
     return CommitMetadata(raw.get("operationType") or "UNKNOWN", writes, replaced, schema)
 
 
+def parse_clean_plan(content: bytes) -> str:
+    """The instant from which on a clean keeps all that was shown; '' when it promises no such.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    kept = _read_avro(content).get("earliestInstantToRetain") or {}
+    return str(kept.get("timestamp") or "")
+
+
 def _read_avro(content: bytes) -> dict[str, Any]:
     import fastavro
 
@@ -98,36 +99,47 @@ def _write_stat(partition: str, stat: Mapping[str, Any]) -> WriteStat:
         stat.get("numInserts") or 0,
         stat.get("numUpdateWrites") or 0,
         stat.get("numDeletes") or 0,
+        _previous_commit(stat),
     )
 
 
+def _previous_commit(stat: Mapping[str, Any]) -> str | None:
+    """The commit whose file this one replaces. Hudi writes the word `null` for none."""
+    told = stat.get("prevCommit")
+    return told if told and told != "null" else None
+
+
 def parse_schema(text: str | None) -> dict[str, str] | None:
-    """Column → its Avro type as JSON, nullability and Hudi's own columns left out."""
+    """Column → its type as JSON (`type_text`), Hudi's own columns left out.
+
+    Raises:
+        ValueError: it is not the Avro schema of a record.
+    """
     if not text:
         return None
-    fields = json.loads(text)["fields"]
-    return {f["name"]: _type_text(f["type"]) for f in fields if f["name"] not in META_COLUMNS}
+    try:
+        fields = json.loads(text)["fields"]
+        return {f["name"]: type_text(f["type"]) for f in fields if f["name"] not in META_COLUMNS}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError("not the Avro schema of a record") from error
 
 
-def _type_text(avro: Any) -> str:
-    if isinstance(avro, list):
-        kinds = [t for t in avro if t != "null"]
-        avro = kinds[0] if len(kinds) == 1 else kinds
-    # Writers give nested records names of their own; the same shape is the same type.
-    return json.dumps(_unnamed(avro), sort_keys=True)
+def with_dropped(
+    schema: Mapping[str, str] | None, properties: Mapping[str, str]
+) -> Mapping[str, str] | None:
+    """The schema with the partition columns that writers leave out of files and of their schema.
+
+    Hudi shows them all the same, as text.
+    """
+    if not schema or properties.get("hoodie.datasource.write.drop.partition.columns") != "true":
+        return schema
+    fields = properties.get("hoodie.table.partition.fields", "")
+    return {**{c: type_text("string") for c in partition_columns(fields)}, **schema}
 
 
-def _unnamed(avro: Any) -> Any:
-    if isinstance(avro, dict):
-        if set(avro) == {"type"} and isinstance(avro["type"], str):
-            return avro["type"]
-        drop = {"doc", "default", "namespace"}
-        if avro.get("type") in ("record", "fixed", "enum"):
-            drop = drop | {"name"}
-        return {k: _unnamed(v) for k, v in avro.items() if k not in drop}
-    if isinstance(avro, list):
-        return [_unnamed(v) for v in avro]
-    return avro
+def partition_columns(fields: str) -> frozenset[str]:
+    """The columns that a table is partitioned by; a key generator may stand behind a name."""
+    return frozenset(name.partition(":")[0] for name in fields.split(",") if name)
 
 
 def identity_of(properties: Mapping[str, str]) -> TableIdentity:

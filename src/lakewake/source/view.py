@@ -7,9 +7,10 @@ through Python.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pyarrow as pa
 
@@ -17,9 +18,11 @@ from lakewake.model.recipe import Recipe, TextField
 from lakewake.model.rows import RowBatch, RowId
 from lakewake.model.weights import cuts, weights
 from lakewake.source import arrow
+from lakewake.source.session import READ_OPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import DataType, MapType
 
 #: Rows per batch, and about how many bytes: enough to sort by length and embed well, few enough to
 #: keep memory flat. A row that is larger by itself is a batch of its own.
@@ -39,12 +42,10 @@ def quoted(column: str) -> str:
 
 
 def hudi_reader(spark: SparkSession) -> DataFrameReader:
-    """Hudi's own reader, as it reads right.
-
-    By default it finds columns by name alone: one that was renamed reads as null in older files,
-    and one that was dropped and added again shows its old values.
-    """
-    return spark.read.format("hudi").option("hoodie.schema.on.read.enable", "true")
+    """Hudi's own reader, as it reads right; each read by itself, since Spark takes equal reads
+    from its cache."""
+    options = {**READ_OPTIONS, "lakewake.read": uuid4().hex}
+    return spark.read.format("hudi").options(**options)
 
 
 def wide(recipe: Recipe) -> tuple[str, ...]:
@@ -64,7 +65,7 @@ def row_view(rows: DataFrame, recipe: Recipe) -> DataFrame:
     """One row each: identity, version, hashes, texts, vector and payload."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    types = {f.name: f.dataType.typeName() for f in rows.schema.fields}
+    types = {f.name: f.dataType for f in rows.schema.fields}
     raw = [_text(f, types) for f in recipe.fields]
     unread = reduce(operator.or_, (~_readable(t).eqNullSafe(t) for t in raw), F.lit(False))
     vector = [F.col(quoted(recipe.vector)).cast("array<float>").alias("v")] if recipe.vector else []
@@ -82,11 +83,10 @@ def row_view(rows: DataFrame, recipe: Recipe) -> DataFrame:
     return shown.select("*", _source_hash(shown, recipe).alias("sh"), payload.alias("ph"))
 
 
-def _payload(column: str, types: dict[str, str]) -> Column:
+def _payload(column: str, types: Mapping[str, DataType]) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
-    value = F.col(quoted(column))
-    return _readable(value) if types.get(column) == "string" else value
+    return _within(F.col(quoted(column)), types.get(column), "string", _readable)
 
 
 def version_view(rows: DataFrame) -> DataFrame:
@@ -101,14 +101,12 @@ def version_view(rows: DataFrame) -> DataFrame:
     )
 
 
-def _text(field: TextField, types: dict[str, str]) -> Column:
+def _text(field: TextField, types: Mapping[str, DataType]) -> Column:
     """The template filled in; null when every column of it is null or blank."""
     from pyspark.sql import functions as F  # noqa: N812
 
     def plain(column: str) -> Column:
-        value = F.col(quoted(column))
-        if types.get(column) == "timestamp":
-            value = _in_utc(column)
+        value = _within(F.col(quoted(column)), types.get(column), "timestamp", _in_utc)
         return F.coalesce(value.cast("string"), F.lit(""))
 
     pieces: list[Column] = []
@@ -122,12 +120,65 @@ def _text(field: TextField, types: dict[str, str]) -> Column:
     return F.when(something, F.concat(*pieces))
 
 
-def _in_utc(column: str) -> Column:
+def _in_utc(value: Column) -> Column:
     """A timestamp's wall clock in UTC; a cast would follow the session's time zone."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    seconds = f"CAST(unix_micros({quoted(column)}) AS DECIMAL(20, 0)) / 1000000"
-    return F.expr(f"timestamp_ntz'1970-01-01 00:00:00' + make_dt_interval(0, 0, 0, {seconds})")
+    seconds = F.unix_micros(value).cast("decimal(20, 0)") / F.lit(1000000)
+    none = F.lit(0)
+    return F.expr("timestamp_ntz'1970-01-01 00:00:00'") + F.make_dt_interval(
+        none, none, none, seconds
+    )
+
+
+def _within(
+    value: Column, type_: DataType | None, name: str, change: Callable[[Column], Column]
+) -> Column:
+    """The value, with all that is of the named type changed, however deep it lies.
+
+    Maps come in the order of their keys: Hudi shows them in another one after a rewrite.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if type_ is None or not _holds(type_, name):
+        return value
+    if isinstance(type_, ArrayType):
+        return F.transform(value, lambda x: _within(x, type_.elementType, name, change))
+    if isinstance(type_, MapType):
+        return _within_map(value, type_, name, change)
+    if not isinstance(type_, StructType):
+        return change(value)
+    made = [_within(value.getField(f.name), f.dataType, name, change).alias(f.name) for f in type_]
+    return F.when(value.isNotNull(), F.struct(*made))
+
+
+def _within_map(
+    value: Column, type_: MapType, name: str, change: Callable[[Column], Column]
+) -> Column:
+    """Keys that are equal once they are changed are one; its value is that of the first."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    def key(x: Column) -> Column:
+        return _within(x, type_.keyType, name, change)
+
+    def held(x: Column) -> Column:
+        found = F.filter(F.map_entries(value), lambda e: key(e["key"]) == x)
+        return _within(F.element_at(found, 1)["value"], type_.valueType, name, change)
+
+    keys = F.array_sort(F.array_distinct(F.transform(F.map_keys(value), key)))
+    return F.map_from_arrays(keys, F.transform(keys, held))
+
+
+def _holds(type_: DataType, name: str) -> bool:
+    """Whether anything in a value of this type is of the named type, or a map."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(type_, ArrayType):
+        return _holds(type_.elementType, name)
+    if isinstance(type_, StructType):
+        return any(_holds(f.dataType, name) for f in type_)
+    return isinstance(type_, MapType) or bool(type_.typeName() == name)
 
 
 def _readable(value: Column) -> Column:
@@ -241,7 +292,23 @@ def payload_schema(rows: DataFrame, recipe: Recipe) -> pa.Schema:
 
 
 def steady(column: pa.Array) -> pa.Array:
-    """The column in a type that does not depend on the session that read it."""
-    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
-        return column.cast(pa.timestamp("us", tz="UTC"))
-    return column
+    """The column in a type that does not depend on the session and the files that it comes from."""
+    wanted = _steady_type(column.type)
+    return column if column.type == wanted else column.cast(wanted)
+
+
+def _steady_type(type_: pa.DataType) -> pa.DataType:
+    """Timestamps in UTC, and nullable throughout: files do not tell what can be null."""
+
+    def field(inner: pa.Field) -> pa.Field:
+        return pa.field(inner.name, _steady_type(inner.type))
+
+    if pa.types.is_timestamp(type_) and type_.tz is not None:
+        return pa.timestamp("us", tz="UTC")
+    if pa.types.is_list(type_):
+        return pa.list_(field(type_.value_field))
+    if pa.types.is_map(type_):
+        return pa.map_(_steady_type(type_.key_type), field(type_.item_field))
+    if pa.types.is_struct(type_):
+        return pa.struct([field(inner) for inner in type_])
+    return type_

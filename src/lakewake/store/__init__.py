@@ -16,6 +16,7 @@ import pyarrow as pa
 from lakewake.model.chunks import Batch, Pieces, StoredChunk
 from lakewake.model.frontier import Frontier
 from lakewake.model.query import Query, Words
+from lakewake.model.recall import Searching
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
 
@@ -46,6 +47,16 @@ class StoreReader(Protocol):
     def counts(self) -> tuple[int, int]:
         """(rows, chunks) it holds."""
 
+    def probe(self) -> None:
+        """Read a little, to find out whether a search could be answered; costs milliseconds.
+
+        What was found sound a moment ago is not read again.
+
+        Raises:
+            IndexDamaged: files are missing, or not as they were written.
+            StoreUnreachable: the store did not answer.
+        """
+
     def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
         """The chunks of those of the given rows that have any."""
 
@@ -71,6 +82,9 @@ class StoreReader(Protocol):
         Raises:
             FilterError: the filter names a column that the index does not hold.
         """
+
+    def searching(self) -> Searching:
+        """How `search` compares vectors, and what share of the nearest that was found to find."""
 
     def keyword(self, words: Words) -> pa.Table:
         """The chunks with any of the words, in any case, as `search` shows them; best first.

@@ -21,22 +21,29 @@ from lance import LanceDataset, LanceOperation, Session
 from lance.fragment import write_fragments
 
 from lakewake.errors import (
+    IndexDamaged,
     IndexMissing,
     OutcomeUnknown,
     StaleFrontier,
     StoreError,
+    StoreUnreachable,
 )
 from lakewake.model.chunks import CHECKPOINT_ID, PAGE_ID, Batch
 from lakewake.model.frontier import Frontier, page_names
+from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Recipe
 from lakewake.store import lance_upkeep as upkeep
 from lakewake.store.generations import Generations
+from lakewake.store.lance_deleted import DeletedVectors
+from lakewake.store.lance_probe import check_files, check_versions, read_a_little
 from lakewake.store.lance_reader import (
     FOREIGN,
     FORMAT,
+    Asking,
     LanceReader,
     brief,
     read_checkpoint,
+    read_recipe,
     rebuild,
     unreadable,
 )
@@ -70,6 +77,7 @@ class LanceStore:
         ann_min_chunks: from how many chunks on `maintain` makes an approximate index.
         lookup_min_chunks: from how many on it makes indexes of what chunks are looked up by.
         words_min_chunks: from how many on it makes an index of the words of their texts.
+        recall: the share of the nearest chunks that a search by vector finds; 1: it is exact.
     """
 
     def __init__(
@@ -80,11 +88,13 @@ class LanceStore:
         ann_min_chunks: int = upkeep.ANN_MIN_CHUNKS,
         lookup_min_chunks: int = upkeep.LOOKUP_MIN_CHUNKS,
         words_min_chunks: int = upkeep.WORDS_MIN_CHUNKS,
+        recall: float = RECALL,
     ) -> None:
         self.name = name
         self._places = Generations(place_at(folder), name)
         self._options = self._places.place.options
-        self._ann_min_chunks = ann_min_chunks
+        self._asking = Asking(recall, ann_min_chunks)
+        self._deleted = DeletedVectors(self._places.place, name)
         self._lookup_min_chunks = lookup_min_chunks
         self._words_min_chunks = words_min_chunks
         self._opened: int | None = None
@@ -125,8 +135,21 @@ class LanceStore:
         written = self._places.version_times(number)
         if self._kept and self._kept.written not in written:
             self._session = None
-        reader = LanceReader(self._dataset(number), number, self.name)
+        reader = self._reader(self._dataset(number), number)
         self._kept = Kept(stamp, max(written, default=0.0), reader)
+
+    def _reader(self, dataset: LanceDataset, number: int) -> LanceReader:
+        """A reader of that version; where there can be none, it is found out whether by damage."""
+        try:
+            return LanceReader(dataset, number, self.name, self._asking)
+        except StoreUnreachable:
+            raise
+        except StoreError:
+            # One that is not ours raises again here: what it holds is not ours to judge.
+            read_recipe(dataset, self.name)
+            check_files(dataset, self.name)
+            read_a_little(dataset, self.name)
+            raise
 
     def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
         """Write generation `after + 1` whole, then make it the active one.
@@ -196,6 +219,11 @@ class LanceStore:
             named = self._places.switch(number)
         done = {
             "pointer_written": int(named),
+            "deleted_sampled": self._tend(
+                number,
+                dataset,
+                partial(upkeep.sample_deleted, asking=self._asking, sample=self._deleted),
+            ),
             "fragments_compacted": self._tend(number, dataset, upkeep.compact),
             "lookups_made": self._tend(
                 number, dataset, partial(upkeep.make_lookups, least=self._lookup_min_chunks)
@@ -204,7 +232,13 @@ class LanceStore:
                 number, dataset, partial(upkeep.index_words, least=self._words_min_chunks)
             ),
             "chunks_indexed": self._tend(
-                number, dataset, partial(upkeep.index_chunks, least=self._ann_min_chunks)
+                number, dataset, partial(upkeep.index_chunks, asking=self._asking)
+            ),
+            "approximate_dropped": self._tend(
+                number, dataset, partial(upkeep.drop_approximate, asking=self._asking)
+            ),
+            "questions_probed": self._tend(
+                number, dataset, partial(upkeep.probe, asking=self._asking, sample=self._deleted)
             ),
             "versions_removed": self._tend(
                 number, dataset, partial(upkeep.drop_versions, written=written)
@@ -224,7 +258,7 @@ class LanceStore:
         self._places.check()
         number, stamp = self._places.standing()
         if not number and (lost := self._places.named()):
-            raise StoreError(
+            raise IndexDamaged(
                 f"index '{self.name}' is gone: {self._places.address(lost)} is not there",
                 hint=rebuild(self.name),
             )
@@ -251,6 +285,7 @@ class LanceStore:
             return dataset
         except FOREIGN as error:
             self._session = None
+            check_versions(place, self.name)
             fact = f"index '{self.name}' cannot be opened at {place}: {brief(error)}"
             raise unreadable(fact, error, self.name, place) from error
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
+import time
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
@@ -23,11 +26,13 @@ from lakewake.model.chunks import PAGE_ID, Pieces, StoredChunk
 from lakewake.model.frontier import Frontier
 from lakewake.model.pages import ReadPages
 from lakewake.model.query import Query, Words
+from lakewake.model.recall import RECALL, Effort, Searching
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
 from lakewake.s3 import HINT
 from lakewake.store.filters import to_sql
 from lakewake.store.held import STORED, chunks_by_row, vectors_by_hash
+from lakewake.store.lance_recall import PER_KIND, Standing, asked, choose, how_searched, standing_of
 from lakewake.store.nearest import HIDDEN, check_query, count_rows, first_rows, rank
 from lakewake.store.place import S3
 from lakewake.store.words import best_first, by_words
@@ -46,17 +51,29 @@ FORMAT = b"1"
 LIST_LENGTH = 10_000
 #: How chunks are read: so many at a time, fewer where they are large.
 SCANNED = {"batch_size": 8192, "batch_size_bytes": 16 * 1024 * 1024}
-#: The share of an approximate index's partitions that is searched, and how many at least: recall
-#: is 0.99 and more at 130,000 chunks. More are searched where these have too few chunks.
-PROBED, PROBES = 1 / 20, 20
-#: How many times the wanted chunks are taken from the index to be ranked by their true distance.
-REFINE = 5
 EXACT = {"use_index": False}
+#: Seconds that what a probe read counts as sound: of a local index, and of one in S3.
+NEAR, FAR = 5.0, 60.0
 #: How the tags that pin a version begin.
 PIN = "lakewake-pin-"
 PINNED_FOR = timedelta(days=1)
 # Else the statistics of an index list every coordinate of its centroids, and warn of it.
 os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How a process searches the vectors of an index.
+
+    Attributes:
+        recall: the share of the nearest that a search finds, as promised.
+        least: with fewer chunks each vector is compared.
+        recent: the last questions of this process, for its own upkeep to ask again.
+    """
+
+    recall: float = RECALL
+    least: int = 0
+    recent: deque[np.ndarray] = field(default_factory=lambda: deque(maxlen=PER_KIND))
 
 
 class LanceReader:
@@ -66,11 +83,15 @@ class LanceReader:
         StoreError: the dataset is not an index of ours, or cannot be read.
     """
 
-    def __init__(self, dataset: LanceDataset, generation: int, name: str) -> None:
+    def __init__(
+        self, dataset: LanceDataset, generation: int, name: str, asking: Asking | None = None
+    ) -> None:
+        self._asking = asking or Asking()
         self._dataset = dataset
         self._generation = generation
         self._name = name
         self._recipe = read_recipe(dataset, name)
+        self._sound_until = -math.inf
         self.checkpoint = read_checkpoint(dataset, name)
         self._frontier = _parse_frontier(self.checkpoint, name, self._read_pages)
 
@@ -111,6 +132,19 @@ class LanceReader:
         if checkpoints != 1:
             raise _not_one_checkpoint(self._dataset, checkpoints, self._name)
         return rows, chunks
+
+    def probe(self) -> None:
+        """Look at all files, and now and then read a little by the way that a search goes."""
+        from lakewake.store.lance_probe import check_files, read_a_little
+
+        with reading(self._dataset, self._name):
+            check_files(self._dataset, self._name)
+            now = time.monotonic()
+            if now < self._sound_until:
+                return
+            metric = self._recipe.metric if self._standing.partitions else ""
+        read_a_little(self._dataset, self._name, metric=metric, words=self._has_words)
+        self._sound_until = now + (FAR if self._dataset.uri.startswith(S3) else NEAR)
 
     def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
         """The chunks of those of the given rows that have any."""
@@ -161,17 +195,29 @@ class LanceReader:
         """The nearest chunks, best first."""
         vector = check_query(query, self._recipe.model.dimension)
         where = None if query.where is None else to_sql(query.where, self.schema())
-        wanted, exact = query.limit, query.exact or not self._partitions
+        self._asking.recent.append(vector)
+        wanted, effort = query.limit, None if query.exact else self._effort(where is not None)
         while True:
-            found = self._nearest(vector, wanted, where, exact)
+            found, exact = self._nearest(vector, wanted, where, effort), effort is None
             ranked = rank(found, self._recipe.metric, vector)
             nearest, rows = first_rows(ranked, query.limit)
             exhausted = found.num_rows < wanted
             if rows == query.limit or (exhausted and exact):
                 return nearest
             # An approximate index may have missed some; the exact search decides.
-            exact = exact or exhausted
+            effort = None if exhausted else effort
             wanted = wanted if exhausted else wanted * 4
+
+    def searching(self) -> Searching:
+        """How it is searched by vector, and what that was found to find."""
+        return how_searched(self._standing, recall=self._asking.recall, least=self._asking.least)
+
+    def _effort(self, filtered: bool) -> Effort | None:
+        """What a search by vector costs; None where each vector is compared."""
+        asking = self._asking
+        return choose(self._standing, recall=asking.recall, least=asking.least, filtered=filtered)[
+            0
+        ]
 
     def keyword(self, words: Words) -> pa.Table:
         """The chunks with any of the words, best first."""
@@ -228,18 +274,20 @@ class LanceReader:
         return [c for c in self._dataset.schema.names if c not in HIDDEN]
 
     @lazy
-    def _partitions(self) -> int:
+    def _standing(self) -> Standing:
         with reading(self._dataset, self._name):
-            return partitions_of(self._dataset)
+            return standing_of(self._dataset)
 
-    def _nearest(self, vector: np.ndarray, k: int, where: str | None, exact: bool) -> pa.Table:
+    def _nearest(
+        self, vector: np.ndarray, k: int, where: str | None, effort: Effort | None
+    ) -> pa.Table:
         # Arrow takes a list as it is; for an array of NumPy's it would load more of NumPy.
-        asked = pa.array(vector.tolist(), pa.float32())
-        nearest = {"column": "_vector", "q": asked, "k": k, "metric": self._recipe.metric}
+        vector_asked = pa.array(vector.tolist(), pa.float32())
+        nearest = {"column": "_vector", "q": vector_asked, "k": k, "metric": self._recipe.metric}
         with reading(self._dataset, self._name):
             found = self._dataset.to_table(
                 columns=[*self._shown, "_vector", "_distance"],
-                nearest=nearest | (EXACT if exact else approximate(k, self._partitions)),
+                nearest=asked(nearest, effort, k) if effort else nearest | EXACT,
                 filter=where,
                 prefilter=True,
             )
@@ -293,25 +341,10 @@ class Piece:
             yield from scanner.to_batches()
 
 
-def approximate(k: int, partitions: int) -> dict[str, int]:
-    """How Lance searches an approximate index of so many partitions for `k` chunks."""
-    probes = max(PROBES, int(partitions * PROBED))
-    return {"minimum_nprobes": probes, "refine_factor": REFINE, "ef": max(128, REFINE * k)}
-
-
 def in_list(column: str, values: Sequence[str]) -> str:
     """`column IN (…)` with every value quoted."""
     quoted = ("'" + v.replace("'", "''") + "'" for v in values)
     return f"{column} IN ({','.join(quoted)})"
-
-
-def partitions_of(dataset: LanceDataset) -> int:
-    """How many partitions the approximate index on the vectors has; 0 when there is none."""
-    for index in dataset.describe_indices():
-        if index.field_names == ["_vector"]:
-            told = dataset.stats.index_stats(index.name)["indices"]
-            return max(int(segment["num_partitions"]) for segment in told)
-    return 0
 
 
 def has_words(dataset: LanceDataset) -> bool:

@@ -5,15 +5,35 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
+import numpy as np
 from lance import LanceDataset
 
+from lakewake.model.recall import Decision
 from lakewake.model.recipe import Recipe
-from lakewake.store.lance_reader import has_words, partitions_of, unpin_forgotten
+from lakewake.store.lance_deleted import KEPT, DeletedVectors, deleted_vectors
+from lakewake.store.lance_reader import Asking, has_words, unpin_forgotten
+from lakewake.store.lance_recall import (
+    CHANGED,
+    KEY,
+    Questions,
+    Standing,
+    decide,
+    make_probe,
+    now,
+    questions,
+    standing_of,
+)
 
 #: Fewer chunks than this are searched exactly in a fraction of a second.
 ANN_MIN_CHUNKS = 100_000
+#: Below this share of them the approximate index goes: a little below it is only not used, so that
+#: an index about that size is not trained again and again.
+KEEP_SHARE = 0.8
+#: Chunks in a partition of the approximate index, about; and partitions at most.
+PARTITION, MAX_PARTITIONS = 512, 1024
 #: Fewer chunks than this are read through to find some of them.
 LOOKUP_MIN_CHUNKS = 30_000
 #: Fewer texts than this are read through for a word in a few hundredths of a second.
@@ -76,10 +96,23 @@ def built_by(dataset: LanceDataset) -> Recipe:
     return Recipe.from_dict(json.loads(dataset.schema.metadata[b"lakewake.recipe"]))
 
 
-def index_chunks(dataset: LanceDataset, *, least: int) -> int:
+def drop_approximate(dataset: LanceDataset, *, asking: Asking) -> int:
+    """Remove the approximate index where it is not used."""
+    there = standing_of(dataset)
+    if not there.partitions or (asking.recall < 1 and there.chunks >= asking.least * KEEP_SHARE):
+        return 0
+    for index in dataset.describe_indices():
+        if index.field_names == ["_vector"]:
+            dataset.drop_index(index.name)
+    _keep(dataset, None, None)
+    return 1
+
+
+def index_chunks(dataset: LanceDataset, *, asking: Asking) -> int:
     """Make the approximate index, from so many chunks on, and take new chunks into all indexes."""
-    chunks = dataset.count_rows() - 1
-    if chunks >= least and _misshapen(partitions_of(dataset), partitions_for(chunks)):
+    there = standing_of(dataset)
+    chunks, wanted = there.chunks, partitions_for(there.chunks)
+    if asking.recall < 1 and chunks >= asking.least and _misshapen(there.partitions, wanted):
         return _make_vector_index(dataset, chunks)
     indexed = [i.num_rows_indexed for i in dataset.describe_indices()]
     waiting: int = chunks - min(indexed, default=chunks)
@@ -88,12 +121,20 @@ def index_chunks(dataset: LanceDataset, *, least: int) -> int:
     # Into the partitions that there are: left to itself, Lance would join them to a few large ones,
     # and a search that looks at some of them would look at all there is.
     dataset.optimize.optimize_indices(num_indices_to_merge=1)
+    if there.decision:
+        taken = standing_of(dataset).covered - there.covered
+        last = there.decision
+        _keep(
+            dataset,
+            replace(last, covered=last.covered + taken, taken=last.taken + taken),
+            there.trained,
+        )
     return waiting
 
 
 def partitions_for(chunks: int) -> int:
     """How many partitions an approximate index of so many chunks is made with."""
-    return min(max(chunks // 512, 1), 1024)
+    return min(max(chunks // PARTITION, 1), MAX_PARTITIONS)
 
 
 def _misshapen(there: int, wanted: int) -> bool:
@@ -102,6 +143,8 @@ def _misshapen(there: int, wanted: int) -> bool:
 
 
 def _make_vector_index(dataset: LanceDataset, chunks: int) -> int:
+    # What was decided was about the partitions before: no version has it beside the new ones.
+    _keep(dataset, None, None)
     vectors = dataset.schema.field("_vector").type
     dataset.create_index(
         "_vector",
@@ -111,7 +154,73 @@ def _make_vector_index(dataset: LanceDataset, chunks: int) -> int:
         num_partitions=partitions_for(chunks),
         replace=True,
     )
+    _keep(dataset, None, 0)
     return chunks
+
+
+def _keep(dataset: LanceDataset, decision: Decision | None, trained: int | None) -> None:
+    """Keep a decision with the index, as of a version of its own; where nothing is new, do not."""
+    values = {
+        KEY: decision.to_json() if decision else None,
+        CHANGED: None if trained is None else str(trained),
+    }
+    there = dataset.config()
+    if any(there.get(key) != value for key, value in values.items()):
+        dataset.update_config(values)
+
+
+def sample_deleted(dataset: LanceDataset, *, asking: Asking, sample: DeletedVectors) -> int:
+    """Keep some of the deleted vectors, before a compaction drops them, where a probe is due."""
+    there = standing_of(dataset)
+    if not _is_due(there, asking):
+        return 0
+    rng = np.random.default_rng(dataset.version)
+    found = deleted_vectors(dataset, KEPT // 2, rng)
+    if len(found):
+        sample.add(built_by(dataset).fingerprint, found, rng)
+    return len(found)
+
+
+def _is_due(there: Standing, asking: Asking) -> bool:
+    if not there.partitions or asking.recall >= 1 or there.chunks < asking.least:
+        return False
+    return there.is_due(asking.recall)
+
+
+def probe(dataset: LanceDataset, *, asking: Asking, sample: DeletedVectors) -> int:
+    """Ask the approximate index, and decide how it is searched; the number of questions.
+
+    It is done when the index is made, and again when a 64th of its chunks (and more than 500) were
+    deleted or taken in since. It takes one pass over the vectors, and some hundred searches.
+    """
+    there = standing_of(dataset)
+    if not _is_due(there, asking):
+        return 0
+    asked = _questions(dataset, asking, sample)
+    number = sum(map(len, asked.values()))
+    if not number:
+        # Nothing can be compared, so there is nothing to promise.
+        _keep(dataset, Decision(None, None, now(), 0, asking.recall, there.covered), there.trained)
+        return 0
+    measure = make_probe(dataset, built_by(dataset).metric, asked).measure
+    trained = None if there.trained is None else there.trained + there.changed
+    found = decide(measure, there.partitions, recall=asking.recall, may_train=there.may_train)
+    if found is None:
+        _make_vector_index(dataset, there.chunks)
+        there, trained = standing_of(dataset), 0
+        found = decide(measure, there.partitions, recall=asking.recall, may_train=False)
+    assert found is not None
+    _keep(dataset, Decision(*found, now(), number, asking.recall, there.covered), trained)
+    return number
+
+
+def _questions(dataset: LanceDataset, asking: Asking, sample: DeletedVectors) -> Questions:
+    recipe, rng = built_by(dataset), np.random.default_rng(dataset.version)
+    length = recipe.model.dimension
+    # An index that was rebuilt may have been asked in another dimension before.
+    recent = [v for v in [*asking.recent] if len(v) == length]
+    deleted = sample.read(recipe.fingerprint, length)
+    return questions(dataset, deleted, np.array(recent, np.float32).reshape(-1, length), rng)
 
 
 def drop_versions(dataset: LanceDataset, *, written: Sequence[float]) -> int:

@@ -17,6 +17,7 @@ from lakewake.errors import IndexMissing, StaleFrontier, StoreError
 from lakewake.model.chunks import Batch, Pieces, StoredChunk
 from lakewake.model.frontier import Frontier
 from lakewake.model.query import Query, Words
+from lakewake.model.recall import Searching
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
 from lakewake.model.where import Where
@@ -62,6 +63,9 @@ class MemoryReader:
         """(rows, chunks) it holds."""
         return count_rows(self.chunks.select(["_partition", "_key"])), self.chunks.num_rows
 
+    def probe(self) -> None:
+        """Nothing can happen to it."""
+
     def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
         """The chunks of those of the given rows that have any."""
         wanted = set(rows)
@@ -99,6 +103,10 @@ class MemoryReader:
         vector = check_query(query, self.built_by.model.dimension)
         ranked = rank(self._filtered(query.where), self.built_by.metric, vector)
         return first_rows(ranked, query.limit)[0]
+
+    def searching(self) -> Searching:
+        """Each vector is compared."""
+        return Searching(why="it is in memory", recall_mean=1.0, recall_worst_tenth=1.0)
 
     def keyword(self, words: Words) -> pa.Table:
         """The chunks with any of the words, best first."""

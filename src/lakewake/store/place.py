@@ -19,6 +19,8 @@ from uuid import uuid4
 from pyarrow import fs
 
 from lakewake import s3
+from lakewake.address import check_address
+from lakewake.deadline import look
 from lakewake.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -81,8 +83,9 @@ def place_at(address: str) -> Place:
     """The place at a path, or at `s3://bucket/folder`.
 
     Raises:
-        ConfigError: neither.
+        ConfigError: neither, or one with a key in it.
     """
+    check_address(address, "the folder of the store")
     if address.startswith(S3):
         return Bucket(address.removeprefix(S3), s3.find_s3())
     if "://" in address:
@@ -187,7 +190,7 @@ class Bucket:
     def __init__(self, path: str, where: s3.S3) -> None:
         self._path = path.strip("/")
         self._bucket = self._path.split("/", 1)[0]
-        self._files = s3.filesystem(where)
+        self._files = look(lambda: s3.filesystem(where))
         self.options: dict[str, str] | None = s3.lance_options(where)
 
     def address(self, name: str = "") -> str:
@@ -196,7 +199,7 @@ class Bucket:
 
     def check(self) -> None:
         """Raise where there is no bucket, or it is not ours to look at."""
-        if self._files.get_file_info(self._bucket).type == fs.FileType.NotFound:
+        if look(lambda: self._files.get_file_info(self._bucket)).type == fs.FileType.NotFound:
             raise FileNotFoundError(f"there is no bucket '{self._bucket}'")
 
     def prepare(self) -> None:
@@ -210,10 +213,13 @@ class Bucket:
     def read(self, name: str) -> bytes | None:
         """A file's content; None when it is not there."""
         try:
-            with self._files.open_input_stream(self._below(name)) as stream:
-                return stream.read()  # type: ignore[no-any-return]
+            return look(lambda: self._content(self._below(name)))
         except FileNotFoundError:
             return None
+
+    def _content(self, path: str) -> bytes:
+        with self._files.open_input_stream(path) as stream:
+            return stream.read()  # type: ignore[no-any-return]
 
     def replace(self, name: str, content: bytes, *, lasting: bool = True) -> None:
         """One put, which S3 shows whole or not at all."""
@@ -258,7 +264,7 @@ class Bucket:
 
     def _list(self, folder: str) -> list[fs.FileInfo]:
         selector = fs.FileSelector(self._below(folder), allow_not_found=True)
-        return self._files.get_file_info(selector)  # type: ignore[no-any-return]
+        return look(lambda: self._files.get_file_info(selector))
 
 
 def _write(path: Path, content: bytes, *, through: bool) -> None:

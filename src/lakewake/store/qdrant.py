@@ -33,6 +33,7 @@ from lakewake.errors import (
 )
 from lakewake.model.chunks import Batch
 from lakewake.model.frontier import Frontier, page_names
+from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Recipe
 from lakewake.store import qdrant_upkeep as upkeep
 from lakewake.store.memory import check_columns
@@ -59,6 +60,7 @@ class QdrantStore:
     Args:
         collection: how the names of its collections begin.
         sleep: how to wait between two tries of a call.
+        recall: the share of the nearest chunks that a search by vector finds; 1: it is exact.
     """
 
     def __init__(
@@ -68,8 +70,10 @@ class QdrantStore:
         collection: str,
         *,
         sleep: Callable[[float], None] = time.sleep,
+        recall: float = RECALL,
     ) -> None:
         self.name = name
+        self._recall = recall
         self._collection = collection
         self._points = Points(place, sleep)
         self._fence = Fence(self._points, name, collection=f"{collection}.frontier")
@@ -102,7 +106,7 @@ class QdrantStore:
             return None
         if self._kept is None or self._kept.head.state != head.state:
             self._check_there(head)
-            self._kept = QdrantReader(self._fence, head)
+            self._kept = QdrantReader(self._fence, head, self._recall)
         self._opened = head.collection
         return self._kept
 

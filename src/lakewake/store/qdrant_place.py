@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from lakewake.address import check_address
 from lakewake.errors import ConfigError, StoreError
 
 KEY_VARIABLE = "QDRANT_API_KEY"
@@ -178,12 +179,8 @@ def server(scheme: str, place: str, name: str) -> tuple[QdrantServer, str]:
         ConfigError: the address has more or less in it.
     """
     url = f"{scheme}://{place}"
+    check_address(url, "the Qdrant store")
     parts = urlsplit(url)
-    if parts.username is not None or parts.password is not None:
-        raise ConfigError(
-            "the address of a Qdrant store has a user or key in it",
-            hint=f"put the key into the environment variable {KEY_VARIABLE}",
-        )
     collection = parts.path.strip("/") or name
     try:
         port = parts.port or PORT

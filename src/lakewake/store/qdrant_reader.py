@@ -18,6 +18,7 @@ from lakewake.lazy import lazy
 from lakewake.model.chunks import Pieces, StoredChunk
 from lakewake.model.frontier import Frontier
 from lakewake.model.query import Query, Words
+from lakewake.model.recall import RECALL, Searching
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
 from lakewake.model.where import Where, leaves
@@ -43,6 +44,7 @@ class QdrantReader:
 
     fence: Fence
     head: Head
+    recall: float = RECALL
 
     @property
     def generation(self) -> int:
@@ -86,6 +88,10 @@ class QdrantReader:
         self._check_kept()
         return rows, chunks
 
+    def probe(self) -> None:
+        """Ask for one chunk as a search does: a Qdrant that answers has all its points."""
+        self.search(Query(np.ones(self.recipe().model.dimension, np.float32), 1))
+
     def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
         """The chunks of those of the given rows that have any."""
         wanted = set(rows)
@@ -126,7 +132,7 @@ class QdrantReader:
         decoder = Decoder(self.schema(), self._shown(where))
         if self.recipe().metric != "cosine":
             return self._search_all(query, vector, where, decoder)
-        wanted, exact = query.limit, query.exact
+        wanted, exact = query.limit, query.exact or self.searching().mode == "exact"
         while True:
             found = self._nearest(vector, wanted, where, decoder, exact)
             nearest, rows = self._ranked(found, vector, where, query.limit)
@@ -136,6 +142,18 @@ class QdrantReader:
             # An approximate search may have missed some; the exact one decides.
             exact = exact or exhausted
             wanted = wanted if exhausted else wanted * 4
+
+    def searching(self) -> Searching:
+        """How it is searched by vector."""
+        return self._searching
+
+    @lazy
+    def _searching(self) -> Searching:
+        if not self._points.place.has_indexes:
+            return _exact("this Qdrant has no indexes", self.recall)
+        if self.recall >= 1:
+            return _exact("its recall is 1", self.recall)
+        return Searching("approximate", "as Qdrant's own index finds them", self.recall)
 
     def keyword(self, words: Words) -> pa.Table:
         """The chunks with any of the words, best first. All texts that pass the filter are read."""
@@ -250,6 +268,10 @@ class Piece:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         start, end = (_bound(n, self.of) for n in (self.number, self.number + 1))
         return self.reader.read_from(start, end, None, self.columns)
+
+
+def _exact(why: str, recall: float) -> Searching:
+    return Searching("exact", why, recall, recall_mean=1.0, recall_worst_tenth=1.0)
 
 
 def _passing(chunks: pa.Table, where: Where | None) -> pa.Table:

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from lakewake.address import check_address
 from lakewake.errors import ConfigError, SetupError
+from lakewake.model.recall import RECALL
 from lakewake.model.recipe import ModelIdentity
 from lakewake.model.settings import IndexSettings
 from lakewake.store import Store
@@ -19,38 +21,38 @@ _in_this_process: dict[tuple[str, str], MemoryStore] = {}
 _logs_in_this_process: dict[tuple[str, str], MemoryLog] = {}
 
 
-def _local_lance(folder: str, name: str) -> Store:
+def _local_lance(folder: str, name: str, recall: float) -> Store:
     if "://" in folder:
         raise ConfigError(
             f"store 'lance://{folder}' is not on a local file system",
             hint="write it as lance+s3://bucket/folder",
         )
-    return _lance(folder, name)
+    return _lance(folder, name, recall)
 
 
-def _lance(folder: str, name: str) -> Store:
+def _lance(folder: str, name: str, recall: float) -> Store:
     # Imported where it is used: Lance takes half a second to load.
     from lakewake.store.lance import LanceStore
 
-    return LanceStore(folder, name)
+    return LanceStore(folder, name, recall=recall)
 
 
-def _lance_s3(folder: str, name: str) -> Store:
-    return _lance(f"s3://{folder}", name)
+def _lance_s3(folder: str, name: str, recall: float) -> Store:
+    return _lance(f"s3://{folder}", name, recall)
 
 
-def _memory(place: str, name: str) -> Store:
+def _memory(place: str, name: str, recall: float) -> Store:
     return _in_this_process.setdefault((place, name), MemoryStore())
 
 
-def _qdrant(scheme: str, place: str, name: str) -> Store:
+def _qdrant(scheme: str, place: str, name: str, recall: float) -> Store:
     from lakewake.store.qdrant_place import local_folder, server
 
     if scheme == "qdrant+local":
         folder, collection = local_folder(place, name)
-        return _in_qdrant()(folder, name, collection)
+        return _in_qdrant()(folder, name, collection, recall=recall)
     address, collection = server(scheme, place, name)
-    return _in_qdrant()(address, name, collection)
+    return _in_qdrant()(address, name, collection, recall=recall)
 
 
 def _in_qdrant() -> Callable[..., Store]:
@@ -65,7 +67,7 @@ def _in_qdrant() -> Callable[..., Store]:
     return QdrantStore
 
 
-STORES: dict[str, Callable[[str, str], Store]] = {
+STORES: dict[str, Callable[[str, str, float], Store]] = {
     "lance": _local_lance,
     "lance+s3": _lance_s3,
     "memory": _memory,
@@ -73,12 +75,16 @@ STORES: dict[str, Callable[[str, str], Store]] = {
 }
 
 
-def open_store(url: str, name: str) -> Store:
+def open_store(url: str, name: str, recall: float = RECALL) -> Store:
     """The store at an address, for the index of that name.
 
+    Args:
+        recall: the share of the nearest chunks that a search by vector finds; 1: it is exact.
+
     Raises:
-        ConfigError: no store goes by that scheme.
+        ConfigError: no store goes by that scheme, or the address has a key in it.
     """
+    check_address(url, "the store")
     scheme, separator, place = url.partition("://")
     if not separator or scheme not in STORES:
         raise ConfigError(
@@ -87,7 +93,7 @@ def open_store(url: str, name: str) -> Store:
         )
     if not place:
         raise ConfigError(f"store '{url}' names no place", hint=f"as in {scheme}://index")
-    return STORES[scheme](place, name)
+    return STORES[scheme](place, name, recall)
 
 
 def open_embeddings(

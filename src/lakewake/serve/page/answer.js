@@ -1,7 +1,8 @@
 // The recommendation: an answer from the rows found, as it is written.
 
 import * as api from "./api.js";
-import { at, make, say } from "./elements.js";
+import { at, make, say, short } from "./elements.js";
+import { TITLE } from "./passage.js";
 import { commitName, rowKey, rowName } from "./words.js";
 
 const WRITTEN_BY = {
@@ -92,7 +93,7 @@ export class Answer {
         make(
           "button",
           { type: "button", class: "quiet", onclick: () => this.wish.jump(row) },
-          hit ? rowName(hit) : row.key,
+          short(hit ? rowName(hit) : row.key, TITLE),
         ),
       );
     });

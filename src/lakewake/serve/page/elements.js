@@ -1,5 +1,10 @@
 // Elements from values. Text only ever becomes a text node: what a table holds is never markup.
 
+import { cut } from "./words.js";
+
+/** Code points of a tooltip: more than this nobody reads in one. */
+const TOOLTIP = 2_000;
+
 /** @param {string} id */
 export function at(id) {
   const element = document.getElementById(id);
@@ -25,6 +30,18 @@ export function make(tag, attributes = {}, ...children) {
   }
   element.append(...children.filter((child) => child !== null && child !== false));
   return element;
+}
+
+/**
+ * A text that must not fill the page: its beginning, with the rest of it as a tooltip.
+ *
+ * @param {string} text
+ * @param {number} most  code points
+ * @param {Record<string, unknown>} [attributes]
+ */
+export function short(text, most, attributes = {}) {
+  const shown = cut(text, most);
+  return make("span", { ...attributes, title: shown === text ? null : cut(text, TOOLTIP) }, shown);
 }
 
 /**

@@ -1,10 +1,12 @@
 // Filters made from what the payload holds, and the `where` they add up to.
 
-import { make } from "./elements.js";
+import { make, short } from "./elements.js";
 import { number } from "./words.js";
 
 /** Values shown before "all". */
 const FEW = 6;
+/** Code points of a value that are shown; the rest is in its tooltip. */
+const LABEL = 80;
 
 /**
  * What a person chose of one column: values, or ends as they were typed.
@@ -143,9 +145,13 @@ export class Filters {
     const all = [...gone, ...(facet.values ?? [])];
     if (!all.length) return null;
     const few = this.unfolded.has(facet.column) || all.length <= FEW + 1 ? all : all.slice(0, FEW);
+    const more = facet.more ?? 0;
+    const folded = few.length < all.length;
+    const label = more ? `${all.length} of ${number(all.length + more)}` : `all ${all.length}`;
     return [
       ...few.map((value, i) => this.tick(facet.column, value, `${id}-${i}`)),
-      few.length < all.length && this.unfold(facet.column, all.length),
+      folded && this.unfold(facet.column, label),
+      !folded && more > 0 && make("p", { class: "small" }, `and ${number(more)} more, less frequent`),
     ];
   }
 
@@ -168,7 +174,7 @@ export class Filters {
       })
     );
     box.checked = chosen.has(value);
-    const words = make("span", { class: "value" }, value === null ? "(none)" : String(value));
+    const words = short(value === null ? "(none)" : String(value), LABEL, { class: "value" });
     return make(
       "label",
       { for: id, class: "tick" },
@@ -180,9 +186,9 @@ export class Filters {
 
   /**
    * @param {string} column
-   * @param {number} all
+   * @param {string} words
    */
-  unfold(column, all) {
+  unfold(column, words) {
     return make(
       "button",
       {
@@ -193,7 +199,7 @@ export class Filters {
           this.draw();
         },
       },
-      `all ${all}`,
+      words,
     );
   }
 

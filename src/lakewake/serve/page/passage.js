@@ -1,11 +1,13 @@
 // A hit's text: the part around its best sentence, that sentence highlighted.
 
-import { make } from "./elements.js";
+import { make, short } from "./elements.js";
 import { number, rowName } from "./words.js";
 
 /** Code points of a text shown before "whole text", and how many of them before the best sentence. */
 const SHOWN = 520;
 const BEFORE = 140;
+/** Code points of a row's name. */
+export const TITLE = 120;
 
 /**
  * A hit's name and text, the best sentence highlighted in whichever of them it stands.
@@ -16,12 +18,15 @@ const BEFORE = 140;
 export function passage(hit) {
   const text = hit.text ?? "";
   const points = Array.from(text);
-  const [from, to] = hit.highlight ?? [0, 0];
+  const [from, end] = hit.highlight ?? [0, 0];
+  // A sentence without an end must not make its row as high as the text is long.
+  const to = Math.min(end, from + SHOWN - BEFORE);
   const named = rowName(hit);
   const lead = leadLength(text, named);
   // A text that begins with the row's name shows it once, as the heading.
   const inName = to > from && to <= lead;
-  const name = make("span", { class: "name" }, inName ? make("mark", {}, named) : named);
+  const words = short(named, TITLE);
+  const name = make("span", { class: "name" }, inName ? make("mark", {}, words) : words);
   const body = excerpt(
     points,
     lead,
@@ -71,20 +76,22 @@ function excerpt(points, start, from, to) {
     return text;
   }
   const first = Math.max(start, Math.min(from - BEFORE, points.length - SHOWN));
-  draw(wordStart(points, first, start), Math.max(to, first + SHOWN));
-  const whole = make(
-    "button",
-    {
-      type: "button",
-      class: "quiet",
-      onclick: () => {
-        draw(start, points.length);
-        whole.remove();
-      },
-    },
-    `whole text, ${number(points.length)} characters`,
-  );
-  return make("div", {}, text, whole);
+  const part = () => draw(wordStart(points, first, start), Math.max(to, first + SHOWN));
+  part();
+  const toggle = make("button", { type: "button", class: "quiet", "aria-expanded": "false" });
+  const unfold = (/** @type {boolean} */ whole) => {
+    if (whole) draw(start, points.length);
+    else part();
+    // A long text scrolls within its row; by the keyboard too.
+    text.classList.toggle("whole", whole);
+    if (whole) text.setAttribute("tabindex", "0");
+    else text.removeAttribute("tabindex");
+    toggle.setAttribute("aria-expanded", String(whole));
+    toggle.textContent = whole ? "show less" : `show more, ${number(points.length)} characters`;
+  };
+  toggle.addEventListener("click", () => unfold(toggle.ariaExpanded === "false"));
+  unfold(false);
+  return make("div", {}, text, toggle);
 }
 
 /**

@@ -1,11 +1,13 @@
 // The hits, and what stands in their place when there are none.
 
-import { at, make } from "./elements.js";
+import { at, make, short } from "./elements.js";
 import { passage } from "./passage.js";
-import { commitName, count, plain, rowKey, rowName, titleColumn } from "./words.js";
+import { commitName, count, cut, plain, rowKey, rowName, titleColumn } from "./words.js";
 
 /** How long a row that a commit brought stays marked. */
 const MARKED = 8_000;
+/** Code points of a payload value that are shown; the rest is in its tooltip. */
+const VALUE = 160;
 
 /**
  * What a commit did to a row of the list, and what the row held before.
@@ -154,7 +156,7 @@ export class Results {
         tabindex: -1,
         "data-row": rowKey(hit),
         "data-mark": mark?.kind,
-        "aria-label": `${rank}. ${rowName(hit)}`,
+        "aria-label": `${rank}. ${cut(rowName(hit), VALUE)}`,
       },
       make("p", { class: "rank", "aria-hidden": "true" }, String(rank)),
       make("h3", {}, name, mark ? make("span", { class: "mark" }, mark.kind) : null),
@@ -312,6 +314,6 @@ function payload(hit, was) {
  * @param {string | null} was
  */
 function pair(column, value, was) {
-  const before = was === null || was === value ? null : make("s", {}, was);
-  return make("div", {}, make("dt", {}, column), make("dd", {}, before, make("span", {}, value)));
+  const before = was === null || was === value ? null : make("s", {}, cut(was, VALUE));
+  return make("div", {}, make("dt", {}, column), make("dd", {}, before, short(value, VALUE)));
 }

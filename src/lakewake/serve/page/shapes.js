@@ -37,7 +37,7 @@
  * @typedef {{
  *   column: string, type: "text" | "number" | "boolean" | "time",
  *   values: {value: string | boolean | null, count: number}[] | null,
- *   min?: number | string | null, max?: number | string | null
+ *   min?: number | string | null, max?: number | string | null, more?: number
  * }} Facet
  *
  * @typedef {{

@@ -80,6 +80,19 @@ export function plain(value) {
 }
 
 /**
+ * The beginning of a text, with a mark where something was cut.
+ *
+ * @param {string} text
+ * @param {number} most  code points
+ */
+export function cut(text, most) {
+  if (text.length <= most) return text;
+  // No code point is longer than two units.
+  const points = Array.from(text.slice(0, 2 * most));
+  return points.length <= most && text.length <= 2 * most ? text : `${points.slice(0, most - 1).join("")}…`;
+}
+
+/**
  * What a row is called: its title or name where it has one, else its key.
  *
  * @param {import("./shapes.js").Hit} hit

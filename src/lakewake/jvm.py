@@ -1,0 +1,130 @@
+"""Starts the JVM of a local session directly, as Spark's own launcher would.
+
+`spark-submit` is three shell scripts and a JVM that prints the command line of the real one: a
+quarter of a second at every start. `lakewake setup` asks that launcher once and keeps what it said.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from lakewake.errors import SetupError
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+
+MAIN = "org.apache.spark.deploy.SparkSubmit"
+#: Settings that the launcher itself reads, beyond the three that are known here.
+FOREIGN_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraLibraryPath")
+#: Variables that change what the launcher says, besides those of Spark's that are not known here.
+FOREIGN_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_SUBMIT_ARGS")
+KNOWN_VARIABLES = ("SPARK_HOME", "SPARK_DIST_CLASSPATH", "SPARK_LOCAL_IP")
+GLANCE = 0.01
+
+
+def is_plain(spark_home: Path, options: Mapping[str, str], environment: Mapping[str, str]) -> bool:
+    """Whether nothing but our own options decides how the JVM is started."""
+    variables = [v for v in environment if v.startswith("SPARK_") and v not in KNOWN_VARIABLES]
+    foreign = [v for v in FOREIGN_VARIABLES if environment.get(v)]
+    given = [o for o in FOREIGN_OPTIONS if o in options]
+    return not (variables or foreign or given or (spark_home / "conf").exists())
+
+
+def ask_launcher(java: Path, spark_home: Path) -> list[str]:
+    """The Java options that Spark's launcher adds of its own.
+
+    Raises:
+        SetupError: it did not answer.
+    """
+    command = [
+        str(java), "-Xmx128m", "-cp", f"{spark_home}/jars/*", "org.apache.spark.launcher.Main",
+        MAIN, "--master", "local", "pyspark-shell",
+    ]  # fmt: skip
+    # It looks for the jars of this Scala, and finds none without.
+    scala = next((spark_home / "jars").glob("spark-core_*.jar")).name.split("_")[1].split("-")[0]
+    environment = {**os.environ, "SPARK_HOME": str(spark_home), "SPARK_SCALA_VERSION": scala}
+    said = subprocess.run(command, capture_output=True, text=True, env=environment)
+    words = [word.strip("\n") for word in said.stdout.split("\0")]
+    if said.returncode or MAIN not in words:
+        raise SetupError("Spark's launcher did not answer", hint="-v shows all that Spark says")
+    # Before the class: java -cp PATH -Xmx1g OPTIONS…
+    return [w for w in words[words.index("-cp") + 2 : words.index(MAIN)] if w[:4] != "-Xmx"]
+
+
+def java_command(
+    java: Path, spark_home: Path, options: Mapping[str, str], launcher: Sequence[str], last: str
+) -> list[str]:
+    """The command line of the JVM.
+
+    Args:
+        launcher: what `ask_launcher` found.
+        last: the end of the class path.
+    """
+    first = options.get("spark.driver.extraClassPath", "")
+    paths = [first, f"{spark_home}/conf", f"{spark_home}/jars/*", last]
+    return [
+        str(java),
+        "-cp",
+        ":".join(path for path in paths if path),
+        f"-Xmx{options.get('spark.driver.memory', '1g')}",
+        *shlex.split(options.get("spark.driver.extraJavaOptions", "")),
+        *launcher,
+        MAIN,
+        *(word for key, value in options.items() for word in ("--conf", f"{key}={value}")),
+        "pyspark-shell",
+    ]
+
+
+def start(command: list[str], output: IO[bytes], beside: Callable[[], None]) -> JavaGateway:
+    """Start the JVM, and talk to it as PySpark does.
+
+    Args:
+        output: where its own output goes.
+        beside: done while it starts, which takes about a second.
+
+    Raises:
+        OSError: it ended at once.
+    """
+    with tempfile.TemporaryDirectory(prefix="lakewake-") as folder:
+        told = Path(folder) / "connection"
+        process = subprocess.Popen(
+            command,
+            # It ends when this pipe does, which is when this process does.
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told), "PYTHONHASHSEED": "0"},
+            # Ctrl-C in a terminal is for us, and we end the JVM.
+            process_group=0,
+        )
+        beside()
+        while not told.is_file():
+            if process.poll() is not None:
+                raise OSError("the JVM ended before it could be talked to")
+            time.sleep(GLANCE)
+        content = told.read_bytes()
+    # Two numbers of four bytes, the second one the length of the secret after it.
+    port, secret = int.from_bytes(content[:4]), content[8:].decode()
+    gateway = _gateway(port, secret)
+    gateway.proc = process
+    return gateway
+
+
+def _gateway(port: int, secret: str) -> JavaGateway:
+    from pyspark.java_gateway import launch_gateway
+
+    # With these it launches nothing, and connects.
+    told = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    os.environ.update(told)
+    try:
+        return launch_gateway()
+    finally:
+        for name in told:
+            del os.environ[name]

@@ -1,0 +1,78 @@
+"""Types of columns as commits tell them, boiled down to what a reader is shown. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+#: What a reader is shown of a type with this logical name, whoever wrote it.
+_SHOWN: dict[str, Any] = {
+    "timestamp-millis": {"type": "long", "logicalType": "timestamp-micros"},
+    "timestamp-micros": {"type": "long", "logicalType": "timestamp-micros"},
+    "local-timestamp-millis": {"type": "long", "logicalType": "local-timestamp-micros"},
+    "local-timestamp-micros": {"type": "long", "logicalType": "local-timestamp-micros"},
+    "date": {"type": "int", "logicalType": "date"},
+    "time-millis": "int",
+    "time-micros": "long",
+    "uuid": "string",
+}
+#: Says nothing about the values: names, words about them, what an engine notes for itself.
+_ASIDE = frozenset({"name", "namespace", "aliases", "doc", "default", "order", "avro.java.string"})
+
+
+def type_text(avro: Any) -> str:
+    """A column's type as JSON, without names, nullability and what engines note for themselves.
+
+    Equal texts are shown as equal types: a timestamp in milliseconds is one in microseconds.
+    """
+    return json.dumps(_shown(avro), sort_keys=True)
+
+
+def same_type(one: str | None, other: str | None) -> bool:
+    """Whether two texts tell the same type; an index may hold one of an earlier version."""
+    return one == other or _boiled_down(one) == _boiled_down(other)
+
+
+def same_types(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """The same for all columns."""
+    return one.keys() == other.keys() and all(same_type(one[c], other[c]) for c in one)
+
+
+def _boiled_down(text: str | None) -> str | None:
+    return None if text is None else type_text(json.loads(text))
+
+
+def _shown(avro: Any) -> Any:
+    if isinstance(avro, list):
+        kinds = [_shown(t) for t in avro if t != "null"]
+        return kinds[0] if len(kinds) == 1 else kinds
+    return _shown_object(avro) if isinstance(avro, dict) else avro
+
+
+def _shown_object(avro: dict[str, Any]) -> Any:
+    kind, logical = avro.get("type"), avro.get("logicalType")
+    if not isinstance(kind, str):
+        return _shown(kind)
+    if logical in _SHOWN:
+        return _SHOWN[logical]
+    if logical == "decimal":
+        digits = {"precision": avro.get("precision"), "scale": avro.get("scale", 0)}
+        return {"type": "bytes", "logicalType": "decimal", **digits}
+    if kind == "record" and not logical:
+        return {"type": "record", "fields": [_field(f) for f in avro["fields"]]}
+    if kind in ("array", "map") and not logical:
+        inner = "items" if kind == "array" else "values"
+        return {"type": kind, inner: _shown(avro[inner])}
+    return _other(kind, logical, avro)
+
+
+def _other(kind: str, logical: str | None, avro: dict[str, Any]) -> Any:
+    """A plain type with notes beside it, or one that Hudi has a logical name for (VECTOR)."""
+    if not logical:
+        return {"enum": "string", "fixed": "bytes"}.get(kind, kind)
+    return {k: _shown(v) for k, v in avro.items() if k not in _ASIDE}
+
+
+def _field(field: dict[str, Any]) -> dict[str, Any]:
+    return {"name": field["name"], "type": _shown(field["type"])}

@@ -1,0 +1,138 @@
+"""How an index is searched, and what share of the nearest vectors that finds. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+#: What `recall` is unless an index says otherwise.
+RECALL = 0.99
+#: What the mean of the worst tenth of a probe's questions must reach.
+WORST_TENTH = 0.9
+#: Kinds of questions about what an index holds; the other kind is about what it held.
+LIVE = ("stored", "midpoints", "recent")
+DELETED = "deleted"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What an approximate search costs.
+
+    Attributes:
+        probes: how many partitions are searched.
+        refine: how many times the wanted vectors are compared by their true distance.
+    """
+
+    probes: int
+    refine: int
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What questions found that were asked both ways, approximately and exactly.
+
+    Attributes:
+        kinds: kind of question → the mean of its questions.
+    """
+
+    effort: Effort
+    mean: float
+    worst_tenth: float
+    kinds: Mapping[str, float] = field(default_factory=dict)
+
+    def keeps(self, recall: float) -> bool:
+        """Whether it found what is promised, for each kind of question and for the worst ones."""
+        means = (self.mean, *self.kinds.values())
+        return min(means) >= recall and self.worst_tenth >= WORST_TENTH
+
+    def fits(self, recall: float) -> bool:
+        """Whether the partitions fit what the index holds now."""
+        return min((self.kinds[k] for k in LIVE if k in self.kinds), default=1.0) >= recall
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How one version of an index is to be searched, by its last probe.
+
+    Attributes:
+        plain: without a filter; None: exactly.
+        filtered: with one, and where much was deleted since; None: exactly.
+        at: when it was probed, in ISO 8601.
+        covered: vectors that the approximate index would cover had none been deleted since.
+        taken: vectors that it took in since.
+    """
+
+    plain: Probed | None
+    filtered: Probed | None
+    at: str
+    questions: int
+    recall: float
+    covered: int
+    taken: int = 0
+
+    def deleted(self, covered: int) -> int:
+        """How many vectors were deleted since the probe."""
+        return max(self.covered - covered, 0)
+
+    def to_json(self) -> str:
+        """As an index keeps it."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Decision | None:
+        """The inverse of `to_json`; None where it says nothing that this version understands."""
+        try:
+            value = json.loads(text or "null")
+            return cls(
+                plain=_probed(value["plain"]),
+                filtered=_probed(value["filtered"]),
+                at=str(value["at"]),
+                questions=int(value["questions"]),
+                recall=float(value["recall"]),
+                covered=int(value["covered"]),
+                taken=int(value["taken"]),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError):
+            # Made by another version, and only advice: it is made again.
+            return None
+
+
+def _probed(value: Mapping[str, Any] | None) -> Probed | None:
+    if value is None:
+        return None
+    effort = Effort(int(value["effort"]["probes"]), int(value["effort"]["refine"]))
+    kinds = {str(kind): float(mean) for kind, mean in value["kinds"].items()}
+    return Probed(effort, float(value["mean"]), float(value["worst_tenth"]), kinds)
+
+
+@dataclass(frozen=True)
+class Searching:
+    """How an index is searched, as `status` says it.
+
+    Attributes:
+        mode: `exact`: each vector is compared; `approximate`: an index finds the candidates.
+        why: what made it so, in a few words.
+        recall: what is promised: the share of the ten nearest that a search finds on average.
+        probes, partitions: how many of the partitions a search looks at; 0 when exact.
+        recall_mean, recall_worst_tenth: what the last probe found; None: not probed.
+        probed_at: when that was, in ISO 8601.
+        questions: how many it asked.
+        kinds: kind of question → what the probe found for it.
+    """
+
+    mode: str = "exact"
+    why: str = ""
+    recall: float = RECALL
+    probes: int = 0
+    partitions: int = 0
+    recall_mean: float | None = None
+    recall_worst_tenth: float | None = None
+    probed_at: str = ""
+    questions: int = 0
+    kinds: Mapping[str, float] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)

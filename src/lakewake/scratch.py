@@ -1,0 +1,97 @@
+"""Temporary folders that do not outlive their process for long, however it ends.
+
+Each has a file that its process holds locked. The system lets go of the lock when the process ends,
+killed or not; whoever starts next removes the folders whose lock is free.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+PREFIX = "lakewake-spark-"
+LOCK = "owner.lock"
+#: A folder without a lock was made by an earlier version, or a moment ago.
+UNLOCKED_SECONDS = 3600.0
+
+_held: dict[Path, IO[bytes]] = {}
+_own: Path | None = None
+
+
+def make_folder() -> Path:
+    """A folder of this process. Leftovers of processes that are gone are removed first."""
+    remove_leftovers()
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    # Locked before it has its name: a lock file that can be seen is never free while we live.
+    lock = (folder / f".{LOCK}").open("wb")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    (folder / f".{LOCK}").rename(folder / LOCK)
+    _held[folder] = lock
+    return folder
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder of this process."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if lock := _held.pop(folder, None):
+        lock.close()
+
+
+def own_folder() -> Path:
+    """The folder in which this process makes its temporary ones; gone when it ends."""
+    global _own
+    # Somebody may clean up what is old while a watch runs for weeks.
+    if _own is None or not _own.is_dir():
+        _own = make_folder()
+        atexit.register(remove_folder, _own)
+    return _own
+
+
+def remove_leftovers() -> None:
+    """Remove the folders of processes that are gone, and leave those of the living."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            if _is_ours(folder):
+                with _unowned(folder) as unowned:
+                    if unowned and not _in_use(folder):
+                        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_ours(folder: Path) -> bool:
+    found = folder.lstat()
+    return folder.is_dir() and not folder.is_symlink() and found.st_uid == os.getuid()
+
+
+@contextmanager
+def _unowned(folder: Path) -> Iterator[bool]:
+    """Whether no process has the folder; while it is removed, nobody else does the same."""
+    try:
+        lock = (folder / LOCK).open("rb")
+    except FileNotFoundError:
+        yield time.time() - folder.stat().st_mtime > UNLOCKED_SECONDS
+        return
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def _in_use(folder: Path) -> bool:
+    """Whether the JVM that was started for it is there: it outlives a killed Python a while."""
+    name = folder.name.encode()
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if name in command.read_bytes():
+                return True
+    return False

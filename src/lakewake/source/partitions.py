@@ -1,0 +1,152 @@
+"""What Hudi shows in partition columns.
+
+Its snapshot takes most of them from the path of a row's partition: `50%20off` shows as `50 off`,
+and a timestamp as null. Files hold what was written, and the incremental query parses paths in
+another way. So the snapshot's own reader is asked, once for each path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakewake.errors import HistoryLost
+from lakewake.source.view import hudi_reader, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+HINT = "`lakewake sync` compares index and table instead"
+PATH = "_lakewake_path"
+#: How a value comes back that Spark keeps as a plain number.
+_MADE_OF = {"date": "date_from_unix_date(int({}))", "timestamp": "timestamp_micros(bigint({}))"}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How Hudi's snapshot shows a table.
+
+    Attributes:
+        schema: all columns.
+        types: those that it takes from the path, with their types in SQL.
+        values: partition path → what it shows in these columns, each as text.
+    """
+
+    schema: StructType
+    types: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+
+    def applied(self, rows: DataFrame, columns: Collection[str]) -> DataFrame:
+        """Rows of the known partitions, with those of the columns as the snapshot shows them."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        rows = self._as_text(rows)
+        wanted = [name for name in self.types if name in columns]
+        if not wanted:
+            return rows
+        at = [list(self.types).index(name) for name in wanted]
+        told = [(path, *(values[n] for n in at)) for path, values in self.values.items()]
+        names = [f"_lakewake_{n}" for n in range(len(wanted))]
+        schema = ", ".join(f"{name} string" for name in (PATH, *names))
+        known = F.broadcast(rows.sparkSession.createDataFrame(told, schema))
+        path = F.coalesce(F.col("_hoodie_partition_path"), F.lit(""))
+        made = {c: _value(n, self.types[c]) for c, n in zip(wanted, names, strict=True)}
+        joined = rows.join(known, path == F.col(PATH), "left")
+        return joined.withColumns(made).drop(PATH, *names)
+
+    def _as_text(self, rows: DataFrame) -> DataFrame:
+        """Numbers that the snapshot shows as text, as that."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        texts = {f.name for f in self.schema if f.dataType.typeName() == "string"}
+        other = [f.name for f in rows.schema if f.dataType.typeName() != "string"]
+        return rows.withColumns({c: F.col(quoted(c)).cast("string") for c in other if c in texts})
+
+
+def as_shown(spark: SparkSession, path: str, partitions: Collection[str]) -> Shown:
+    """How the snapshot of the table at `path` shows rows of these partitions.
+
+    Raises:
+        HistoryLost: this Hudi does not tell, or cannot parse one of the paths.
+    """
+    from py4j.protocol import Py4JError, Py4JNetworkError
+
+    rows = hudi_reader(spark).load(path)
+    try:
+        return _asked(rows, partitions)
+    except Py4JNetworkError:
+        raise
+    except (Py4JError, TypeError) as error:
+        raise HistoryLost(
+            f"Hudi does not tell what it shows in the partition columns of {path}", hint=HINT
+        ) from error
+
+
+def timeline_of(rows: DataFrame) -> dict[str, str] | None:
+    """The completed commits that a read of Hudi's goes by; None when this Hudi does not tell."""
+    from py4j.protocol import Py4JError, Py4JNetworkError
+
+    try:
+        timeline = _relation(rows).location().metaClient().getActiveTimeline()
+        done = timeline.getCommitsTimeline().filterCompletedInstants().getInstants()
+        return {i.requestedTime(): i.getCompletionTime() for i in done}
+    except Py4JNetworkError:
+        raise
+    except (Py4JError, TypeError):
+        return None
+
+
+def _asked(rows: DataFrame, partitions: Collection[str]) -> Shown:
+    relation = _relation(rows)
+    names = list(relation.partitionSchema().fieldNames())
+    # What a timestamp was formatted from, and the ordering field, are read from the files.
+    kept = _strings(_private(relation.fileFormat(), "mandatoryFields"))
+    types = {
+        f.name: f.dataType.simpleString()
+        for f in rows.schema
+        if f.name in names and f.name not in kept
+    }
+    if not types:
+        return Shown(rows.schema)
+    index = relation.location()
+    columns = index.getPartitionColumns()
+    at = [names.index(name) for name in types]
+    values = {}
+    for partition in sorted(partitions):
+        parsed = index.parsePartitionColumnValues(columns, partition)
+        values[partition] = tuple(_text(parsed[n]) for n in at)
+    return Shown(rows.schema, types, values)
+
+
+def _relation(rows: DataFrame) -> Any:
+    plan = rows._jdf.queryExecution().analyzed()
+    while not plan.getClass().getSimpleName().endswith("LogicalRelation"):
+        plan = plan.children().head()
+    return plan.relation()
+
+
+def _private(value: Any, name: str) -> Any:
+    """A field of a Java object that has no getter."""
+    found = value.getClass().getDeclaredField(name)
+    found.setAccessible(True)
+    return found.get(value)
+
+
+def _strings(names: Any) -> frozenset[str]:
+    return frozenset(str(names.apply(n)) for n in range(names.length()))
+
+
+def _text(value: Any) -> str | None:
+    """A value of Spark's own kind as text; Python's words for true and false are none of SQL's."""
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _value(column: str, type_: str) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    made = _MADE_OF.get(type_, f"CAST({{}} AS {type_})")
+    return F.expr(made.format(quoted(column)))

@@ -1,0 +1,212 @@
+"""Reads return what the table says, whatever the caller's session, Spark and Hudi are set to."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hostile import HOSTILE_TO_HUDI, HOSTILE_TO_SPARK
+from hudi_tables import HudiTables, row
+
+from lakewake.errors import TableError
+from lakewake.model.recipe import TextField
+from lakewake.source.hudi import HudiTable
+from lakewake.source.session import reading_session
+from lakewake.sync import Parts, Wish, sync
+from lakewake.verify import repair, verify
+from oracle import built_from_nothing, following, indexed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
+#: No option of a read takes this back where hudi-defaults.conf has it.
+ELSEWHEN = {"as.of.instant": "20200101000000000"}
+
+
+@pytest.fixture
+def hostile(spark) -> Iterator[SparkSession]:
+    """A session of a caller's in which every setting is against us, and Hudi's defaults too."""
+    session = spark.newSession()
+    for key, value in {**HOSTILE_TO_SPARK, **HOSTILE_TO_HUDI, **ELSEWHEN}.items():
+        session.conf.set(key, value)
+    defaults = spark._jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration
+    for key, value in HOSTILE_TO_HUDI.items():
+        defaults.addToGlobalProps(key, value)
+    yield session
+    defaults.clearGlobalProps()
+
+
+def read_by(parts: Parts, session: SparkSession) -> Parts:
+    """The same index, its table read in another session."""
+    return replace(parts, table=HudiTable(parts.table._path, parts.recipe, lambda: session))
+
+
+def built_in_a_clean_session(parts: Parts, spark: SparkSession) -> dict:
+    defaults = spark._jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration
+    kept = defaults.getGlobalProps()
+    defaults.clearGlobalProps()
+    try:
+        return built_from_nothing(read_by(parts, spark))
+    finally:
+        for key in kept.keySet().toArray():
+            defaults.addToGlobalProps(key, kept.getProperty(key))
+
+
+def _change(table: HudiTables) -> None:
+    table.write([row("k0", "changed", ts=2), row("k2", ts=2, num=5), row("n1", "new")])
+    table.delete("k4")
+
+
+def _cluster_and_change(table: HudiTables) -> None:
+    table.cluster()
+    table.write([row("k0", "changed again", ts=3)])
+    table.write([row("k1", "stored twice", part="b", ts=3)], "bulk_insert")
+
+
+def _overwrite(table: HudiTables) -> None:
+    table.write([row("k3", "over", part="b", ts=4)], "insert_overwrite")
+    table.delete_partition("a") if table.type == COW else table.compact()
+
+
+@pytest.mark.parametrize("type_", [COW, MOR])
+def test_an_index_is_followed_in_a_session_where_every_setting_is_against_it(
+    type_, spark, hostile, small_tables, tmp_path
+):
+    table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)
+    table.write([row(f"k{n}", part="ab"[n % 2]) for n in range(6)])
+    table.write([row("k0", "in a log", ts=2)])
+    fields = (TextField("text", "{txt}"), TextField("other", "{num} of {part}"))
+    clean = following(spark, table.path, tmp_path / "index", fields=fields, payload=("id", "ts"))
+    parts = read_by(clean, hostile)
+    sync(parts)
+    assert indexed(parts) == built_in_a_clean_session(parts, spark)
+    for happens in (_change, _cluster_and_change, _overwrite):
+        happens(table)
+        sync(parts)
+        assert indexed(parts) == built_in_a_clean_session(parts, spark)
+    assert verify(parts).agrees
+    table.write([row("k5", "seen by a reconcile", part="b", ts=9)])
+    sync(parts, Wish(reconcile=True))
+    assert indexed(parts) == built_in_a_clean_session(parts, spark)
+    assert repair(parts).repaired == 0
+
+
+def test_a_file_that_is_gone_is_missed_where_the_caller_ignores_missing_files(
+    spark, hostile, small_tables, tmp_path
+):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    table.write([row(f"k{n}", part="ab"[n % 2]) for n in range(6)])
+    parts = read_by(following(spark, table.path, tmp_path / "index"), hostile)
+    taken = parts.table.snapshot
+
+    def snapshot_then_clean(look):
+        parts.table.snapshot = taken
+        changes = taken(look)
+        table.write([row("k0", "newer", ts=2)])
+        table.clean(policy="KEEP_LATEST_FILE_VERSIONS", fileversions__retained="1")
+        return changes
+
+    parts.table.snapshot = snapshot_then_clean
+    sync(parts)
+    assert indexed(parts) == built_in_a_clean_session(parts, spark)
+
+
+def test_a_table_that_the_caller_keeps_in_sparks_cache_is_read_as_it_is_now(
+    spark, small_tables, tmp_path
+):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    table.write([row("a"), row("b")])
+    kept = spark.read.format("hudi").load(str(table.path)).cache()
+    try:
+        assert kept.count() == 2
+        table.write([row("c")])
+        parts = following(spark, table.path, tmp_path / "index")
+        sync(parts)
+        assert {c["_key"] for c, _ in indexed(parts).values()} == {"a", "b", "c"}
+    finally:
+        kept.unpersist()
+
+
+def test_a_sync_leaves_the_callers_session_as_it_was(spark, hostile, small_tables, tmp_path):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    table.write([row("a"), row("b")])
+    parts = read_by(following(spark, table.path, tmp_path / "index"), hostile)
+    before = _state(hostile)
+    sync(parts)
+    table.write([row("a", "changed", ts=2)])
+    sync(parts, Wish(reconcile=True))
+    assert verify(parts).agrees
+    assert _state(hostile) == before
+
+
+def _state(session: SparkSession) -> tuple:
+    from pyspark import RDD
+    from pyspark.sql import SparkSession
+
+    active = session._jvm.SparkSession.getActiveSession()
+    return (
+        sorted(session._jsparkSession.conf().getAll().mkString("|").split("|")),
+        active.get().hashCode() if active.isDefined() else None,
+        SparkSession._activeSession,
+        RDD.toDF,
+        [view.name for view in session.catalog.listTables()],
+        session.sparkContext._jsc.getPersistentRDDs().size(),
+    )
+
+
+def test_defaults_that_no_option_takes_back_are_refused(spark):
+    defaults = spark._jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration
+    [(key, value)] = ELSEWHEN.items()
+    defaults.addToGlobalProps(key, value)
+    try:
+        with pytest.raises(TableError, match=r"hudi-defaults.conf sets as.of.instant"):
+            reading_session(spark.newSession())
+    finally:
+        defaults.clearGlobalProps()
+
+
+#: A process whose Spark and Hudi were set up against us from the start.
+PROGRAM = """
+import json, sys
+from pathlib import Path
+from lakewake.spark import start_session
+spark = start_session(json.loads(sys.argv[3]))
+assert spark.conf.get("spark.sql.files.ignoreMissingFiles") == "true"
+from oracle import built_from_nothing, following
+parts = following(spark, Path(sys.argv[1]), Path(sys.argv[2]))
+print(json.dumps(built_from_nothing(parts), sort_keys=True))
+"""
+
+
+def test_settings_of_the_whole_spark_and_hudi_defaults_do_not_reach_a_read(
+    spark, small_tables, tmp_path
+):
+    import json
+
+    table = HudiTables(spark, tmp_path / "table", MOR, options=small_tables)
+    table.write([row(f"k{n}", part="ab"[n % 2]) for n in range(6)])
+    table.write([row("k0", "in a log", ts=2)])
+    defaults = "".join(f"{key}={value}\n" for key, value in HOSTILE_TO_HUDI.items())
+    (tmp_path / "hudi-defaults.conf").write_text(defaults)
+    settings = {**HOSTILE_TO_SPARK, "spark.sql.shuffle.partitions": "1"}
+    arguments = [str(table.path), str(tmp_path / "index"), json.dumps(settings)]
+    paths = os.pathsep.join(str(Path(__file__).parents[n]) for n in (0, 1))
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        env={**os.environ, "HUDI_CONF_DIR": str(tmp_path), "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    clean = built_from_nothing(following(spark, table.path, tmp_path / "index"))
+    assert json.loads(done.stdout) == json.loads(json.dumps(clean))

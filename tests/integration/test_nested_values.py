@@ -1,0 +1,127 @@
+"""Arrays, maps and structs in text and payload."""
+
+from __future__ import annotations
+
+import pytest
+from hudi_tables import COLUMNS, HudiTables, row
+
+from lakewake.model.plan import Action
+from lakewake.model.recipe import TextField
+from lakewake.sync import Wish, sync
+from lakewake.verify import verify
+from oracle import built_from_nothing, following, indexed
+
+pytestmark = pytest.mark.spark
+
+COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
+NESTED = ("tags", "attrs", "box", "seen")
+#: What Spark makes of a row: nothing in it can be null.
+SELECT = (
+    "SELECT '{key}' AS id, 'a' AS part, {ts}L AS ts, '{txt}' AS txt, {tags} AS tags, "
+    "map('k', 'v', {attr}, 'w') AS attrs, "
+    "named_struct('name', {name}, 'sizes', array(1, {ts}), 'at', {at}) AS box, "
+    "array({at}) AS seen"
+)
+NOON = "timestamp'2024-03-10 02:30:00 UTC'"
+
+
+def _write(table: HudiTables, *rows: dict[str, object], operation: str = "upsert") -> None:
+    given_ = {"ts": 1, "tags": "array('a', 'b')", "attr": "'l'", "name": "'n'", "at": NOON}
+    asked = [SELECT.format_map({**given_, "txt": f"text of {r['key']}", **r}) for r in rows]
+    frame = table.spark.sql(" UNION ALL ".join(asked)).coalesce(1)
+    table.write_frame(frame, operation)
+
+
+@pytest.mark.parametrize("type_", [COW, MOR])
+def test_nested_values_that_cannot_be_null_are_followed(type_, spark, small_tables, tmp_path):
+    table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)
+    _write(table, {"key": "a"}, {"key": "b"}, {"key": "c"})
+    parts = following(spark, table.path, tmp_path / "index", payload=NESTED)
+    sync(parts)
+    parts.embedder.received.clear()
+    _write(
+        table,
+        {"key": "a", "ts": 2, "tags": "array('a')"},
+        {"key": "b", "ts": 2, "name": "'m'"},
+        {"key": "d", "ts": 2, "attr": "'z'"},
+    )
+    report = sync(parts)
+    assert (report.action, report.rows_changed) == (Action.FOLLOW, 3), report.why
+    assert parts.embedder.received == ["text of d"]
+    assert indexed(parts) == built_from_nothing(parts)
+    assert sync(parts, Wish(reconcile=True)).chunks_upserted == 0
+
+
+BROKEN = "cast(unhex('61FF62') AS string)"
+BROKEN_TOO = "cast(unhex('61FE62') AS string)"
+
+
+@pytest.mark.parametrize("type_", [COW, MOR])
+def test_what_is_not_utf8_in_a_nested_payload_is_marked_and_the_index_stays_readable(
+    type_, spark, small_tables, tmp_path
+):
+    table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)
+    # Other operations mark broken bytes themselves, on their way through Java's strings.
+    raw = "bulk_insert"
+    _write(table, {"key": "a", "tags": f"array({BROKEN}, 'b')"}, {"key": "c"}, operation=raw)
+    parts = following(spark, table.path, tmp_path / "index", payload=NESTED)
+    sync(parts)
+    _write(table, {"key": "b", "ts": 2, "name": BROKEN, "attr": BROKEN}, operation=raw)
+    assert sync(parts).action is Action.FOLLOW
+    chunks = {c["_key"]: c for c, _ in indexed(parts).values()}
+    assert chunks["a"]["tags"] == ["a\ufffdb", "b"]
+    assert chunks["b"]["box"]["name"] == "a\ufffdb"
+    assert chunks["b"]["attrs"] == [("a\ufffdb", "w"), ("k", "v")]
+    assert indexed(parts) == built_from_nothing(parts)
+    assert verify(parts).agrees
+    assert sync(parts, Wish(reconcile=True)).chunks_upserted == 0
+
+
+def test_map_keys_that_are_marked_alike_are_one(spark, small_tables, tmp_path):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    frame = spark.sql(
+        f"SELECT 'a' AS id, 'p' AS part, 1L AS ts, 'text' AS txt, "
+        f"map({BROKEN}, 1, 'x', 2, {BROKEN_TOO}, 3) AS attrs"
+    )
+    table.write_frame(frame, "bulk_insert")
+    parts = following(spark, table.path, tmp_path / "index", payload=("attrs",))
+    sync(parts)
+    assert [c["attrs"] for c, _ in indexed(parts).values()] == [[("a\ufffdb", 1), ("x", 2)]]
+    assert verify(parts).agrees
+
+
+def test_nested_timestamps_in_a_template_do_not_follow_the_sessions_time_zone(
+    spark, small_tables, tmp_path
+):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    _write(table, {"key": "a"})
+    fields = (TextField("text", "{txt} {box} {seen}"),)
+    parts = following(spark, table.path, tmp_path / "index", payload=NESTED, fields=fields)
+    sync(parts)
+    (text,) = [c["_text"] for c, _ in indexed(parts).values()]
+    assert text == "text of a {n, [1, 1], 2024-03-10 02:30:00} [2024-03-10 02:30:00]"
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+        assert verify(parts).agrees
+        assert indexed(parts) == built_from_nothing(parts)
+        parts.embedder.received.clear()
+        assert sync(parts, Wish(reconcile=True)).chunks_upserted == 0
+        assert parts.embedder.received == []
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+
+
+def test_an_unused_column_that_widens_within_a_window_is_followed(spark, small_tables, tmp_path):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    table.write([row(f"k{n}", part="ab"[n % 2]) for n in range(4)])
+    parts = following(spark, table.path, tmp_path / "index", payload=("id",))
+    sync(parts)
+    table.write([row("k0", "first", ts=2)])
+    wide = spark.createDataFrame(
+        [row("k1", "second", part="b", ts=2, num=2**40)], COLUMNS.replace("num int", "num long")
+    )
+    table.write_frame(wide)
+    report = sync(parts)
+    assert (report.action, report.rows_changed) == (Action.FOLLOW, 2), report.why
+    assert indexed(parts) == built_from_nothing(parts)
