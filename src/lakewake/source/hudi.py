@@ -342,10 +342,10 @@ class HudiTable:
             return None
         if self._recipe.vector and written * 4 * self._recipe.model.dimension > arrow.COLLECT_BYTES:
             return None
-        if any(c.replaced for c in commits):
-            # No commit says how many rows the replaced groups held.
+        if not written or any(c.replaced for c in commits):
+            # No commit says how many rows the replaced groups held; some writers count none at all.
             changed = changed.limit(COLLECT_ROWS + 1)
-        light = arrow.collect_light(changed, view.wide(self._recipe), written)
+        light = arrow.collect_light(changed, view.wide(self._recipe), written or COLLECT_ROWS)
         many = light is not None and sum(b.num_rows for b in light) > COLLECT_ROWS
         return None if many else light
 
