@@ -39,6 +39,7 @@ PARTED = (
     "odd_partition_values and COPY_ON_WRITE-true-false",
 )
 RECALL = ("tests/contract/test_recall.py",)
+ANSWERS = ("tests/contract/test_stores.py", "-k", "all_answers_are_those_of_a_build")
 CLEANED = ("tests/integration/test_matrix.py", "-k", "cleaning and MERGE_ON_READ")
 
 FRONTIER_FIRST = """\
@@ -141,8 +142,8 @@ MUTANTS = (
     Mutant(
         "clustering inside a window is not followed",
         "source/lineage.py",
-        "groups=frozenset(_with_clustered(groups, commits)),",
-        "groups=frozenset(groups),",
+        "groups=frozenset(_with_clustered(groups, commits)) - hidden,",
+        "groups=frozenset(groups) - hidden,",
         ("tests/unit/test_lineage.py",),
     ),
     Mutant(
@@ -230,6 +231,20 @@ MUTANTS = (
         QUARANTINE,
     ),
     Mutant(
+        "the words of chunks that are gone are counted",
+        "store/words.py",
+        "int(np.count_nonzero(part.live[texts]))",
+        "len(texts)",
+        ANSWERS,
+    ),
+    Mutant(
+        "the lengths of chunks that are gone are counted",
+        "store/words.py",
+        "int(part.counted.lengths[part.live].sum())",
+        "int(part.counted.lengths.sum())",
+        ANSWERS,
+    ),
+    Mutant(
         "verify does not look for orphans",
         "verify/__init__.py",
         "orphaned=_without(found.orphaned, pending),",
@@ -263,6 +278,13 @@ MUTANTS = (
         "commits)) - hidden,",
         "commits)),",
         ("tests/unit/test_lineage.py",),
+    ),
+    Mutant(
+        "a partition that the cleaner dropped is taken for an empty one",
+        "source/files.py",
+        "        self._refuse_dropped_partitions({g.partition for g in groups})\n",
+        "",
+        ("tests/integration/test_matrix.py", "-k", "dropped and cleaned and MERGE"),
     ),
     Mutant(
         "the caller's settings reach reads",

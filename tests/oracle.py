@@ -61,6 +61,11 @@ def following(
 
 def built_from_nothing(parts: Parts) -> dict[str, Any]:
     """What the index of these parts would say if it were built now."""
+    return contents(build(parts))
+
+
+def build(parts: Parts) -> StoreReader:
+    """The index of these parts, built now from nothing."""
     fresh = Parts(
         name=parts.name,
         table=parts.table,
@@ -72,7 +77,7 @@ def built_from_nothing(parts: Parts) -> dict[str, Any]:
     sync(fresh)
     reader = fresh.store.open()
     assert reader is not None
-    return contents(reader)
+    return reader
 
 
 def indexed(parts: Parts) -> dict[str, Any]:

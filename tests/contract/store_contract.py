@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import pickle
+import random
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from answers import Answering, ByText, built_of
 from lakewake.errors import (
     ConfigError,
     EmbedError,
@@ -144,6 +146,26 @@ def query(text: str, limit: int = 3, **more: Any) -> Query:
 
 def keys(found: pa.Table) -> list[str]:
     return found["_key"].to_pylist()
+
+
+def some_rows(dice: random.Random, n: int) -> dict[str, dict[str, Any]]:
+    """Chunks of rows of which there are twenty; texts are often equal, and words rare or common."""
+    rows = {}
+    for key in dice.sample([f"k{n}" for n in range(20)], n):
+        for number in range(dice.choice((1, 1, 3))):
+            words = dice.choices(WORDS, range(len(WORDS), 0, -1), k=dice.choice((1, 2, 2, 9)))
+            one = chunk(key, " ".join(words), number, points=dice.randrange(3))
+            rows[one["_id"]] = one
+    return rows
+
+
+WORDS = ("the", "red", "Plum", "fig", "crème", "smoke_taint", "straße", "42", "葡萄酒")
+ASKED = Answering(
+    ByText(recipe().model, vector_of),
+    ("the red", "plum FIG creme the", "42 strasse smoke_taint 葡萄酒"),
+    limits=(3, 50),
+    wheres=((None, None), (Compare("points", "=", 1), "points = 1")),
+)
 
 
 def race(*calls: Any) -> list[BaseException | None]:
@@ -726,6 +748,55 @@ class StoreContract:
         assert keys(reader.keyword(Words("cherry", 3))) == ["b"]
         for former in ("fig", "white"):
             assert keys(reader.keyword(Words(former, 3))) == []
+
+    @pytest.fixture
+    def small_pieces(self) -> None:
+        """A store that keeps an index in pieces makes them so small that there are several."""
+
+    @pytest.mark.usefixtures("small_pieces")
+    @pytest.mark.parametrize(("seed", "metric"), [(0, "cosine"), (1, "dot"), (2, "l2")])
+    def test_after_any_history_all_answers_are_those_of_a_build(
+        self, store: Store, seed: int, metric: str
+    ) -> None:
+        dice, held = random.Random(seed), dict[str, dict[str, Any]]()
+        held |= some_rows(dice, 12)
+        store.create(recipe(metric), batch(*held.values()), frontier(0), after=0)
+        for n in range(6):
+            rows = some_rows(dice, dice.randrange(1, 4))
+            again = {c["_key"] for c in (*rows.values(), *dice.sample(list(held.values()), 2))}
+            gone = [i for i, c in held.items() if c["_key"] in again and i not in rows]
+            store.commit(batch(*rows.values(), deletes=tuple(gone)), frontier(n), frontier(n + 1))
+            held = {i: c for i, c in held.items() if i not in gone} | rows
+            if dice.random() < 0.5:
+                store.maintain()
+            index = store.open()
+            assert index is not None
+            ASKED.assert_alike(index, built_of(index, held.values()))
+
+    def test_equal_chunks_are_chosen_by_their_ids(self, store: Store) -> None:
+        rows = [chunk(f"{n:02}", "red") for n in range(40)]
+        store.create(recipe(), batch(*rows[20:]), frontier(1), after=0)
+        store.commit(batch(*rows[:20]), frontier(1), frontier(2))
+        index = store.open()
+        assert index is not None
+        first = [f"{n:02}" for n in range(5)]
+        assert keys(index.search(query("red", 5, exact=True))) == first
+        assert keys(index.keyword(Words("red", 5))) == first
+
+    def test_a_filter_leaves_the_scores_of_words_as_they_are(self, built: Store) -> None:
+        rows = [chunk("d", "red plum", points=1), chunk("e", "plum", points=2)]
+        built.commit(batch(*rows), frontier(1), frontier(2))
+        index = built.open()
+        assert index is not None
+        scores = [
+            dict(zip(keys(found), found["_relevance"].to_pylist(), strict=True))
+            for found in (
+                index.keyword(Words("red plum", 9, where))
+                for where in (None, Compare("points", "=", 1))
+            )
+        ]
+        assert set(scores[0]) == {"a", "d", "e"}
+        assert scores[1] == {"d": scores[0]["d"]}
 
     def test_upkeep_changes_nothing_that_the_index_says(self, built: Store) -> None:
         for n in range(1, 4):

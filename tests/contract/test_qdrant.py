@@ -571,3 +571,22 @@ def test_without_the_client_the_error_names_the_extra(monkeypatch: pytest.Monkey
 
 def test_executors_are_sent_the_client_and_what_it_needs() -> None:
     assert {"qdrant-client", "pydantic", "httpx"} <= closure(needed_packages())
+
+
+def test_a_recall_of_1_makes_every_search_exact(tmp_path: Path) -> None:
+    place = EdgePlace(str(tmp_path), indexed=True)
+    exact, near = (QdrantStore(place, "wines", "wines", recall=r) for r in (1.0, 0.99))
+    near.create(recipe(), batch(chunk("a")), frontier(1), after=0)
+    assert near.open().searching().mode == "approximate"
+    assert near.open().searching().recall_mean is None
+    assert exact.open().searching().mode == "exact"
+    assert keys(exact.open().search(query("red"))) == ["a"]
+    CONNECTIONS.close(place)
+
+
+def test_a_qdrant_without_indexes_says_that_it_is_exact() -> None:
+    place = InMemory()
+    store = QdrantStore(place, "wines", "wines")
+    store.create(recipe(), batch(chunk("a")), frontier(1), after=0)
+    assert store.open().searching().mode == "exact"
+    CONNECTIONS.close(place)

@@ -218,7 +218,7 @@ def test_a_damaged_approximate_index_is_damage(tmp_path: Path) -> None:
     lake.store = LanceStore(str(tmp_path / "index"), "sample", ann_min_chunks=300)
     lake.parts = index_of(lake).parts
     lake.write({rid(f"k{n}"): values(f"text number {n}", n) for n in range(400)})
-    assert index_of(lake).parts.store.open()._partitions
+    assert index_of(lake).parts.store.open()._standing.partitions
     index_of(lake).probe()
     for file in (tmp_path / "index").glob("*.lance/_indices/*/*"):
         empty(file)

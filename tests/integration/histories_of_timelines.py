@@ -73,6 +73,11 @@ def _clean_by_versions(table: HudiTables) -> None:
     table.clean(policy="KEEP_LATEST_FILE_VERSIONS", fileversions__retained="1")
 
 
+def _drop_partition_and_clean(table: HudiTables) -> None:
+    table.delete_partition("a")
+    table.clean(policy="KEEP_LATEST_FILE_VERSIONS", fileversions__retained="1")
+
+
 def _archive_past(table: HudiTables) -> None:
     for n in range(4):
         table.write([row("k0", f"change {n}", ts=n + 2)])
@@ -203,6 +208,12 @@ TIMELINES: dict[str, History] = {
     ),
     "cleaning by file versions": History(
         (Step(_clean_by_versions, RECONCILE, "cleaner", changed=1, deleted=1, embedded=1),)
+    ),
+    "a partition dropped and cleaned": History(
+        (
+            Step(_drop_partition_and_clean, RECONCILE, "cleaner", changed=0, deleted=3),
+            Step(lambda t: t.write([row("k0", "again", ts=2)]), changed=1, deleted=0, embedded=1),
+        )
     ),
     "archival past the frontier": History(
         (Step(_archive_past, RECONCILE, "keeps history from", changed=1, deleted=1, embedded=1),),

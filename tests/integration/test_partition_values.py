@@ -10,6 +10,7 @@ from hudi_tables import HudiTables, row
 
 from lakewake.model.plan import Action
 from lakewake.model.recipe import TextField
+from lakewake.source import partitions
 from lakewake.source.view import hudi_reader
 from lakewake.sync import Wish, sync
 from oracle import built_from_nothing, following, indexed
@@ -142,7 +143,11 @@ def test_partition_columns_of_every_kind_are_followed(kind, type_, spark, small_
     )
 
 
-def test_a_table_whose_files_lack_the_partition_columns_is_followed(spark, small_tables, tmp_path):
+@pytest.mark.parametrize("looked_up", [partitions.LOOKED_UP, 0], ids=["few", "very many"])
+def test_a_table_whose_files_lack_the_partition_columns_is_followed(
+    looked_up, spark, small_tables, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(partitions, "LOOKED_UP", looked_up)
     options = {**small_tables, f"{WRITE}drop.partition.columns": "true"}
     table = HudiTables(spark, tmp_path / "table", partition="part", options=options)
     rows = [_typed(f"k{n}", n) for n in range(3)]

@@ -131,6 +131,18 @@ def test_a_repair_mends_every_row_when_files_are_cleaned_after_it_checked_the_ti
     assert indexed(moving.parts) == built_from_nothing(moving.parts)
 
 
+def test_a_follow_loses_no_change_when_files_are_cleaned_before_its_first_job(moving):
+    sync(moving.parts)
+    moving.ts += 1
+    moving.table.write([row("k1", f"text at {moving.ts}", part="b", ts=moving.ts)])
+    moving.table.delete("k5", part="b")
+    moving.table.write([row("k5", part="b", ts=10**7)])
+    moving.right_after("_difference", moving.commit_and_clean)
+    sync(moving.parts)
+    sync(moving.parts)
+    assert indexed(moving.parts) == built_from_nothing(moving.parts)
+
+
 def test_a_table_that_commits_at_every_look_is_built_reconciled_and_then_followed(moving):
     fresh = replace(moving.parts, store=MemoryStore(), embeddings=MemoryEmbeddings())
     table, look = moving.parts.table, moving.parts.table.look

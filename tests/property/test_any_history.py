@@ -21,7 +21,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from answers import Answering
+from answers import built_of as answering
 from lakewake import prepare
+from lakewake.embed.hashing import HashingEmbedder
 from lakewake.errors import HistoryLost, IndexMissing
 from lakewake.model import frontier, pages
 from lakewake.model.chunks import Batch, text_hash
@@ -30,7 +33,7 @@ from lakewake.model.recipe import Chunking
 from lakewake.model.rows import RowId
 from lakewake.source import memory
 from lakewake.source.memory import History, MemoryTable
-from lakewake.store import Store
+from lakewake.store import Store, lance_upkeep, lance_words
 from lakewake.store.lance import LanceStore
 from lakewake.store.memory import MemoryStore
 from lakewake.store.qdrant import QdrantStore
@@ -51,10 +54,10 @@ from moments import (
     take_turns,
     watched,
 )
-from oracle import built_from_nothing, contents
+from oracle import build, contents
 from qdrant_edge_engine import EdgePlace
 from qdrant_places import InMemory
-from sampling import SCHEMA, rid, sample_parts, sample_recipe, values
+from sampling import HASHING, SCHEMA, rid, sample_parts, sample_recipe, values
 
 FIRST = "A first sentence that several of the texts begin with."
 IDS = [rid(key, part) for key in ("a", "b", "c") for part in ("x", "y")]
@@ -85,6 +88,7 @@ TURNS = st.integers(0, 2**18 - 1).map(lambda bits: [bool(bits >> n & 1) for n in
 #: More than a sync or a repair has moments; counted from its first one.
 MOMENTS = st.integers(0, 19)
 RECIPE = sample_recipe(Chunking(tokens=14))
+ASKED = Answering(HashingEmbedder(HASHING), ("an odd end of one sentence",), limits=(2,))
 WISHES = st.sampled_from(
     [
         *[ORDINARY] * 4,
@@ -107,7 +111,7 @@ SPOILT = {
 
 @pytest.fixture(autouse=True, scope="module")
 def in_small_pieces():
-    """Six rows are several batches, and several calls of the embedder."""
+    """Six rows are several batches, calls of the embedder, fragments and files of words."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory, "BATCH_ROWS", 3)
         patch.setattr(prepare, "EMBED_TEXTS", 2)
@@ -115,11 +119,19 @@ def in_small_pieces():
         patch.setattr(prepare, "HELD_IDS", 1)
         patch.setattr(frontier, "INLINE", 1)
         patch.setattr(pages, "PAGE_ROWS", 1)
+        patch.setattr(lance_words, "SLICE", 4)
+        patch.setattr(lance_upkeep, "MAX_SMALL_FRAGMENTS", 3)
         yield
 
 
 class AnyHistory(RuleBasedStateMachine):
-    """Rows are written, deleted, overwritten, restored; syncs run and are cut off anywhere."""
+    """Rows are written, deleted, overwritten, restored; syncs run and are cut off anywhere.
+
+    Attributes:
+        answers: compare answers, too. Those of the memory store are the reference.
+    """
+
+    answers = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -276,9 +288,12 @@ class AnyHistory(RuleBasedStateMachine):
     def assert_equals_a_build_of(self, history: History) -> None:
         index = self.parts.store.open()
         aside = index.frontier().quarantine
-        built = built_of(history)
+        built, chunks = built_of(history)
         assert contents(index) == {i: c for i, c in built.items() if row_of(c) not in aside}
         assert all("odd" in history.commits[-1].rows[row].values["txt"] for row in aside)
+        if self.answers:
+            kept = [c for c in chunks if row_in(c) not in aside]
+            ASKED.assert_alike(index, answering(index, kept))
         self.compared = index.frontier().to_json()
 
     @rule()
@@ -322,11 +337,14 @@ class AnyHistory(RuleBasedStateMachine):
         at_each_moment(self.parts, never)
 
 
-_built: dict[object, dict[str, Any]] = {}
+_built: dict[object, tuple[dict[str, Any], list[dict[str, Any]]]] = {}
 
 
-def built_of(history: History) -> dict[str, Any]:
-    """An index built from nothing of a table in that state; what that says is made once."""
+def built_of(history: History) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What an index says that is built from nothing of a table in that state, and its chunks.
+
+    It is made once.
+    """
     table = MemoryTable(RECIPE, SCHEMA)
     table.history = history
     state = history.commits[-1] if history.commits else None
@@ -335,12 +353,18 @@ def built_of(history: History) -> dict[str, Any]:
     )
     key = frozenset(rows.items()), state and state.schema.field("num").type
     if key not in _built:
-        _built[key] = built_from_nothing(sample_parts(table, recipe=RECIPE))
+        index = build(sample_parts(table, recipe=RECIPE))
+        chunks = [c for b in index.scan(index.schema().names) for c in b.to_pylist()]
+        _built[key] = contents(index), chunks
     return _built[key]
 
 
 def row_of(chunk: tuple[dict[str, str], object]) -> RowId:
-    return RowId(chunk[0]["_partition"], chunk[0]["_key"])
+    return row_in(chunk[0])
+
+
+def row_in(chunk: dict[str, str]) -> RowId:
+    return RowId(chunk["_partition"], chunk["_key"])
 
 
 def spoil(parts: Parts, chunk_id: str, how: str) -> None:
@@ -373,10 +397,12 @@ def _batch(index, upserts, deletes) -> Batch:
 class AnyHistoryInLance(AnyHistory):
     """The same on real files."""
 
+    answers = True
+
     def store(self) -> Store:
         if not hasattr(self, "_folder"):
             self._folder = tempfile.TemporaryDirectory(prefix="lakewake-any-history-")
-        return LanceStore(self._folder.name, "sample")
+        return LanceStore(self._folder.name, "sample", words_min_chunks=1)
 
     def teardown(self) -> None:
         with self._folder:
@@ -385,6 +411,8 @@ class AnyHistoryInLance(AnyHistory):
 
 class AnyHistoryInQdrant(AnyHistory):
     """The same on the Qdrant client's own mode."""
+
+    answers = True
 
     def place(self) -> QdrantPlace:
         """Where Qdrant lies."""

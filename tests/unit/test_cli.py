@@ -523,7 +523,7 @@ PROBED = Searching(
         ),
         (
             replace(PROBED, recall_mean=None, recall_worst_tenth=None),
-            "searched approximately, 20 of 253 partitions, recall promised 0.99, not probed yet",
+            "searched approximately, 20 of 253 partitions, recall not probed yet",
         ),
         (Searching(why="its recall is 1"), "searched exactly: its recall is 1"),
     ],

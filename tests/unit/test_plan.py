@@ -62,6 +62,17 @@ def test_instants_that_archival_took_from_the_old_end_are_not_lost():
     assert build_plan(look(done("3", "4")), frontier, RECIPE).action is Action.NOTHING
 
 
+def test_an_archived_instant_is_kept_while_one_that_it_overlapped_is_in_flight():
+    planned = Instant("3", None, "clustering")
+    frontier = after(done("1", "2"), done("2", "4"), planned)
+    here = look(planned, done("5", "6"))
+    kept = build_plan(here, frontier, RECIPE).after
+    assert kept.instants == {"2": "4", "5": "6"}
+    ended = look(done("3", "7", "replacecommit"), done("5", "6"))
+    assert build_plan(ended, kept, RECIPE).action is Action.FOLLOW
+    assert build_plan(ended, kept, RECIPE).after.instants == {"3": "7", "5": "6"}
+
+
 def test_an_older_clean_left_on_the_timeline_does_not_make_archived_commits_lost():
     frontier = after(done("1", "2"), done("3", "4"), done("5", "6"))
     seen = look(done("2", "3", "clean"), done("5", "6"))

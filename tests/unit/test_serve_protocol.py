@@ -238,6 +238,31 @@ def test_a_new_connection_takes_the_place_of_the_one_that_waits_longest() -> Non
         assert whole(idle[0]) == b""
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /body HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n",
+        b"GET / HTTP/1.1\r\nX: " + b"v" * 70_000,
+    ],
+    ids=["bodies that do not come", "refused ones that linger"],
+)
+def test_connections_that_only_hold_a_place_lose_it_to_others(sent: bytes) -> None:
+    with answering(connections=2) as server, ExitStack() as stack:
+        for _ in range(2 * protocol.RESERVE):
+            stack.enter_context(server.connect()).sendall(sent)
+        assert status_of(asked(server, GET + b"Connection: close\r\n\r\n")) == 200
+
+
+def test_a_connection_goes_on_after_an_answer_that_came_before_its_body(server: Answering) -> None:
+    with server.connect() as connection:
+        connection.sendall(b"POST /health HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n")
+        answer = b""
+        while not answer.endswith(b"fine"):
+            answer += connection.recv(10_000)
+        connection.sendall(b"body" + GET + b"Connection: close\r\n\r\n")
+        assert status_of(whole(connection)) == 200
+
+
 def test_while_every_connection_is_answered_only_health_is_answered_beyond() -> None:
     with answering(connections=2) as server, ExitStack() as stack:
         for _ in range(2):

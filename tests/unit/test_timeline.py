@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 
+import fastavro
 import pytest
 
 from lakewake.model.timeline import FileGroup, Instant
 from lakewake.source.files import just_before
 from lakewake.source.timeline import (
     merges_contents,
+    parse_clean_plan,
     parse_commit,
     parse_instants,
     parse_schema,
@@ -97,6 +100,16 @@ def test_the_same_nested_type_under_another_record_name_is_the_same_type():
         return json.dumps({"fields": [{"name": "c", "type": ["null", inner]}]})
 
     assert parse_schema(schema("one")) == parse_schema(schema("two"))
+
+
+@pytest.mark.parametrize("kept", [{"timestamp": "7"}, None])
+def test_a_clean_plan_tells_from_when_on_it_keeps_what_was_shown(kept):
+    instant = {"type": "record", "name": "i", "fields": [{"name": "timestamp", "type": "string"}]}
+    field = {"name": "earliestInstantToRetain", "type": ["null", instant]}
+    plan = io.BytesIO()
+    schema = {"type": "record", "name": "p", "fields": [field]}
+    fastavro.writer(plan, schema, [{"earliestInstantToRetain": kept}])
+    assert parse_clean_plan(plan.getvalue()) == ("7" if kept else "")
 
 
 def _typed(avro) -> dict[str, str]:

@@ -85,9 +85,10 @@ def searched(how: Searching) -> str:
     if how.mode == "exact":
         return f"exactly: {how.why}"
     partitions = f"{how.probes:,} of {how.partitions:,} partitions" if how.partitions else how.why
-    said = f"approximately, {partitions}, recall promised {how.recall:g}"
+    said = f"approximately, {partitions}"
     if how.recall_mean is None or how.recall_worst_tenth is None:
-        return f"{said}, not probed yet"
+        return f"{said}, recall not probed yet"
+    said = f"{said}, recall promised {how.recall:g}"
     found = f"found {how.recall_mean:.3f}, worst tenth {how.recall_worst_tenth:.3f}"
     return f"{said}, {found} by {how.questions} questions at {how.probed_at}"
 

@@ -186,12 +186,12 @@ def _correct_a_text(table: DemoTable, index: Index, show: Show, wine: Mapping[st
         notes.expect(report.chunks_upserted == 1, "nothing else in the index was touched")
         notes.expect(before[0].is_first, f"before, the old text found {name} first")
         notes.expect(after[1].is_first, f"now the new text finds {name} first")
-        notes.expect(after[0].fits_less_than(before[0]), "the old text no longer fits it")
+        notes.expect(after[0].fits_less_than(before[0]), "the old text fits it less than before")
 
 
 def _change_a_price(table: DemoTable, index: Index, show: Show, wine: Mapping[str, Any]) -> None:
     with show.step(f"Only the price of {wine['wine_id']} changes") as notes:
-        price = (wine["price"] or 20) + 7
+        price = float(wine["price"] or 20) + 7
         seconds = table.upsert({**wine, "price": price})
         notes.table_got(f"price {wine['price']} → {price}", seconds)
         report = index.sync()

@@ -50,13 +50,23 @@ def frontier_after(look: Look, frontier: Frontier | None, recipe: Recipe) -> Fro
     """Where an index stands once it has absorbed all that `look` saw."""
     return Frontier(
         table=look.table,
-        instants=look.completed,
+        instants={**_overlapping(look, frontier), **look.completed},
         in_flight=look.in_flight,
         schema={c: look.schema[c] for c in recipe.columns if c in look.schema},
         duplicates=frontier.duplicates if frontier else frozenset(),
         quarantine=frontier.quarantine if frontier else {},
         sync=frontier.sync + 1 if frontier else 1,
     )
+
+
+def _overlapping(look: Look, frontier: Frontier | None) -> dict[str, str]:
+    """Absorbed instants, archived since, that completed while one still in flight was on its way.
+
+    What that one does is told by what it overlapped.
+    """
+    begun, first = min(look.in_flight, default="~"), _first(look)
+    absorbed = frontier.instants if frontier and _same_table(look, frontier) else {}
+    return {r: c for r, c in absorbed.items() if c >= begun and r < first}
 
 
 def pending_instants(look: Look, frontier: Frontier) -> tuple[Instant, ...]:
@@ -84,9 +94,8 @@ def behind_since(plan: Plan, look: Look, frontier: Frontier | None) -> str:
 def why_lost(look: Look, frontier: Frontier, recipe: Recipe) -> str:
     """Why history cannot be followed from a `frontier` that has instants, or '' when it can."""
     done = look.completed
-    data = [i.requested for i in look.instants if i.changes_data or i.may_change_data]
-    first = min(data, default="")
-    if look.table not in (frontier.table, _read_whole(frontier.table)):
+    first = _first(look)
+    if not _same_table(look, frontier):
         return "the table is another one: name, key, partitioning or type changed"
     gone = sorted(r for r in frontier.instants if first and r >= first and r not in done)
     if gone:
@@ -100,6 +109,16 @@ def why_lost(look: Look, frontier: Frontier, recipe: Recipe) -> str:
     if moved:
         return f"{_count(moved)} completed at another time than when it was absorbed"
     return _lost_in_flight(look, frontier, first) or _schema_change(look, frontier, recipe)
+
+
+def _first(look: Look) -> str:
+    """Where the table's history begins: the oldest instant that changed rows, or still may."""
+    data = (i.requested for i in look.instants if i.changes_data or i.may_change_data)
+    return min(data, default="")
+
+
+def _same_table(look: Look, frontier: Frontier) -> bool:
+    return look.table in (frontier.table, _read_whole(frontier.table))
 
 
 def _read_whole(table: TableIdentity) -> TableIdentity:

@@ -46,7 +46,7 @@ class Room:
     """What the connections of one server share.
 
     Attributes:
-        waiting: connections without a running request, the one that waits longest first.
+        waiting: connections without a whole request, the one that waits longest first.
     """
 
     connections: int = CONNECTIONS
@@ -153,7 +153,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
         if self._refusal or self.transport.is_closing():
             return
-        self._stop_waiting()
+        # It may still lose its place to others until its body is there, too.
+        self._stop_timer()
         self.app = self.config.loaded_app if self._has_room() else crowded
         super().on_headers_complete()
 
@@ -167,7 +168,9 @@ class BoundedProtocol(HttpToolsProtocol):
         """The end of a request."""
         self._unseen, self._reading = 0, False
         if not self._refusal:
+            self._stop_waiting()
             super().on_message_complete()
+            self._await_next()
 
     def _has_room(self) -> bool:
         limit = self._room.connections
@@ -217,6 +220,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         # What it still sends is thrown away: closed at once, the refusal might not arrive.
+        self._room.waiting[self] = None
         self._timer = self.loop.call_later(LINGER_SECONDS, self.transport.abort)
 
     # What goes out
@@ -229,6 +233,11 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._refusal:
             self._say_and_close()
         else:
+            self._await_head()
+
+    def _await_next(self) -> None:
+        """A request was answered before its body was there: only now can the next one come."""
+        if self._answered and self.cycle is not None and not self.transport.is_closing():
             self._await_head()
 
     def pause_writing(self) -> None:
@@ -257,6 +266,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _stop_waiting(self) -> None:
         self._room.waiting.pop(self, None)
+        self._stop_timer()
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -33,6 +33,7 @@ META = (
     "_hoodie_commit_time",
     "_hoodie_commit_seqno",
 )
+PARTITION_MARK = ".hoodie_partition_metadata"
 
 
 class GroupReader:
@@ -181,6 +182,7 @@ class GroupReader:
         from pyspark.sql import functions as F  # noqa: N812
 
         self._refuse_unseen_logs(until)
+        self._refuse_dropped_partitions({g.partition for g in groups})
         shown = self._shown({g.partition for g in groups}, columns)
         ids = ",".join(sorted({g.file_id for g in groups}))
         partition = F.coalesce(F.col("_hoodie_partition_path"), F.lit(""))
@@ -213,6 +215,18 @@ class GroupReader:
         if not known:
             raise HistoryLost(f"the cleaner removed file group {prefix}{group.file_id}", hint=HINT)
         return prefix + max(known)[1]
+
+    def _refuse_dropped_partitions(self, partitions: Collection[str]) -> None:
+        """A merged read leaves out partitions that the cleaner dropped with the last of their rows.
+
+        Hudi knows a partition by a file in it, which may have the ending of its base files.
+        """
+        marks = [f"{p}/{PARTITION_MARK}" for p in sorted(partitions) if p]
+        for path in self._storage.missing(marks):
+            folder = path.rpartition("/")[0]
+            names = self._storage.names(folder) or ()
+            if not any(name.startswith(PARTITION_MARK) for name in names):
+                raise HistoryLost(f"the cleaner removed partition {folder}", hint=HINT)
 
     def _refuse_unseen_logs(self, until: str) -> None:
         """What completes after a compaction was planned goes to a file slice named by its plan.

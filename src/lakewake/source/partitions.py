@@ -7,8 +7,9 @@ another way. So the snapshot's own reader is asked, once for each path.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lakewake.errors import HistoryLost
@@ -20,8 +21,14 @@ if TYPE_CHECKING:
 
 HINT = "`lakewake sync` compares index and table instead"
 PATH = "_lakewake_path"
+#: Up to this many paths are compared one after the other, which spares a small sync a join.
+LOOKED_UP = 50
 #: How a value comes back that Spark keeps as a plain number.
-_MADE_OF = {"date": "date_from_unix_date(int({}))", "timestamp": "timestamp_micros(bigint({}))"}
+_MADE_OF = {
+    "date": "date_from_unix_date(int({}))",
+    "timestamp": "timestamp_micros(bigint({}))",
+    "timestamp_ntz": "CAST(timestamp_micros(bigint({})) AS timestamp_ntz)",
+}
 
 
 @dataclass(frozen=True)
@@ -49,12 +56,10 @@ class Shown:
         at = [list(self.types).index(name) for name in wanted]
         told = [(path, *(values[n] for n in at)) for path, values in self.values.items()]
         names = [f"_lakewake_{n}" for n in range(len(wanted))]
-        schema = ", ".join(f"{name} string" for name in (PATH, *names))
-        known = F.broadcast(rows.sparkSession.createDataFrame(told, schema))
         path = F.coalesce(F.col("_hoodie_partition_path"), F.lit(""))
+        beside = (_looked_up if len(told) <= LOOKED_UP else _joined)(rows, path, told, names)
         made = {c: _value(n, self.types[c]) for c, n in zip(wanted, names, strict=True)}
-        joined = rows.join(known, path == F.col(PATH), "left")
-        return joined.withColumns(made).drop(PATH, *names)
+        return beside.withColumns(made).drop(PATH, *names)
 
     def _as_text(self, rows: DataFrame) -> DataFrame:
         """Numbers that the snapshot shows as text, as that."""
@@ -63,6 +68,30 @@ class Shown:
         texts = {f.name for f in self.schema if f.dataType.typeName() == "string"}
         other = [f.name for f in rows.schema if f.dataType.typeName() != "string"]
         return rows.withColumns({c: F.col(quoted(c)).cast("string") for c in other if c in texts})
+
+
+def _looked_up(
+    rows: DataFrame, path: Column, told: Sequence[Sequence[str | None]], names: Sequence[str]
+) -> DataFrame:
+    """The rows with the values of their path beside them; what is not told is null."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    def values(n: int) -> Column:
+        pairs = ((F.lit(p[0]), F.lit(p[n]).cast("string")) for p in told)
+        return F.create_map(*chain.from_iterable(pairs))[path]
+
+    return rows.withColumns({name: values(n) for n, name in enumerate(names, 1)})
+
+
+def _joined(
+    rows: DataFrame, path: Column, told: Sequence[Sequence[str | None]], names: Sequence[str]
+) -> DataFrame:
+    """The same for very many paths."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    schema = ", ".join(f"{name} string" for name in (PATH, *names))
+    known = F.broadcast(rows.sparkSession.createDataFrame(told, schema))
+    return rows.join(known, path == F.col(PATH), "left")
 
 
 def as_shown(spark: SparkSession, path: str, partitions: Collection[str]) -> Shown:
@@ -142,6 +171,8 @@ def _text(value: Any) -> str | None:
     """A value of Spark's own kind as text; Python's words for true and false are none of SQL's."""
     if value is None:
         return None
+    if isinstance(value, (bytes, bytearray)):
+        raise TypeError("bytes have no text")
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -8,7 +8,7 @@ have a session of their own, which keeps of the caller's settings those about sp
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -100,18 +100,13 @@ def reading_session(given: SparkSession) -> SparkSession:
     """
     if given not in _made:
         _refuse_defaults(given)
-        _made[given] = _new_session(given)
+        with _python_kept():
+            _made[given] = _new_session(given)
     return _made[given]
 
 
 def _new_session(given: SparkSession) -> SparkSession:
-    from pyspark import RDD
-
-    # A new session takes this method for itself; callers expect it to be of theirs.
-    to_frame = getattr(RDD, "toDF", None)
     ours = given.newSession()
-    if to_frame is not None:
-        RDD.toDF = to_frame
     conf, wanted = ours._jsparkSession.conf(), settings_for(_settings(given))
     has = _settings(ours)
     for key in has.keys() - wanted.keys():
@@ -163,18 +158,33 @@ def active(spark: SparkSession) -> Iterator[None]:
 
     Expressions are made by the settings of the thread's active session, whoever uses them then.
     """
-    from pyspark.sql import SparkSession
+    from py4j.protocol import Py4JError
 
     jvm = spark._jvm
     assert jvm is not None
     sessions = jvm.org.apache.spark.sql.SparkSession
-    before, python = sessions.getActiveSession(), SparkSession._activeSession
+    before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
+    try:
+        with _python_kept():
+            yield
+    finally:
+        # A JVM that has ended keeps nothing, and must not hide how the read ended.
+        with suppress(Py4JError, ConnectionError):
+            if before.isDefined():
+                sessions.setActiveSession(before.get())
+            else:
+                sessions.clearActiveSession()
+
+
+@contextmanager
+def _python_kept() -> Iterator[None]:
+    """Undo what a new session takes for itself in PySpark: callers expect it to be of theirs."""
+    from pyspark import RDD
+    from pyspark.sql import SparkSession
+
+    active, to_frame = SparkSession._activeSession, RDD.toDF
     try:
         yield
     finally:
-        SparkSession._activeSession = python
-        if before.isDefined():
-            sessions.setActiveSession(before.get())
-        else:
-            sessions.clearActiveSession()
+        SparkSession._activeSession, RDD.toDF = active, to_frame

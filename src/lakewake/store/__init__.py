@@ -75,9 +75,9 @@ class StoreReader(Protocol):
     def search(self, query: Query) -> pa.Table:
         """The nearest chunks: what a hit shows of them, plus `_similarity`.
 
-        Not `_vector`, `_checkpoint`, `_source_hash`, `_payload_hash` and `_instant`. Best first;
-        `_similarity` is the cosine in [-1, 1]. At least `query.limit` distinct rows where the
-        filter leaves that many.
+        Not `_vector`, `_checkpoint`, `_source_hash`, `_payload_hash` and `_instant`. Best first; of
+        equally near ones an exact search takes those with the smallest `_id`. `_similarity` is the
+        cosine in [-1, 1]. At least `query.limit` distinct rows where the filter leaves that many.
 
         Raises:
             FilterError: the filter names a column that the index does not hold.
@@ -89,8 +89,8 @@ class StoreReader(Protocol):
     def keyword(self, words: Words) -> pa.Table:
         """The chunks with any of the words, in any case, as `search` shows them; best first.
 
-        `_relevance` in place of `_similarity`: above 0, larger for rarer words and shorter texts.
-        Whether words are cut down to their stems is the store's own matter.
+        `_relevance` in place of `_similarity`: as `store.words` has it, by all the chunks that this
+        version holds. Of equal ones the smallest `_id` comes first.
 
         Raises:
             FilterError: the filter names a column that the index does not hold.

@@ -33,7 +33,7 @@ from lakewake.model.frontier import Frontier, page_names
 from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Recipe
 from lakewake.store import lance_upkeep as upkeep
-from lakewake.store.generations import Generations
+from lakewake.store.generations import Generations, dataset_name
 from lakewake.store.lance_deleted import DeletedVectors
 from lakewake.store.lance_probe import check_files, check_versions, read_a_little
 from lakewake.store.lance_reader import (
@@ -48,6 +48,7 @@ from lakewake.store.lance_reader import (
     unreadable,
 )
 from lakewake.store.lance_staging import LanceStaging, Source, read_fragments
+from lakewake.store.lance_words import WordFiles
 from lakewake.store.memory import check_columns
 from lakewake.store.place import Stamp, place_at
 
@@ -76,7 +77,7 @@ class LanceStore:
         folder: a path, or `s3://bucket/folder`.
         ann_min_chunks: from how many chunks on `maintain` makes an approximate index.
         lookup_min_chunks: from how many on it makes indexes of what chunks are looked up by.
-        words_min_chunks: from how many on it makes an index of the words of their texts.
+        words_min_chunks: from how many on it keeps the words of their texts in files.
         recall: the share of the nearest chunks that a search by vector finds; 1: it is exact.
     """
 
@@ -100,6 +101,7 @@ class LanceStore:
         self._opened: int | None = None
         self._kept: Kept | None = None
         self._session: Session | None = None
+        self._words: WordFiles | None = None
         # Threads that search one index open it at the same time.
         self._opening = threading.RLock()
 
@@ -141,7 +143,8 @@ class LanceStore:
     def _reader(self, dataset: LanceDataset, number: int) -> LanceReader:
         """A reader of that version; where there can be none, it is found out whether by damage."""
         try:
-            return LanceReader(dataset, number, self.name, self._asking)
+            words = self._word_files(number)
+            return LanceReader(dataset, number, self.name, self._asking, words)
         except StoreUnreachable:
             raise
         except StoreError:
@@ -229,7 +232,13 @@ class LanceStore:
                 number, dataset, partial(upkeep.make_lookups, least=self._lookup_min_chunks)
             ),
             "texts_indexed": self._tend(
-                number, dataset, partial(upkeep.index_words, least=self._words_min_chunks)
+                number,
+                dataset,
+                partial(
+                    upkeep.count_words,
+                    files=self._word_files(number),
+                    least=self._words_min_chunks,
+                ),
             ),
             "chunks_indexed": self._tend(
                 number, dataset, partial(upkeep.index_chunks, asking=self._asking)
@@ -246,6 +255,13 @@ class LanceStore:
             "generations_removed": self._places.retire(before=number),
         }
         return {what: n for what, n in done.items() if n}
+
+    def _word_files(self, number: int) -> WordFiles:
+        """The counted words of a generation; one object, so that each fragment is read once."""
+        fresh = WordFiles(self._places.place, dataset_name(self.name, number))
+        if self._words is None or self._words.folder != fresh.folder:
+            self._words = fresh
+        return self._words
 
     def _own(self, number: int) -> LanceDataset:
         """A generation's newest version, where it is an index of ours."""

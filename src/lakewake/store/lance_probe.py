@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from lance.query import MatchQuery
 
 from lakewake.errors import IndexDamaged, StoreUnreachable
 from lakewake.model.chunks import text_hash
@@ -83,14 +82,11 @@ def _fault(path: Path, size: int | None) -> str:
         return "" if file.read() == MAGIC else "is not a Lance file any more"
 
 
-def read_a_little(
-    dataset: LanceDataset, name: str, *, metric: str = "", words: bool = False
-) -> None:
-    """Read a few chunks by the way that a search goes, and ask the indexes for one of them.
+def read_a_little(dataset: LanceDataset, name: str, *, metric: str = "") -> None:
+    """Read a few chunks by the way that a search goes, and ask the approximate index for one.
 
     Args:
         metric: of the approximate index; '' where there is none.
-        words: whether there is an index of words.
 
     Raises:
         IndexDamaged: they cannot be read, or contradict themselves.
@@ -102,8 +98,6 @@ def read_a_little(
             _check_sound(name, chunk)
         if chunks and metric:
             _nearest(dataset, metric, random.choice(chunks)["_vector"])
-        if chunks and words:
-            _with_words(dataset, random.choice(chunks)["_text"])
     except FOREIGN as error:
         fact = f"index '{name}' cannot be read: {brief(error)}"
         known = unreadable(fact, error, name, dataset.uri)
@@ -137,13 +131,6 @@ def _nearest(dataset: LanceDataset, metric: str, vector: list[float] | None) -> 
     asked = pa.array(vector, pa.float32())
     nearest = {"column": "_vector", "q": asked, "k": 1, "metric": metric, "nprobes": 1}
     dataset.to_table(columns=["_id", "_distance"], nearest=nearest)
-
-
-def _with_words(dataset: LanceDataset, text: str | None) -> None:
-    word = next((w for w in (text or "").split() if w.isalnum()), "")
-    if word:
-        asked = MatchQuery(word, "_text")
-        dataset.to_table(columns=["_id", "_score"], full_text_query=asked, limit=1)
 
 
 def _damaged(name: str, fault: str) -> IndexDamaged:

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset
-from lance.query import MatchQuery
 
 from lakewake.errors import StoreError, StoreUnreachable
 from lakewake.lazy import lazy
@@ -33,9 +32,17 @@ from lakewake.s3 import HINT
 from lakewake.store.filters import to_sql
 from lakewake.store.held import STORED, chunks_by_row, vectors_by_hash
 from lakewake.store.lance_recall import PER_KIND, Standing, asked, choose, how_searched, standing_of
-from lakewake.store.nearest import HIDDEN, check_query, count_rows, first_rows, rank
+from lakewake.store.lance_words import LanceWords, WordFiles
+from lakewake.store.nearest import (
+    HIDDEN,
+    SPARE,
+    check_query,
+    count_rows,
+    first_rows,
+    rank,
+    settled,
+)
 from lakewake.store.place import S3
-from lakewake.store.words import best_first, by_words
 
 #: What Lance raises. Its errors have no types of their own beyond these.
 FOREIGN = (OSError, ValueError, RuntimeError, NotImplementedError, pa.ArrowException)
@@ -79,15 +86,24 @@ class Asking:
 class LanceReader:
     """One version of one generation.
 
+    Args:
+        words: the files of counted words; without them words are counted when they are asked for.
+
     Raises:
         StoreError: the dataset is not an index of ours, or cannot be read.
     """
 
     def __init__(
-        self, dataset: LanceDataset, generation: int, name: str, asking: Asking | None = None
+        self,
+        dataset: LanceDataset,
+        generation: int,
+        name: str,
+        asking: Asking | None = None,
+        words: WordFiles | None = None,
     ) -> None:
         self._asking = asking or Asking()
         self._dataset = dataset
+        self._word_files = words or WordFiles(None, "")
         self._generation = generation
         self._name = name
         self._recipe = read_recipe(dataset, name)
@@ -143,7 +159,7 @@ class LanceReader:
             if now < self._sound_until:
                 return
             metric = self._recipe.metric if self._standing.partitions else ""
-        read_a_little(self._dataset, self._name, metric=metric, words=self._has_words)
+        read_a_little(self._dataset, self._name, metric=metric)
         self._sound_until = now + (FAR if self._dataset.uri.startswith(S3) else NEAR)
 
     def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
@@ -198,11 +214,15 @@ class LanceReader:
         self._asking.recent.append(vector)
         wanted, effort = query.limit, None if query.exact else self._effort(where is not None)
         while True:
-            found, exact = self._nearest(vector, wanted, where, effort), effort is None
+            exact = effort is None
+            found = self._nearest(vector, wanted + SPARE * exact, where, effort)
             ranked = rank(found, self._recipe.metric, vector)
             nearest, rows = first_rows(ranked, query.limit)
-            exhausted = found.num_rows < wanted
-            if rows == query.limit or (exhausted and exact):
+            exhausted = found.num_rows < wanted + SPARE * exact
+            if exact and exhausted:
+                return nearest
+            full = rows == query.limit
+            if full and (not exact or settled(found, nearest, self._recipe.metric, vector)):
                 return nearest
             # An approximate index may have missed some; the exact search decides.
             effort = None if exhausted else effort
@@ -222,27 +242,8 @@ class LanceReader:
     def keyword(self, words: Words) -> pa.Table:
         """The chunks with any of the words, best first."""
         where = None if words.where is None else to_sql(words.where, self.schema())
-        if not self._has_words:
-            return first_rows(by_words(self._shown_where(where), words.text), words.limit)[0]
-        wanted = words.limit
-        while True:
-            found = self._having_words(words.text, wanted, where)
-            scores = np.array(found["_score"].to_pylist(), np.float64)
-            best, rows = first_rows(best_first(found.drop_columns(["_score"]), scores), words.limit)
-            if rows == words.limit or found.num_rows < wanted:
-                return best
-            wanted *= 4
-
-    def _having_words(self, text: str, k: int, where: str | None) -> pa.Table:
-        """By the index of words; Lance reads those chunks through that are not in it yet."""
         with reading(self._dataset, self._name):
-            return self._dataset.to_table(
-                columns=[*self._shown, "_score"],
-                full_text_query=MatchQuery(text, "_text"),
-                limit=k,
-                filter=where,
-                prefilter=True,
-            )
+            return self._words.search(words.text, words.limit, where, self._shown)
 
     def _read_pages(self, names: Collection[str]) -> dict[str, str]:
         ids = [f"{PAGE_ID}{name}" for name in sorted(names)]
@@ -259,15 +260,9 @@ class LanceReader:
             )
         return texts
 
-    def _shown_where(self, where: str | None) -> pa.Table:
-        chosen = IS_CHUNK if where is None else f"({where}) AND {IS_CHUNK}"
-        with reading(self._dataset, self._name):
-            return self._dataset.to_table(columns=self._shown, filter=chosen)
-
     @lazy
-    def _has_words(self) -> bool:
-        with reading(self._dataset, self._name):
-            return has_words(self._dataset)
+    def _words(self) -> LanceWords:
+        return LanceWords(self._dataset, self._word_files)
 
     @lazy
     def _shown(self) -> list[str]:
@@ -345,11 +340,6 @@ def in_list(column: str, values: Sequence[str]) -> str:
     """`column IN (…)` with every value quoted."""
     quoted = ("'" + v.replace("'", "''") + "'" for v in values)
     return f"{column} IN ({','.join(quoted)})"
-
-
-def has_words(dataset: LanceDataset) -> bool:
-    """Whether there is an index of the words of the texts."""
-    return any(i.field_names == ["_text"] for i in dataset.describe_indices())
 
 
 def unpin_forgotten(dataset: LanceDataset) -> None:

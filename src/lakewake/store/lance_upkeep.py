@@ -14,7 +14,7 @@ from lance import LanceDataset
 from lakewake.model.recall import Decision
 from lakewake.model.recipe import Recipe
 from lakewake.store.lance_deleted import KEPT, DeletedVectors, deleted_vectors
-from lakewake.store.lance_reader import Asking, has_words, unpin_forgotten
+from lakewake.store.lance_reader import Asking, unpin_forgotten
 from lakewake.store.lance_recall import (
     CHANGED,
     KEY,
@@ -26,6 +26,7 @@ from lakewake.store.lance_recall import (
     questions,
     standing_of,
 )
+from lakewake.store.lance_words import WordFiles, count, slices_of
 
 #: Fewer chunks than this are searched exactly in a fraction of a second.
 ANN_MIN_CHUNKS = 100_000
@@ -36,8 +37,9 @@ KEEP_SHARE = 0.8
 PARTITION, MAX_PARTITIONS = 512, 1024
 #: Fewer chunks than this are read through to find some of them.
 LOOKUP_MIN_CHUNKS = 30_000
-#: Fewer texts than this are read through for a word in a few hundredths of a second.
-WORDS_MIN_CHUNKS = 2_000
+#: The words of so many texts are counted in a few hundredths of a second, by the first search of a
+#: process; beside many that are counted already, those of this share.
+WORDS_MIN_CHUNKS, WORDS_SHARE = 2_000, 32
 #: What chunks are looked up by, so that a commit costs what it changes.
 LOOKUPS = ("_id", "_key", "_hash")
 #: Each commit adds a small fragment, and each fragment costs every search a tenth of a millisecond;
@@ -75,20 +77,30 @@ def make_lookups(dataset: LanceDataset, *, least: int) -> int:
     return len(wanted)
 
 
-def index_words(dataset: LanceDataset, *, least: int) -> int:
-    """Index the words of the texts, from so many chunks on; there may be none, only vectors."""
-    if dataset.count_rows() <= least or has_words(dataset) or not built_by(dataset).fields:
+def count_words(dataset: LanceDataset, *, files: WordFiles, least: int) -> int:
+    """Keep the words of the texts in files, once more than a few are not; there may be no texts."""
+    if not built_by(dataset).fields:
         return 0
-    # Words as they stand, as `store.words` reads them through: no stems, no words left out.
-    dataset.create_scalar_index(
-        "_text",
-        "INVERTED",
-        with_position=False,
-        stem=False,
-        remove_stop_words=False,
-        max_token_length=None,
-    )
-    return int(dataset.count_rows()) - 1
+    _drop_former_index(dataset)
+    slices = [s for f in dataset.get_fragments() for s in slices_of(f)]
+    there = files.names()
+    lacking = [s for s in slices if s.name not in there]
+    rows = sum(s.rows for s in slices)
+    if sum(s.rows for s in lacking) <= max(least, rows // WORDS_SHARE):
+        return 0
+    texts = 0
+    for name, counted in count(dataset, lacking):
+        files.write(name, counted)
+        texts += int((counted.lengths >= 0).sum())
+    files.discard(there - {s.name for s in slices})
+    return min(texts, int(dataset.count_rows()) - 1)
+
+
+def _drop_former_index(dataset: LanceDataset) -> None:
+    """Remove Lance's own index of the words, which earlier versions made and nothing asks."""
+    for index in dataset.describe_indices():
+        if index.field_names == ["_text"]:
+            dataset.drop_index(index.name)
 
 
 def built_by(dataset: LanceDataset) -> Recipe:

@@ -24,7 +24,7 @@ from lakewake.model.where import Where
 from lakewake.store import Removed
 from lakewake.store.filters import fitted, matches
 from lakewake.store.nearest import as_matrix, check_query, count_rows, first_rows, rank
-from lakewake.store.words import by_words
+from lakewake.store.words import best_first, relevance
 
 SCAN_ROWS = 8192
 
@@ -101,7 +101,8 @@ class MemoryReader:
     def search(self, query: Query) -> pa.Table:
         """The nearest chunks, best first."""
         vector = check_query(query, self.built_by.model.dimension)
-        ranked = rank(self._filtered(query.where), self.built_by.metric, vector)
+        passing = self.chunks.filter(self._passing(query.where))
+        ranked = rank(passing, self.built_by.metric, vector)
         return first_rows(ranked, query.limit)[0]
 
     def searching(self) -> Searching:
@@ -110,15 +111,19 @@ class MemoryReader:
 
     def keyword(self, words: Words) -> pa.Table:
         """The chunks with any of the words, best first."""
-        return first_rows(by_words(self._filtered(words.where), words.text), words.limit)[0]
+        # Of all chunks, whatever the filter leaves: how rare a word is does not depend on it.
+        scores = relevance(self.chunks["_text"].to_pylist(), words.text)
+        passing = self._passing(words.where)
+        found = best_first(self.chunks.filter(passing), scores[passing.to_numpy(False)])
+        return first_rows(found, words.limit)[0]
 
-    def _filtered(self, where: Where | None) -> pa.Table:
+    def _passing(self, where: Where | None) -> pa.BooleanArray:
+        """Which chunks pass a filter."""
         if where is None:
-            return self.chunks
+            return pa.array([True] * self.chunks.num_rows, pa.bool_())
         where = fitted(where, self.chunks.schema)
         values = self.chunks.drop_columns(["_vector"]).to_pylist()
-        keep = [matches(where, v) for v in values]
-        return self.chunks.filter(pa.array(keep, pa.bool_()))
+        return pa.array([matches(where, v) for v in values], pa.bool_())
 
 
 def check_columns(batch: pa.Schema, index: pa.Schema) -> None:

@@ -10,6 +10,9 @@ from lakewake.model.query import Query
 
 #: Columns of an index that a search does not return. Each one read costs every search.
 HIDDEN = ("_vector", "_checkpoint", "_source_hash", "_payload_hash", "_instant")
+#: How many more chunks an exact search takes from a store than are wanted, and how far apart the
+#: last that is wanted and the last that was taken must lie: stores compare in single precision.
+SPARE, APART = 10, 1e-5
 
 
 def check_query(query: Query, dimension: int) -> np.ndarray:
@@ -41,7 +44,13 @@ def cosine(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
     vectors, query = vectors.astype(np.float64), query.astype(np.float64)
     norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(query)
     with np.errstate(invalid="ignore", divide="ignore"):
-        out: np.ndarray = np.clip((vectors @ query) / norms, -1.0, 1.0)
+        out: np.ndarray = np.clip(_dot(vectors, query) / norms, -1.0, 1.0)
+    return out
+
+
+def _dot(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
+    """Row by row: a product of matrices gives equal rows numbers that differ in the last bit."""
+    out: np.ndarray = (vectors * query).sum(axis=1)
     return out
 
 
@@ -50,7 +59,9 @@ def closeness(metric: str, vectors: np.ndarray, query: np.ndarray) -> np.ndarray
     if metric == "cosine":
         return cosine(vectors, query)
     vectors, query = vectors.astype(np.float64), query.astype(np.float64)
-    out: np.ndarray = vectors @ query if metric == "dot" else -((vectors - query) ** 2).sum(axis=1)
+    out: np.ndarray = (
+        _dot(vectors, query) if metric == "dot" else -((vectors - query) ** 2).sum(axis=1)
+    )
     return out
 
 
@@ -67,6 +78,22 @@ def rank(found: pa.Table, metric: str, query: np.ndarray) -> pa.Table:
     shown = found.drop_columns([c for c in HIDDEN if c in found.column_names])
     told = pa.array(similarity.tolist(), pa.float64())
     return shown.append_column("_similarity", told).take(pa.array(order.tolist(), pa.int64()))
+
+
+def settled(found: pa.Table, nearest: pa.Table, metric: str, query: np.ndarray) -> bool:
+    """Whether `nearest`, of what a store found, are the nearest that it holds.
+
+    What it left out is no nearer than the last it found, but for rounding: of chunks that are as
+    near as one another it may have left out any.
+    """
+    vectors = as_matrix(found["_vector"], len(query))
+    near = closeness(metric, vectors, query)
+    if not nearest.num_rows:
+        return False
+    last = near[found["_id"].to_pylist().index(nearest["_id"][-1].as_py())]
+    longest = np.linalg.norm(vectors, axis=1).max() + np.linalg.norm(query)
+    scale = 1.0 if metric == "cosine" else float(longest) ** 2
+    return bool(last - np.nanmin(near) > APART * scale)
 
 
 def first_rows(ranked: pa.Table, limit: int) -> tuple[pa.Table, int]:

@@ -24,12 +24,20 @@ from lakewake.model.rows import RowId
 from lakewake.model.where import Where, leaves
 from lakewake.store.filters import fitted, matches
 from lakewake.store.held import STORED, chunks_by_row, vectors_by_hash
-from lakewake.store.nearest import HIDDEN, check_query, count_rows, first_rows, rank
+from lakewake.store.nearest import (
+    HIDDEN,
+    SPARE,
+    check_query,
+    count_rows,
+    first_rows,
+    rank,
+    settled,
+)
 from lakewake.store.qdrant_fence import Fence, Head
 from lakewake.store.qdrant_filters import among, every, exactly, to_filter, valid_at
 from lakewake.store.qdrant_points import Points
 from lakewake.store.qdrant_rows import Decoder
-from lakewake.store.words import by_words
+from lakewake.store.words import best_first, relevance
 
 #: Values that are looked up in one call.
 LIST_LENGTH = 1_000
@@ -134,10 +142,13 @@ class QdrantReader:
             return self._search_all(query, vector, where, decoder)
         wanted, exact = query.limit, query.exact or self.searching().mode == "exact"
         while True:
-            found = self._nearest(vector, wanted, where, decoder, exact)
+            found = self._nearest(vector, wanted + SPARE * exact, where, decoder, exact)
             nearest, rows = self._ranked(found, vector, where, query.limit)
-            exhausted = found.num_rows < wanted
-            if rows == query.limit or (exhausted and exact):
+            exhausted = found.num_rows < wanted + SPARE * exact
+            if exact and exhausted:
+                return nearest
+            full = rows == query.limit
+            if full and (not exact or settled(_with_vectors(found), nearest, "cosine", vector)):
                 return nearest
             # An approximate search may have missed some; the exact one decides.
             exact = exact or exhausted
@@ -156,12 +167,16 @@ class QdrantReader:
         return Searching("approximate", "as Qdrant's own index finds them", self.recall)
 
     def keyword(self, words: Words) -> pa.Table:
-        """The chunks with any of the words, best first. All texts that pass the filter are read."""
+        """The chunks with any of the words, best first. All texts of the index are read."""
         where = None if words.where is None else fitted(words.where, self.schema())
         columns = [name for name in self._shown(where) if name != "_vector"]
-        batches = list(self._read(self._asked(where), columns))
+        batches = list(self._read(self._valid, columns))
         found = pa.Table.from_batches(batches, Decoder(self.schema(), columns).schema)
-        return first_rows(by_words(_passing(found, where), words.text), words.limit)[0]
+        # Of all chunks, whatever the filter leaves: how rare a word is does not depend on it.
+        scores = relevance(found["_text"].to_pylist(), words.text)
+        keep = np.flatnonzero(scores)
+        keep = keep[_passes(found.take(pa.array(keep)), where)]
+        return first_rows(best_first(found.take(pa.array(keep)), scores[keep]), words.limit)[0]
 
     @property
     def _points(self) -> Points:
@@ -204,7 +219,7 @@ class QdrantReader:
         self, found: pa.Table, vector: np.ndarray, where: Where | None, limit: int
     ) -> tuple[pa.Table, int]:
         """What passes the filter itself, best first, up to so many rows."""
-        keep = _passing(found.filter(pc.is_valid(found["_vector"])), where)
+        keep = _passing(_with_vectors(found), where)
         return first_rows(rank(keep, self.recipe().metric, vector), limit)
 
     def _asked(self, where: Where | None) -> Filter:
@@ -274,13 +289,21 @@ def _exact(why: str, recall: float) -> Searching:
     return Searching("exact", why, recall, recall_mean=1.0, recall_worst_tenth=1.0)
 
 
+def _with_vectors(chunks: pa.Table) -> pa.Table:
+    return chunks.filter(pc.is_valid(chunks["_vector"]))
+
+
 def _passing(chunks: pa.Table, where: Where | None) -> pa.Table:
     """Those that pass the filter itself: Qdrant may have told it less finely."""
+    return chunks if where is None else chunks.filter(pa.array(_passes(chunks, where), pa.bool_()))
+
+
+def _passes(chunks: pa.Table, where: Where | None) -> np.ndarray:
+    """Which chunks pass the filter itself."""
     if where is None:
-        return chunks
+        return np.ones(chunks.num_rows, bool)
     shown = [name for name in chunks.column_names if name != "_vector"]
-    values = chunks.select(shown).to_pylist()
-    return chunks.filter(pa.array([matches(where, v) for v in values], pa.bool_()))
+    return np.array([matches(where, v) for v in chunks.select(shown).to_pylist()], bool)
 
 
 def _bound(n: int, of: int) -> str | None:

@@ -1,10 +1,16 @@
-"""Finding chunks by words, without an index: what every store's keyword search amounts to. Pure."""
+"""Finding chunks by their words: what every store's keyword search amounts to. Pure.
+
+Scores depend on the texts that are there and on nothing else: not on where they lie, what was
+there before, or the filter. So an index that was followed answers as one that was built does.
+"""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Sequence
+import zlib
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,25 +20,216 @@ from lakewake.store.nearest import HIDDEN
 
 #: Okapi BM25, with the constants that everybody uses.
 K1, B = 1.2, 0.75
+#: A word in more texts than this is looked at only where it can change which are the best.
+COMMON = 2_000
+#: More than sums of a question's words can differ by with their order.
+ROUNDING = 1e-9
+#: Less than any word adds to a score.
+TINY = 1e-30
+#: How the bytes of `to_bytes` begin; they are padded, for Arrow likes its numbers aligned.
+_HEAD, _HEAD_SIZE = b"lakewake words 1\n", 64
 
 
-def relevance(texts: Sequence[str | None], question: str) -> np.ndarray:
-    """How well each text answers the question's words, by BM25; 0 where it has none of them."""
-    counts = [Counter(words_of(text or "")) for text in texts]
-    lengths = np.array([c.total() for c in counts], np.float64)
-    mean = lengths.mean() if len(texts) else 0.0
-    out = np.zeros(len(texts))
-    for word in sorted(set(words_of(question))):
-        have = np.array([c[word] for c in counts], np.float64)
-        among = int((have > 0).sum())
-        rarity = math.log(1 + (len(texts) - among + 0.5) / (among + 0.5))
-        out += rarity * have * (K1 + 1) / (have + K1 * (1 - B + B * lengths / max(mean, 1)))
+class Counted(NamedTuple):
+    """How often each word stands in each of some texts.
+
+    Attributes:
+        words: all that any of the texts has, sorted.
+        starts: where in `texts` and `times` each word begins, and where the last one ends.
+        texts: word by word, the numbers of the texts that have it, ascending.
+        times: how often each of them has it.
+        lengths: how many words each text has; -1 for a text that was not seen.
+    """
+
+    words: pa.StringArray
+    starts: np.ndarray
+    texts: np.ndarray
+    times: np.ndarray
+    lengths: np.ndarray
+
+    def having(self, word: str) -> tuple[np.ndarray, np.ndarray]:
+        """The texts that have a word, and how often."""
+        n = bisect_left(range(len(self.words)), word, key=lambda i: self.words[i].as_py())
+        if n == len(self.words) or self.words[n].as_py() != word:
+            return self.texts[:0], self.times[:0]
+        there = slice(self.starts[n], self.starts[n + 1])
+        return self.texts[there], self.times[there]
+
+
+class Part(NamedTuple):
+    """Some texts of an index, and which of them it still holds."""
+
+    counted: Counted
+    live: np.ndarray
+
+
+def count_words(texts: Iterable[str | None], numbers: np.ndarray, size: int) -> Counted:
+    """Count the words of texts with these numbers, of `size` that there are."""
+    known: dict[str, int] = {}
+    lengths = np.full(size, -1, np.int32)
+    found: list[np.ndarray] = []
+    for number, text in zip(numbers.tolist(), texts, strict=True):
+        words = words_of(text or "")
+        lengths[number] = len(words)
+        found.append(np.array([known.setdefault(w, len(known)) for w in words], np.int64))
+    names = sorted(known)
+    places = np.empty(len(names), np.int64)
+    places[[known[name] for name in names]] = np.arange(len(names))
+    codes = places[np.concatenate(found)] if found else places
+    each = np.repeat(numbers.astype(np.int64), lengths[numbers])
+    pairs, times = np.unique(codes * size + each, return_counts=True)
+    starts = np.searchsorted(pairs, np.arange(len(names) + 1) * size)
+    return Counted(
+        pa.array(names, pa.string()),
+        starts,
+        (pairs % max(size, 1)).astype(_fitting(size)),
+        times.astype(_fitting(int(times.max(initial=0)))),
+        lengths,
+    )
+
+
+def _fitting(largest: int) -> np.dtype:
+    """The smallest type of whole numbers for numbers up to this one."""
+    return np.min_scalar_type(largest)
+
+
+class Corpus:
+    """All the texts that an index holds, and how well each answers a question, by BM25.
+
+    Rarity and mean length are those of the texts that it holds, and of no others.
+    """
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+        self._number = sum(int(part.live.sum()) for part in parts)
+        length = sum(int(part.counted.lengths[part.live].sum()) for part in parts)
+        mean = max(length / max(self._number, 1), 1)
+        self._long = [K1 * (1 - B + B * part.counted.lengths / mean) for part in parts]
+        self._whole = [bool(part.live.all()) for part in parts]
+
+    def best(
+        self, question: str, wanted: int, passing: Sequence[np.ndarray] | None = None
+    ) -> list[Scored]:
+        """For each part the texts with the best scores, all that have one where they are few.
+
+        At least all that are as good as the last of the `wanted` best that pass.
+        """
+        asked = sorted((self._asked(word) for word in set(words_of(question))), key=_rarest_first)
+        sums = [np.zeros(len(part.live)) for part in self._parts]
+        shown = [p.live & s for p, s in zip(self._parts, passing or self._all, strict=True)]
+        near = self._near(asked, sums, shown, wanted)
+        # Sums in another order may differ in the last bits; the scores themselves have one order.
+        return [Scored(texts, self._scores(n, texts, asked)) for n, texts in enumerate(near)]
+
+    def _near(
+        self,
+        asked: Sequence[Asked],
+        sums: list[np.ndarray],
+        shown: Sequence[np.ndarray],
+        wanted: int,
+    ) -> list[np.ndarray]:
+        """The texts that may be among the best: adds word by word, until they are few."""
+        # What the words that are not added yet can add to any score, and what the others can.
+        rest, done = sum(word.most for word in asked), 0.0
+        for word in asked:
+            # Common words come last and add little: mostly less than what the best have already.
+            if word.common and done > rest:
+                near = _above(sums, shown, _least(sums, shown, wanted) - rest)
+                if near is not None and sum(map(len, near)) <= COMMON:
+                    return near
+            self._add(word, sums)
+            rest, done = rest - word.most, done + word.most
+        return _above(sums, shown, _least(sums, shown, wanted)) or _above(sums, shown, TINY) or []
+
+    def _asked(self, word: str) -> Asked:
+        places = [part.counted.having(word) for part in self._parts]
+        among = sum(
+            len(texts) if whole else int(np.count_nonzero(part.live[texts]))
+            for part, whole, (texts, _) in zip(self._parts, self._whole, places, strict=True)
+        )
+        rarity = math.log(1 + (self._number - among + 0.5) / (among + 0.5))
+        return Asked(word, rarity, among > COMMON, places)
+
+    def _add(self, word: Asked, sums: list[np.ndarray]) -> None:
+        for score, long, (texts, times) in zip(sums, self._long, word.places, strict=True):
+            at = texts.astype(np.intp)
+            score[at] += _weight(word.rarity, times, long[at])
+
+    def _scores(self, n: int, texts: np.ndarray, asked: Sequence[Asked]) -> np.ndarray:
+        """The scores of some texts of a part.
+
+        Words are always added in the same order, and so scores are the same to the last bit.
+        """
+        out, long = np.zeros(len(texts)), self._long[n][texts]
+        for word in sorted(asked):
+            having, times = word.places[n]
+            at = np.searchsorted(having, texts.astype(having.dtype))
+            there = np.flatnonzero(at < len(having))
+            there = there[having[at[there]] == texts[there]]
+            out[there] += _weight(word.rarity, times[at[there]], long[there])
+        return out
+
+    @property
+    def _all(self) -> list[np.ndarray]:
+        return [part.live for part in self._parts]
+
+
+class Scored(NamedTuple):
+    """Some texts of a part, by their numbers, and how well they answer a question."""
+
+    texts: np.ndarray
+    scores: np.ndarray
+
+
+class Asked(NamedTuple):
+    """A word of a question, and where it stands in each part."""
+
+    word: str
+    rarity: float
+    common: bool
+    places: list[tuple[np.ndarray, np.ndarray]]
+
+    @property
+    def most(self) -> float:
+        """What it can add to the score of any text."""
+        return self.rarity * (K1 + 1)
+
+
+def _rarest_first(asked: Asked) -> float:
+    return -asked.rarity
+
+
+def _weight(rarity: float, times: np.ndarray, long: np.ndarray) -> np.ndarray:
+    """What a word adds to the scores of texts that have it so many times."""
+    have = times.astype(np.float64)
+    out: np.ndarray = rarity * have * (K1 + 1) / (have + long)
     return out
 
 
-def by_words(chunks: pa.Table, question: str) -> pa.Table:
-    """The chunks that have any of the question's words, best first, with `_relevance`."""
-    return best_first(chunks, relevance(chunks["_text"].to_pylist(), question))
+def _least(sums: Sequence[np.ndarray], shown: Sequence[np.ndarray], wanted: int) -> float:
+    """The last of the `wanted` best sums; 0 where there are not as many."""
+    above = (s[(s > 0) & these] for s, these in zip(sums, shown, strict=True))
+    some = np.concatenate([np.empty(0), *above])
+    at = len(some) - wanted
+    return float(np.partition(some, at)[at]) * (1 - ROUNDING) if 0 <= at < len(some) else 0.0
+
+
+def _above(
+    sums: Sequence[np.ndarray], shown: Sequence[np.ndarray], bound: float
+) -> list[np.ndarray] | None:
+    """The texts with sums from this bound on; None where texts without any may be among them."""
+    if bound < TINY:
+        return None
+    return [np.flatnonzero((s >= bound) & these) for s, these in zip(sums, shown, strict=True)]
+
+
+def relevance(texts: Sequence[str | None], question: str) -> np.ndarray:
+    """How well each of the texts of an index answers the question's words."""
+    counted = count_words(texts, np.arange(len(texts)), len(texts))
+    [found] = Corpus([Part(counted, np.ones(len(texts), bool))]).best(question, len(texts))
+    out = np.zeros(len(texts))
+    out[found.texts] = found.scores
+    return out
 
 
 def best_first(chunks: pa.Table, scores: np.ndarray) -> pa.Table:
@@ -42,3 +239,26 @@ def best_first(chunks: pa.Table, scores: np.ndarray) -> pa.Table:
     order = order[scores[order] > 0]
     told = pa.array(scores.tolist(), pa.float64())
     return shown.append_column("_relevance", told).take(pa.array(order.tolist(), pa.int64()))
+
+
+def to_bytes(counted: Counted) -> bytes:
+    """For a file. It has a checksum: what is read from damaged numbers could be anything."""
+    columns = [counted.words, *(pa.array(numbers) for numbers in counted[1:])]
+    lists = [pa.ListArray.from_arrays([0, len(column)], column) for column in columns]
+    sink = pa.BufferOutputStream()
+    batch = pa.RecordBatch.from_arrays(lists, list(Counted._fields))
+    with pa.ipc.new_file(sink, batch.schema) as out:
+        out.write_batch(batch)
+    body = sink.getvalue()
+    head = _HEAD + zlib.crc32(body).to_bytes(4)
+    return head.ljust(_HEAD_SIZE, b"\0") + bytes(body)
+
+
+def from_bytes(content: bytes) -> Counted | None:
+    """The inverse of `to_bytes`; None where somebody else wrote them, or they are damaged."""
+    head, body = content[:_HEAD_SIZE], memoryview(content)[_HEAD_SIZE:]
+    if head != (_HEAD + zlib.crc32(body).to_bytes(4)).ljust(_HEAD_SIZE, b"\0"):
+        return None
+    with pa.ipc.open_file(pa.py_buffer(body)) as file:
+        words, *numbers = (column.flatten() for column in file.get_batch(0).columns)
+    return Counted(words, *(of.to_numpy() for of in numbers))

@@ -1,0 +1,97 @@
+"""Words and their scores: the same however the texts lie, and whatever was there before."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from lakewake.store import words
+from lakewake.store.words import (
+    Corpus,
+    Part,
+    Scored,
+    count_words,
+    from_bytes,
+    relevance,
+    to_bytes,
+)
+
+WORD = st.sampled_from(["red", "Red", "rosé", "plum", "smoke_taint", "42", "葡萄酒", "ß", "!"])
+TEXT = st.none() | st.lists(WORD, max_size=8).map(" ".join)
+#: A text, and whether it is still there.
+Texts = list[tuple[str | None, bool]]
+TEXTS = st.lists(st.tuples(TEXT, st.booleans()), max_size=20)
+
+
+def part_of(texts: Texts) -> Part:
+    said = [text for text, _ in texts]
+    counted = count_words(said, np.arange(len(said)), len(said))
+    return Part(counted, np.array([live for _, live in texts], bool))
+
+
+@settings(deadline=None)
+@given(pieces=st.lists(TEXTS, max_size=4), question=TEXT)
+def test_scores_are_those_of_the_live_texts_alone_to_the_last_bit(
+    pieces: list[Texts], question: str | None
+) -> None:
+    parts = [part_of(texts) for texts in pieces]
+    found = Corpus(parts).best(question or "", 99)
+    told = [s for of, part in zip(found, parts, strict=True) for s in whole(of, part)[part.live]]
+    live = [text for texts in pieces for text, there in texts if there]
+    assert told == relevance(live, question or "").tolist()
+
+
+def whole(found: Scored, part: Part) -> np.ndarray:
+    out = np.zeros(len(part.live))
+    out[found.texts] = found.scores
+    return out
+
+
+@settings(deadline=None)
+@given(pieces=st.lists(TEXTS, min_size=1, max_size=4), question=TEXT, data=st.data())
+def test_the_best_are_found_without_looking_at_common_words_everywhere(
+    pieces: list[Texts], question: str | None, data: st.DataObject
+) -> None:
+    parts = [part_of(texts) for texts in pieces]
+    wanted = data.draw(st.integers(1, 5))
+    masks = [data.draw(st.lists(st.booleans(), min_size=n, max_size=n)) for n in map(len, pieces)]
+    passing = [np.array(mask, bool) for mask in masks]
+    every = Corpus(parts).best(question or "", 99, passing)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(words, "COMMON", data.draw(st.integers(0, 5)))
+        some = Corpus(parts).best(question or "", wanted, passing)
+    ordered = sorted((s for found in every for s in found.scores.tolist()), reverse=True)
+    least = ordered[min(wanted, len(ordered)) - 1] if ordered else 0
+    for one, all_of_it in zip(some, every, strict=True):
+        told = dict(zip(*(of.tolist() for of in one), strict=True))
+        known = dict(zip(*(of.tolist() for of in all_of_it), strict=True))
+        assert told.items() <= known.items()
+        assert {n for n, score in known.items() if score >= least} <= set(told)
+
+
+@settings(deadline=None)
+@given(texts=TEXTS)
+def test_counted_words_are_read_from_bytes_as_they_were(
+    texts: Texts,
+) -> None:
+    counted = part_of(texts).counted
+    again = from_bytes(to_bytes(counted))
+    assert again is not None
+    assert again.words.equals(counted.words)
+    assert all(np.array_equal(a, b) for a, b in zip(again[1:], counted[1:], strict=True))
+
+
+@settings(deadline=None)
+@given(texts=TEXTS, data=st.data())
+def test_damaged_bytes_are_not_read(texts: Texts, data: st.DataObject) -> None:
+    content = bytearray(to_bytes(part_of(texts).counted))
+    at = data.draw(st.integers(0, len(content) - 1))
+    content[at] ^= data.draw(st.integers(1, 255))
+    assert from_bytes(bytes(content)) is None
+    assert from_bytes(bytes(content[:at])) is None
+
+
+def test_a_text_that_was_not_counted_is_told_from_one_without_words() -> None:
+    assert count_words(["", None], np.array([0, 2]), 4).lengths.tolist() == [0, -1, 0, -1]
