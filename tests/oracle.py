@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lakewake.embed.hashing import HashingEmbedder
-from lakewake.model.recipe import Recipe, TextField
+from lakewake.model.recipe import Chunking, Recipe, TextField
 from lakewake.model.settings import ModelSettings
 from lakewake.source.hudi import HudiTable
 from lakewake.store import Store, StoreReader
@@ -44,10 +44,11 @@ def following(
     fields: tuple[TextField, ...] = TEXT,
     store: Store | None = None,
     embeddings: EmbeddingStore | None = None,
+    chunking: Chunking | None = None,
 ) -> Parts:
     """An index of a sample table in Lance, with an embedder that counts."""
     embedder = HashingEmbedder(HASHING)
-    recipe = Recipe(embedder.identity, fields, payload=payload)
+    recipe = Recipe(embedder.identity, fields, payload=payload, chunking=chunking or Chunking())
     return Parts(
         name="sample",
         table=HudiTable(str(table), recipe, lambda: spark),

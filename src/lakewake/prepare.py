@@ -6,14 +6,17 @@ short and can be tried again without embedding anything a second time.
 
 from __future__ import annotations
 
+import pickle
 import random
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +37,7 @@ from lakewake.model.chunks import VECTOR_FIELD, Batch, Chunk, StoredChunk, index
 from lakewake.model.frontier import Refusal
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, RowBatch, RowId
+from lakewake.model.weights import cuts, weights
 from lakewake.plan.patch import Patch, build_patch
 from lakewake.progress import Reporter, Stage
 from lakewake.store import StoreReader
@@ -41,6 +45,14 @@ from lakewake.store.embeddings import EmbeddingStore
 
 #: Texts per call of the embedder: what is embedded is kept, and shown, in steps of this size.
 EMBED_TEXTS = 128
+#: Characters per call, where texts are long and the model takes them whole.
+EMBED_CHARACTERS = 4_000_000
+#: Chunks that are written at once, and about how many bytes.
+WRITE_ROWS, WRITE_BYTES = 10_000, 16 * 1024 * 1024
+#: What a chunk takes besides its text, vector and payload.
+CHUNK_BYTES = 500
+#: Ids that are held in memory; more go to a file.
+HELD_IDS = 100_000
 #: Up to so many refused rows are the rows' fault, however small the batch.
 REFUSED_ROWS = 10
 
@@ -115,6 +127,51 @@ class Known:
             return {}
 
 
+class Ids(Collection[str]):
+    """Ids of chunks, each once, that can be walked again; many of them are in a file."""
+
+    def __init__(self) -> None:
+        self._held: list[str] = []
+        self._count = 0
+        self._file: IO[bytes] | None = None
+
+    def add(self, ids: Collection[str]) -> None:
+        """Take in some more."""
+        self._held += ids
+        self._count += len(ids)
+        if len(self._held) > HELD_IDS:
+            # A file without a name goes with the process, however that ends.
+            with _spooling():
+                if self._file is None:
+                    self._file = tempfile.TemporaryFile(prefix="lakewake-")  # noqa: SIM115
+                pickle.dump(self._held, self._file)
+            self._held = []
+
+    def __iter__(self) -> Iterator[str]:
+        """All of them, in the order in which they came."""
+        return chain(self._spooled(), self._held)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return self._count
+
+    def __contains__(self, id: object) -> bool:
+        """Whether it is among them; all are looked at."""
+        return any(one == id for one in self)
+
+    def _spooled(self) -> Iterator[str]:
+        if self._file is None:
+            return
+        self._file.flush()
+        end, at = self._file.tell(), 0
+        while at < end:
+            self._file.seek(at)
+            some: list[str] = pickle.load(self._file)
+            at = self._file.tell()
+            self._file.seek(end)
+            yield from some
+
+
 class Preparation:
     """Turns the changes of one sync into a batch.
 
@@ -128,14 +185,14 @@ class Preparation:
         embedder: Embedder,
         index: StoreReader | None,
         known: Known,
-        quarantine: Collection[RowId] = (),
+        quarantine: AbstractSet[RowId] = frozenset(),
         guard: DeleteGuard | None = None,
     ) -> None:
         self.guard = guard
         self.recipe = recipe
         self.index = index
         self.known = known
-        self.quarantine = frozenset(quarantine)
+        self.quarantine = quarantine
         self._embedder = embedder
         # By text hash: what was refused in one batch of rows is not tried again in the next.
         self._refused: dict[str, str] = {}
@@ -160,6 +217,7 @@ class Preparation:
     def price(self, changes: Changes) -> Tally:
         """What `batch` would do, without embedding or writing anything."""
         unknown: set[str] = set()
+        self.gone(changes)
         for rows in changes.rows:
             patch = self._patch(rows, self._existing(rows.ids))
             self._count(patch)
@@ -168,17 +226,14 @@ class Preparation:
             self.tally.reused += len(patch.upserts) - len(new - unknown)
             unknown |= new
         self.tally.to_embed = len(unknown)
-        self.gone(changes)
         return self.tally
 
-    def _spool(
-        self, changes: Changes, path: Path, reporter: Reporter
-    ) -> tuple[pa.Schema, tuple[str, ...]]:
+    def _spool(self, changes: Changes, path: Path, reporter: Reporter) -> tuple[pa.Schema, Ids]:
+        deletes = self.gone(changes)
         batches = iter(changes.rows)
         with reporter.stage("read", changes.total):
             first = next(batches, None)
         schema = self.schema(first.payload.schema if first else changes.payload)
-        deletes = self.gone(changes)
         self.check_deletes(changes.total)
         with (
             pa.OSFile(str(path), "wb") as file,
@@ -188,7 +243,7 @@ class Preparation:
             rows = chain([first] if first else [], batches)
             for made in self.index_rows(rows, schema, deletes, stage):
                 out.write_batch(made)
-        return schema, tuple(deletes)
+        return schema, deletes
 
     def schema(self, payload: pa.Schema | None) -> pa.Schema:
         """The columns of the batch; a new index has payload columns like these."""
@@ -197,20 +252,23 @@ class Preparation:
         return index_schema(self.recipe, payload or pa.schema([]))
 
     def index_rows(
-        self, batches: Iterable[RowBatch], schema: pa.Schema, deletes: list[str], stage: Stage
+        self, batches: Iterable[RowBatch], schema: pa.Schema, deletes: Ids, stage: Stage
     ) -> Iterator[pa.RecordBatch]:
         """The rows' chunks as the index holds them; ids of those to remove go to `deletes`."""
         for rows in batches:
             patch, vectors = self._made(rows, stage)
-            deletes += patch.deletes
-            if patch.upserts:
-                yield _index_rows(rows, patch, vectors, schema)
+            deletes.add(patch.deletes)
+            sizes = _written_bytes(rows, patch, self.recipe.model.dimension)
+            for start, count in cuts(sizes, WRITE_ROWS, WRITE_BYTES):
+                some = patch.upserts[start : start + count]
+                yield _index_rows(rows, some, vectors[start : start + count], schema)
 
     def _made(self, rows: RowBatch, stage: Stage) -> tuple[Patch, np.ndarray]:
         """What the rows change in the index, and the vectors for it."""
-        self.tally.seen_again |= self.quarantine.intersection(rows.ids)
+        again = self._quarantined(rows.ids)
+        self.tally.seen_again |= again
         # Of a row in quarantine nothing in the index tells that the table holds it.
-        self.tally.stored_twice |= rows.appeared & self.quarantine
+        self.tally.stored_twice |= rows.appeared & again
         existing = self._existing(rows.ids)
         patch = self._patch(rows, existing)
         if rows.vectors is not None:
@@ -230,6 +288,9 @@ class Preparation:
         self._count(patch)
         return patch, vectors
 
+    def _quarantined(self, ids: Iterable[RowId]) -> set[RowId]:
+        return {row for row in ids if row in self.quarantine} if self.quarantine else set()
+
     def _existing(self, ids: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
         return self.index.existing(ids) if self.index and ids else {}
 
@@ -247,17 +308,20 @@ class Preparation:
         self.tally.chunks_deleted += len(patch.deletes)
         self.tally.stored_twice |= patch.stored_twice
 
-    def gone(self, changes: Changes) -> list[str]:
+    def gone(self, changes: Changes) -> Ids:
         """The chunks of rows that are gone from the table; asked for before any row is embedded.
 
         Raises:
             HistoryLost: an older version than the index has went; the table may hold the newer.
         """
-        self.tally.seen_again |= self.quarantine.intersection(changes.deleted)
-        held = self._existing(changes.deleted)
-        _refuse_older(held, changes.removed)
-        deletes = [chunk.id for chunks in held.values() for chunk in chunks]
-        self.tally.rows_deleted += len(held)
+        deletes = Ids()
+        named = {row: changes.removed.get(row, "") for row in changes.deleted}
+        for lot in chain([named], changes.gone):
+            self.tally.seen_again |= self._quarantined(lot)
+            held = self._existing(lot.keys())
+            _refuse_older(held, lot)
+            deletes.add([chunk.id for chunks in held.values() for chunk in chunks])
+            self.tally.rows_deleted += len(held)
         self.tally.chunks_deleted += len(deletes)
         return deletes
 
@@ -291,7 +355,7 @@ class Preparation:
         known = self.known.vectors(texts.keys())
         todo = sorted(texts.keys() - known.keys(), key=lambda h: (len(texts[h]), h))
         done, shown, new = 0, 0, set[str]()
-        for some in _in_any_order(todo):
+        for some in _in_any_order(todo, texts):
             kept = self.known.kept(some)
             fresh = {h: texts[h] for h in some if h not in kept}
             known |= kept | (self._embed(fresh) if fresh else {})
@@ -329,13 +393,14 @@ class Preparation:
         return patch.without({n: rows.ids[n] for n in aside}, existing)
 
 
-def _in_any_order(hashes: list[str]) -> list[list[str]]:
+def _in_any_order(hashes: list[str], texts: Mapping[str, str]) -> list[list[str]]:
     """As many as are embedded at once, the lots in random order.
 
     Another syncer may be at the same texts: in the same order both would embed all of them, in
     another one each finds most of what the other has kept.
     """
-    lots = [hashes[n : n + EMBED_TEXTS] for n in range(0, len(hashes), EMBED_TEXTS)]
+    sizes = np.array([len(texts[h]) for h in hashes])
+    lots = [hashes[n : n + count] for n, count in cuts(sizes, EMBED_TEXTS, EMBED_CHARACTERS)]
     random.shuffle(lots)
     return lots
 
@@ -350,7 +415,7 @@ def _refuse_older(
     with equal values.
     """
     for row, instant in removed.items():
-        if any(instant < chunk.instant for chunk in held.get(row, ())):
+        if instant and any(instant < chunk.instant for chunk in held.get(row, ())):
             raise HistoryLost(
                 f"of row {row.key!r} a version older than the indexed one was deleted: "
                 "the table held it twice",
@@ -421,12 +486,20 @@ def _column_vectors(rows: RowBatch, patch: Patch, recipe: Recipe) -> np.ndarray:
     return vectors
 
 
+def _written_bytes(rows: RowBatch, patch: Patch, dimension: int) -> np.ndarray:
+    """About how many bytes each chunk has in the index; the payload is there with each."""
+    # A batch without columns may have forgotten how many rows it has.
+    payload = weights(rows.payload) if rows.payload.num_columns else np.zeros(len(rows))
+    own = [payload[n] + 4 * len(chunk.text) for n, chunk in patch.upserts]
+    return np.array(own, np.float64) + CHUNK_BYTES + 4 * dimension
+
+
 def _index_rows(
-    rows: RowBatch, patch: Patch, vectors: np.ndarray, schema: pa.Schema
+    rows: RowBatch, upserts: Sequence[tuple[int, Chunk]], vectors: np.ndarray, schema: pa.Schema
 ) -> pa.RecordBatch:
     """The chunks as rows of the index."""
-    at = [n for n, _ in patch.upserts]
-    chunks = [chunk for _, chunk in patch.upserts]
+    at = [n for n, _ in upserts]
+    chunks = [chunk for _, chunk in upserts]
     flat = pa.array(np.ascontiguousarray(vectors, np.float32).reshape(-1))
     payload = rows.payload.take(pa.array(at, pa.int32()))
     columns: dict[str, Collection[object]] = {
@@ -436,7 +509,8 @@ def _index_rows(
         "_field": [c.field for c in chunks],
         "_chunk": [c.n for c in chunks],
         "_hash": [c.hash for c in chunks],
-        "_source_hash": [rows.source_hashes[n] for n in at],
+        # In the first chunk only: others stay as they are when text elsewhere in the row changes.
+        "_source_hash": ["" if c.n else rows.source_hashes[n] for n, c in upserts],
         "_payload_hash": [rows.payload_hashes[n] for n in at],
         "_instant": [rows.instants[n] for n in at],
         "_text": [None if rows.vectors is not None else c.text for c in chunks],

@@ -22,7 +22,7 @@ from lakewake.model.chunks import Batch
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, RowBatch, RowId
 from lakewake.model.settings import ModelSettings
-from lakewake.prepare import Known, Preparation, Tally, check_refused
+from lakewake.prepare import Ids, Known, Preparation, Tally, check_refused
 from lakewake.progress import Reporter, Silent
 from lakewake.scratch import own_folder
 from lakewake.store import Removed, Staging, StoreReader
@@ -76,7 +76,7 @@ class Part:
         embeddings = SqliteEmbeddings(copy, self.recipe.model)
         known = replace(self.known, embeddings=embeddings)
         work = Preparation(self.recipe, self._embedder(found), self.index, known, self.quarantine)
-        deletes: list[str] = []
+        deletes = Ids()
         ids: list[str] = []
         try:
             with Silent().stage("embed") as stage:
@@ -126,9 +126,10 @@ def spread_batch(
     for made in parts:
         work.tally.add(made.tally)
     check_refused(work.tally, work.quarantine)
-    deletes = chain.from_iterable(made.removed.deletes for made in parts)
+    for made in parts:
+        gone.add(made.removed.deletes)
     replaced = chain.from_iterable(made.removed.replaced for made in parts)
-    removed = Removed((*deletes, *gone), tuple(replaced))
+    removed = Removed(gone, tuple(replaced))
     yield staging.batch(schema, [made.written for made in parts], removed)
 
 
@@ -148,7 +149,7 @@ def _part(
         model=model,
         index=work.index,
         known=replace(work.known, embeddings=MemoryEmbeddings()),
-        quarantine=work.quarantine,
+        quarantine=frozenset(work.quarantine),
         schema=schema,
         staging=staging,
         files=model_files(model) if embeds else {},

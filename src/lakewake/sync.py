@@ -280,7 +280,7 @@ class Standing:
             copied = None
         trusted = self.plan.action is not Action.RECONCILE
         known = Known(copied, parts.embeddings, trusted=trusted, replaced=self.builds)
-        quarantine = self.frontier.quarantine if self.frontier else {}
+        quarantine = self.frontier.quarantine.keys() if self.frontier else frozenset()
         return Preparation(parts.recipe, parts.embedder, index, known, quarantine, guard)
 
 
@@ -300,11 +300,7 @@ class Attempt:
 
 def retried(parts: Parts, look: Look, rows: tuple[RowId, ...], frontier: Frontier) -> Changes:
     """Rows in quarantine as they are now; those that are gone are deleted."""
-    found = parts.table.rows(look, rows)
-    batches = tuple(found.rows)
-    there = {row for batch in batches for row in batch.ids}
-    gone = tuple(row for row in rows if row not in there)
-    return replace(found, rows=batches, deleted=gone, duplicates=frontier.duplicates)
+    return replace(parts.table.rows(look, rows), duplicates=frontier.duplicates)
 
 
 def stand(parts: Parts, index: StoreReader | None, wish: Wish = ORDINARY) -> Standing:
@@ -423,19 +419,27 @@ def _keep_house(parts: Parts) -> None:
 
 def frontier_then(standing: Standing, changes: Changes, tally: Tally) -> Frontier:
     """Where the index stands after the batch, with what the batch itself told."""
+    # What did not change stays the same value: it may be read from a store page by page.
+    twice = changes.duplicates
+    return replace(
+        standing.plan.after,
+        duplicates=frozenset(twice | tally.stored_twice) if tally.stored_twice else twice,
+        quarantine=_quarantine_then(standing, tally),
+    )
+
+
+def _quarantine_then(standing: Standing, tally: Tally) -> Mapping[RowId, Refusal]:
     former: Mapping[RowId, Refusal] = standing.frontier.quarantine if standing.frontier else {}
     # A build and a reconcile see every row; following sees those that changed.
     follows = standing.plan.action is Action.FOLLOW
+    if follows and not tally.seen_again and not tally.refused:
+        return former
     kept = {r: why for r, why in former.items() if follows and r not in tally.seen_again}
     refused = {
         row: replace(why, attempts=former[row].attempts + 1 if row in former else 1)
         for row, why in tally.refused.items()
     }
-    return replace(
-        standing.plan.after,
-        duplicates=frozenset(changes.duplicates | tally.stored_twice),
-        quarantine={**kept, **refused},
-    )
+    return {**kept, **refused}
 
 
 def _commit(parts: Parts, standing: Standing, batch: Batch, then: Frontier) -> None:

@@ -25,7 +25,7 @@ from lakewake.errors import (
     StoreError,
 )
 from lakewake.model.chunks import Batch, chunk_id, index_schema, text_hash
-from lakewake.model.frontier import Frontier
+from lakewake.model.frontier import Frontier, Refusal
 from lakewake.model.query import Query, Words
 from lakewake.model.recipe import ModelIdentity, Recipe, TextField
 from lakewake.model.rows import RowId
@@ -116,6 +116,17 @@ def contents(reader: StoreReader | None) -> dict[str, dict[str, Any]]:
     by_id = {r["_id"]: r for r in rows}
     assert len(by_id) == len(rows), "an id is there twice"
     return by_id
+
+
+def opened(store: Store) -> StoreReader:
+    reader = store.open()
+    assert reader is not None
+    return reader
+
+
+def named(count: int) -> frozenset[RowId]:
+    """Rows that a frontier names, more than stand in its text."""
+    return frozenset(RowId("p", f"twice {n}") for n in range(count))
 
 
 def staged(staging: Staging, *rows: dict[str, Any] | str) -> bytes:
@@ -340,6 +351,40 @@ class StoreContract:
         deletes = tuple(many.to_pylist()[1:])
         store.commit(batch(chunk("a"), deletes=deletes), frontier(1), frontier(2))
         assert set(contents(store.open())) == {many[0].as_py(), chunk("a")["_id"]}
+
+    def test_a_frontier_that_names_very_many_rows_is_kept_with_the_commit(
+        self, built: Store
+    ) -> None:
+        first = replace(frontier(2), duplicates=named(5_000), token="a")
+        built.commit(batch(chunk("d")), frontier(1), first)
+        held = opened(built)
+        assert held.frontier().duplicates == named(5_000)
+        assert RowId("p", "twice 7") in held.frontier().duplicates
+        refused = {row: Refusal("too odd", "1", 2) for row in named(3_000)}
+        second = replace(frontier(3), duplicates=named(5_001), quarantine=refused, token="b")
+        built.commit(batch(chunk("e")), held.frontier(), second)
+        assert opened(built).frontier() == second
+        assert held.frontier() == first, "a reader is pinned to its version"
+        third = replace(opened(built).frontier(), sync=4, quarantine={}, token="c")
+        built.commit(batch(deletes=(chunk("a")["_id"],)), opened(built).frontier(), third)
+        built.maintain()
+        reader = opened(built)
+        assert (reader.frontier(), reader.counts()) == (third, (4, 4))
+        assert {r["_key"] for r in contents(reader).values()} == set("bcde")
+        assert sum(b.num_rows for b in reader.sample(3, ["_key"])) == 3
+        assert set(keys(reader.search(query("red", 10)))) == set("bcde")
+        assert set(reader.existing([RowId("p", k) for k in "abcde"])) == {
+            RowId("p", k) for k in "bcde"
+        }
+        built.commit(batch(), third, frontier(5))
+        assert opened(built).frontier() == frontier(5)
+
+    def test_a_build_keeps_very_many_named_rows(self, store: Store) -> None:
+        many = replace(frontier(1), duplicates=named(5_000))
+        store.create(recipe(), batch(chunk("a")), many, after=0)
+        assert opened(store).frontier() == many
+        sent = pickle.loads(pickle.dumps(opened(store)))
+        assert sent.frontier() == many
 
     def test_a_batch_with_other_columns_is_refused(self, built: Store) -> None:
         other = SCHEMA.set(SCHEMA.get_field_index("points"), pa.field("points", pa.string()))

@@ -6,6 +6,7 @@ import datetime
 import json
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from qdrant_client.models import Filter
+from qdrant_client.models import FieldCondition, Filter, MatchValue
 from store_contract import (
     FULL,
     SCHEMA,
@@ -24,6 +25,7 @@ from store_contract import (
     contents,
     frontier,
     keys,
+    named,
     query,
     recipe,
     staged,
@@ -344,6 +346,56 @@ def test_upkeep_sets_an_alias_that_was_lost(built: QdrantStore, points: Points) 
     points.set_alias("wines", "other")
     assert built.maintain() == {"alias_set": 1}
     assert [points.alias("wines")] == generations(points)
+
+
+def test_upkeep_removes_old_pages_that_no_frontier_names(
+    built: QdrantStore, points: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pages() -> int:
+        where = Filter(must=[FieldCondition(key="kind", match=MatchValue(value="page"))])
+        return points.count("wines.frontier", where)
+
+    many = replace(frontier(2), duplicates=named(5_000))
+    built.commit(batch(), frontier(1), many)
+    more = replace(frontier(3), duplicates=named(5_001))
+    built.commit(batch(), many, more)
+    built.maintain()
+    assert pages() == len(many.pages | more.pages) == len(more.pages) + 1
+    monkeypatch.setattr("lakewake.store.qdrant_fence.PAGES_FOR", -1.0)
+    assert built.maintain()["pages_removed"] == 1
+    assert pages() == len(more.pages)
+    reader = QdrantStore(built._points.place, "wines", "wines").open()
+    assert reader is not None
+    assert reader.frontier() == more
+
+
+def test_a_page_that_comes_back_is_not_taken_for_an_old_one(
+    built: QdrantStore, points: Points
+) -> None:
+    many = replace(frontier(2), duplicates=named(5_000))
+    built.commit(batch(), frontier(1), many)
+    built.commit(batch(), many, frontier(3))
+    old = Filter(must=[FieldCondition(key="kind", match=MatchValue(value="page"))])
+    points.set("wines.frontier", {"at": 0.0}, old)
+    again = replace(frontier(4), duplicates=named(5_000))
+    built._fence.keep_pages(again.new_pages(()))
+    built.maintain()
+    built.commit(batch(), frontier(3), again)
+    assert QdrantStore(built._points.place, "wines", "wines").open().frontier() == again
+
+
+def test_points_with_long_texts_are_read_a_few_at_a_time(
+    built: QdrantStore, points: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built.commit(
+        batch(*(chunk(f"k{n}", "long " * 100) for n in range(9))), frontier(1), frontier(2)
+    )
+    monkeypatch.setattr("lakewake.store.qdrant_points.PAGE", 4)
+    monkeypatch.setattr("lakewake.store.qdrant_points.PAGE_BYTES", 1_000)
+    pages = list(points.pages(generations(points)[0], Filter(), ["_text"]))
+    assert len(pages[0]) == 4
+    assert max(len(page) for page in pages[1:]) < 4
+    assert sum(len(page) for page in pages) == 12
 
 
 def test_staged_parts_of_an_index_that_moved_on_are_stale(built: QdrantStore) -> None:

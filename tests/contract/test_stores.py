@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,13 +23,14 @@ from store_contract import (
     contents,
     frontier,
     keys,
+    named,
     query,
     recipe,
     vector_of,
 )
 
 from lakewake.errors import ConfigError, OutcomeUnknown, StaleFrontier, StoreError
-from lakewake.model.chunks import CHECKPOINT_ID, Batch, index_schema
+from lakewake.model.chunks import CHECKPOINT_ID, PAGE_ID, Batch, index_schema
 from lakewake.model.query import Query
 from lakewake.model.recall import RECALL
 from lakewake.model.where import Compare
@@ -156,6 +158,37 @@ def test_a_replayed_batch_writes_no_version(built: LanceStore, folder: Path) -> 
     for _ in range(2):
         built.commit(batch(chunk("d")), frontier(1), frontier(2))
     assert versions(folder) == 2
+
+
+def test_pages_that_no_frontier_names_any_more_go_with_the_commit(
+    built: LanceStore, folder: Path
+) -> None:
+    def pages() -> set[str]:
+        rows = lance.dataset(str(folder / "wines.g1.lance")).to_table(
+            columns=["_id"], filter="_checkpoint IS NOT NULL"
+        )
+        return {i.removeprefix(PAGE_ID) for i in rows["_id"].to_pylist()} - {CHECKPOINT_ID}
+
+    many = replace(frontier(2), duplicates=named(5_000))
+    built.commit(batch(), frontier(1), many)
+    assert pages() == many.pages
+    more = replace(frontier(3), duplicates=named(5_001))
+    built.commit(batch(), many, more)
+    assert pages() == more.pages
+    assert len(many.pages & more.pages) == len(more.pages) - 1
+    built.commit(batch(), more, frontier(4))
+    assert pages() == set()
+
+
+def test_a_page_that_is_lost_is_named_as_damage(built: LanceStore, folder: Path) -> None:
+    many = replace(frontier(2), duplicates=named(5_000))
+    built.commit(batch(), frontier(1), many)
+    lance.dataset(str(folder / "wines.g1.lance")).delete(f"_id LIKE '{PAGE_ID}%'")
+    reader = LanceStore(str(folder), "wines").open()
+    assert reader is not None
+    assert keys(reader.search(query("red", 1))) == ["a"]
+    with pytest.raises(StoreError, match="pages of its checkpoint"):
+        set(reader.frontier().duplicates)
 
 
 def test_recipe_and_fingerprint_are_in_the_schema(built: LanceStore, folder: Path) -> None:

@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING
 from hostile import HOSTILE_TO_HUDI, HOSTILE_TO_SPARK
 from hudi_tables import ROLLS_CLUSTERING_BACK, WRITES_GO_ON, HudiTables, row
 
+from lakewake import prepare
 from lakewake.errors import HistoryLost, IndexMissing, LakewakeError
+from lakewake.model import frontier, pages
 from lakewake.model.chunks import text_hash
 from lakewake.model.plan import Action
+from lakewake.model.recipe import Chunking
+from lakewake.source import arrow, view
 from lakewake.sync import Parts, sync
 from lakewake.verify import verify
 from moments import (
@@ -52,6 +56,24 @@ EVOLVING = {"hoodie.write.set.null.for.missing.columns": "true"}
 TEXTS = ["one", "two", "three", " "]
 #: More than a sync has moments.
 MOMENTS = 20
+#: Rows of a few kilobytes are large here: everything that bounds memory is smaller by as much.
+CHUNKS = Chunking(tokens=40)
+SMALL_MEMORY = {
+    (arrow, "COLLECT_BYTES"): 8_192,
+    (arrow, "PART_BYTES"): 4_096,
+    (view, "BATCH_BYTES"): 4_096,
+    (prepare, "WRITE_BYTES"): 4_096,
+    (prepare, "HELD_IDS"): 2,
+    (frontier, "INLINE"): 2,
+    (pages, "PAGE_ROWS"): 2,
+}
+
+
+def large(key: str, edited: int) -> str:
+    """A text of many chunks, one sentence of it another one in each edition."""
+    lines = [f"Sentence {n} of the long text of {key} says this and that." for n in range(60)]
+    lines[20 + edited] = f"Only edition {edited} has this sentence."
+    return " ".join(lines)
 
 
 @dataclass
@@ -136,11 +158,12 @@ class RealHistory:
 
     def _row(self, key: str, part: str, now: int) -> tuple:
         ts = now if self.dice.random() < 0.85 else self.dice.randint(0, now)
-        text = self.dice.choice([*TEXTS, f"text of {key} at {now}"])
+        edited = large(key, self.dice.randrange(3))
+        text = self.dice.choice([*TEXTS, f"text of {key} at {now}", edited])
         return row(key, text, part=part, ts=ts, num=self.dice.randrange(3))
 
     def _told_write(self, rows: list[tuple], operation: str) -> None:
-        said = ", ".join(f"{key}/{part}@{ts} {text!r}" for key, _, part, ts, text, _ in rows)
+        said = ", ".join(f"{key}/{part}@{ts} {text[:30]!r}" for key, _, part, ts, text, _ in rows)
         self.told.append(f"  {said}")
         self.table.write(rows, operation)
 
@@ -262,7 +285,8 @@ class RealHistory:
         spark, folder = self.table.spark, self.table.path.with_name("index")
         held = self.parts.embeddings.inner
         path = self.table.path
-        return watched(following(spark, path, folder, payload=PAYLOAD, embeddings=held))
+        other = following(spark, path, folder, payload=PAYLOAD, embeddings=held, chunking=CHUNKS)
+        return watched(other)
 
     def verify(self) -> None:
         """Agrees, or asks to sync first, whatever is pending."""
@@ -315,9 +339,10 @@ def real_history(
     plans = seed % 4 < 2
     options = {**options, **EVOLVING, **(WRITES_GO_ON if plans else ROLLS_CLUSTERING_BACK)}
     table = HudiTables(spark, folder / "table", type_, options=options, also=NESTED)
-    clean = following(spark, table.path, folder / "index", payload=PAYLOAD)
+    indexed = {"payload": PAYLOAD, "chunking": CHUNKS}
+    clean = following(spark, table.path, folder / "index", **indexed)
     reader = spark if seed % 3 else hostile_session(spark)
-    parts = following(reader, table.path, folder / "index", payload=PAYLOAD)
+    parts = following(reader, table.path, folder / "index", **indexed)
     return RealHistory(table, watched(parts), random.Random(seed), clean, plans)
 
 

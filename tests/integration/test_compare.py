@@ -40,10 +40,14 @@ def table_rows(chance: random.Random, n: int, texts: Texts) -> list[tuple[object
 
 
 def stored_chunks(chance: random.Random, n: int, texts: Texts) -> list[list[object]]:
-    """Its chunks, in two fields."""
+    """Its chunks, in two fields; the first of each tells the row's source, others may not."""
     ends = [(text or "").strip()[-16:] for text in texts]
     counts = [chance.choice([1, 1, 2, 3]) if end else 0 for end in ends]
-    return [["p", f"k{n}", f, c, f"sh{n}", "ph", True] for f in (0, 1) for c in range(counts[f])]
+
+    def source(c: int) -> str:
+        return f"sh{n}" if c == 0 else chance.choice(["", f"sh{n}", "of an earlier version"])
+
+    return [["p", f"k{n}", f, c, source(c), "ph", True] for f in (0, 1) for c in range(counts[f])]
 
 
 def damaged(chance: random.Random, chunks: list[list[object]]) -> list[list[object]]:
@@ -57,6 +61,8 @@ def damaged(chance: random.Random, chunks: list[list[object]]) -> list[list[obje
         spoilt.append(list(one))
     else:
         column = [2, 3, 4, 5][kind - 2]
+        if column == 4:
+            one = chance.choice([c for c in spoilt if c[3] == 0])
         one[column] = {2: -1, 3: 7, 4: "other", 5: "other"}[column]
     return spoilt
 

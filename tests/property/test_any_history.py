@@ -26,6 +26,7 @@ from answers import built_of as answering
 from lakewake import prepare
 from lakewake.embed.hashing import HashingEmbedder
 from lakewake.errors import HistoryLost, IndexMissing
+from lakewake.model import frontier, pages
 from lakewake.model.chunks import Batch, text_hash
 from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
@@ -60,7 +61,12 @@ from sampling import HASHING, SCHEMA, rid, sample_parts, sample_recipe, values
 
 FIRST = "A first sentence that several of the texts begin with."
 IDS = [rid(key, part) for key in ("a", "b", "c") for part in ("x", "y")]
-TEXTS = ["one", "two", "", None, "odd", f"{FIRST} And its end.", f"{FIRST} And an odd end of it."]
+LAST = "And a last sentence that others of the texts end with."
+TEXTS = [
+    *("one", "two", "", None, "odd", f"{FIRST} And its end.", f"{FIRST} And an odd end of it."),
+    *(f"{FIRST} {LAST}", f"A first sentence of its own, which nobody else has. {LAST}"),
+    f"{FIRST} One more sentence stands in between the two of them. {LAST}",
+]
 
 
 def _some_rows(count: int = 300) -> list[dict[RowId, dict[str, object]]]:
@@ -109,6 +115,10 @@ def in_small_pieces():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory, "BATCH_ROWS", 3)
         patch.setattr(prepare, "EMBED_TEXTS", 2)
+        patch.setattr(prepare, "WRITE_ROWS", 2)
+        patch.setattr(prepare, "HELD_IDS", 1)
+        patch.setattr(frontier, "INLINE", 1)
+        patch.setattr(pages, "PAGE_ROWS", 1)
         patch.setattr(lance_words, "SLICE", 4)
         patch.setattr(lance_upkeep, "MAX_SMALL_FRAGMENTS", 3)
         yield
@@ -362,6 +372,11 @@ def spoil(parts: Parts, chunk_id: str, how: str) -> None:
     index = parts.store.open()
     rows = [r for b in index.scan(index.schema().names) for r in b.to_pylist()]
     [chunk] = [r for r in rows if r["_id"] == chunk_id]
+    if how == "_source_hash" and chunk["_chunk"]:
+        # Only the first chunk's is ever read.
+        row = chunk["_partition"], chunk["_key"]
+        mine = (r for r in rows if (r["_partition"], r["_key"]) == row)
+        chunk = next((r for r in mine if not r["_chunk"]), chunk)
     if how == "gone":
         row = chunk["_partition"], chunk["_key"]
         batch = _batch(index, [], [r["_id"] for r in rows if (r["_partition"], r["_key"]) == row])

@@ -155,8 +155,8 @@ def test_a_frontier_survives_json_with_odd_keys_in_it():
 
 
 def test_a_frontier_of_another_format_is_refused():
-    with pytest.raises(ValueError, match="format 2"):
-        Frontier.from_json('{"format": 2}')
+    with pytest.raises(ValueError, match="format 3"):
+        Frontier.from_json('{"format": 3}')
 
 
 def test_a_slow_writer_of_the_former_schema_takes_no_change_back():

@@ -12,8 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakewake.errors import StoreError
 from lakewake.model.chunks import index_schema
 from lakewake.model.recipe import ModelIdentity, Recipe
+from lakewake.store.qdrant_points import MOST_BYTES, WRITE_BYTES
 from lakewake.store.qdrant_rows import FOREVER, Decoder, field_key, gone_points, indexes, to_points
 
 UTC = datetime.UTC
@@ -156,3 +158,26 @@ def test_a_column_of_any_name_has_a_field_that_is_a_plain_path() -> None:
     assert keys[:2] == names[:2]
     assert all(key.replace("-", "_").isidentifier() and key.isascii() for key in keys)
     assert len(set(keys)) == len(keys)
+
+
+def test_a_chunk_that_no_request_can_hold_is_named():
+    schema = index_schema(
+        Recipe(ModelIdentity("hashing", "test", 2)), pa.schema([("c", pa.string())])
+    )
+    chunk = {"_id": "i", "_key": "huge", "_partition": "p", "_vector": [1.0, 0.0]}
+    rows = pa.RecordBatch.from_pylist([{**chunk, "c": "x" * MOST_BYTES}], schema=schema)
+    with pytest.raises(StoreError, match="'huge'"):
+        list(to_points([rows], "part", 0))
+
+
+def test_no_request_has_more_bytes_than_it_may_whatever_the_payload_holds():
+    kind = pa.list_(pa.string())
+    schema = index_schema(Recipe(ModelIdentity("hashing", "test", 2)), pa.schema([("c", kind)]))
+    chunk = {"_key": "k", "_partition": "p", "_vector": [1.0, 0.0], "c": ["x" * 1000] * 1000}
+    rows = [
+        pa.RecordBatch.from_pylist([{**chunk, "_id": str(n)}], schema=schema) for n in range(12)
+    ]
+    requests = list(to_points(rows, "part", 0))
+    sizes = [len(json.dumps([p.payload for p in points])) for points in requests]
+    assert sum(map(len, requests)) == 12
+    assert max(sizes) <= WRITE_BYTES

@@ -203,7 +203,7 @@ def test_rows_are_not_embedded_where_one_went_in_an_older_version_than_the_index
     work = stand(choosy, choosy.store.open()).preparation(choosy)
     held = choosy.store.open().existing([rid("k0")])[rid("k0")][0]
     newer = Changes((), (rid("k0"),), removed={rid("k0"): held.instant + "1"})
-    assert work.gone(newer) == [held.id]
+    assert list(work.gone(newer)) == [held.id]
     older = replace(newer, removed={rid("k0"): "2000"})
     with pytest.raises(HistoryLost, match="the table held it twice"):
         work.gone(older)

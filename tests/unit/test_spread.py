@@ -15,7 +15,7 @@ from lakewake.model.chunks import text_hash
 from lakewake.model.plan import Action
 from lakewake.model.rows import Changes, Work
 from lakewake.source.memory import MemoryTable
-from lakewake.source.spread import MOST_PARTS, PART_ROWS, parts_of
+from lakewake.source.spread import MOST_PARTS, PART_BYTES, PART_ROWS, parts_of
 from lakewake.store.embeddings import FILE, SqliteEmbeddings
 from lakewake.store.lance import LanceStore
 from lakewake.store.memory import MemoryStore
@@ -177,6 +177,7 @@ def test_a_machine_with_another_folder_in_the_stores_place_is_told_apart(tmp_pat
 
 
 def test_every_core_has_a_part_and_no_part_is_too_large():
-    assert parts_of(10, cores=8) == 8
-    assert parts_of(PART_ROWS * 20 + 1, cores=8) == 21
-    assert parts_of(10**12, cores=8) == MOST_PARTS
+    assert parts_of(10, 10, cores=8) == 8
+    assert parts_of(PART_ROWS * 20 + 1, 10, cores=8) == 21
+    assert parts_of(10, PART_BYTES * 30 + 1, cores=8) == 31
+    assert parts_of(10**12, 10, cores=8) == MOST_PARTS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -16,6 +16,8 @@ from lakewake.model.rows import RowId
 
 #: `_id` of the one row that carries the frontier. No chunk id can equal it: those are JSON arrays.
 CHECKPOINT_ID = "__checkpoint__"
+#: How the `_id` of a row begins that carries a page of the frontier; its name follows.
+PAGE_ID = "__page__"
 #: The field of chunks whose vector stands in the table itself.
 VECTOR_FIELD = "vector"
 #: The prefix that payload columns must not have.
@@ -67,13 +69,19 @@ class Chunk:
 
 @dataclass(frozen=True)
 class StoredChunk:
-    """What an index says of a chunk it holds, short of text and vector."""
+    """What an index says of a chunk it holds, short of text and vector.
+
+    Attributes:
+        source_hash: what the row's chunks were made from, in the first chunk of each field. Others
+            stay as they are while their own text does, and may tell an earlier one, or none.
+    """
 
     id: str
     hash: str
     source_hash: str
     payload_hash: str
     instant: str = ""
+    n: int = 0
 
 
 def index_schema(recipe: Recipe, payload: pa.Schema) -> pa.Schema:
@@ -99,14 +107,15 @@ class Batch:
     Attributes:
         rows: opens the chunks to insert or replace, as record batches of the index's schema
             (without the checkpoint row); can be called again, each `_id` comes once.
-        deletes: `_id`s to remove; none of them is among `rows`.
+        deletes: `_id`s to remove, each once; none of them is among `rows`. They may be more than
+            fit into memory, and can be walked again.
         staged: further chunks, which the store's staging has written already.
         replaced: their `_id`s, where an index may hold former versions of them.
     """
 
     schema: pa.Schema
     rows: Callable[[], pa.RecordBatchReader]
-    deletes: tuple[str, ...] = ()
+    deletes: Collection[str] = ()
     staged: tuple[bytes, ...] = ()
     replaced: tuple[str, ...] = ()
 

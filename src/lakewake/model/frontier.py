@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from lakewake.model.rows import RowId
+from lakewake.model.pages import Book, Note, ReadPages, unread, written
+from lakewake.model.rows import RowId, T
 from lakewake.model.timeline import TableIdentity
 
 FORMAT = 1
+#: The format where rows are kept on pages; an older version refuses it in clear words.
+PAGED = 2
+#: Rows that stand in the frontier's own text; where there are more, all are on pages beside it.
+INLINE = 1_000
 
 
 @dataclass(frozen=True)
@@ -20,6 +27,48 @@ class Refusal:
     reason: str
     instant: str
     attempts: int = 1
+
+
+class Refusals(Mapping[RowId, Refusal]):
+    """The quarantine, read from its pages when it is asked for."""
+
+    def __init__(self, book: Book) -> None:
+        self.book = book
+
+    def __getitem__(self, row: RowId) -> Refusal:
+        """Why a row is there."""
+        return Refusal(*self.book[row])
+
+    def __iter__(self) -> Iterator[RowId]:
+        """All rows in it."""
+        return iter(self.book)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.book)
+
+
+class Twice(AbstractSet[RowId]):
+    """The rows that the table holds more than once, read from their pages when asked for."""
+
+    def __init__(self, book: Book) -> None:
+        self.book = book
+
+    def __contains__(self, row: object) -> bool:
+        """Whether the table holds it more than once."""
+        return row in self.book
+
+    def __iter__(self) -> Iterator[RowId]:
+        """All of them."""
+        return iter(self.book)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.book)
+
+    @classmethod
+    def _from_iterable(cls, rows: Iterable[T]) -> AbstractSet[T]:
+        return frozenset(rows)
 
 
 @dataclass(frozen=True)
@@ -35,16 +84,18 @@ class Frontier:
         sync: counts the commits of this index; makes two frontiers at one instant distinct.
         token: unlike that of any other call of a sync or a repair, so that each finds its own
             commit again; '' where an earlier version of Lakewake wrote it.
+        text: what it was read from, which an earlier version may have written otherwise.
     """
 
     table: TableIdentity
     instants: Mapping[str, str] = field(default_factory=dict)
     in_flight: tuple[str, ...] = ()
     schema: Mapping[str, str] = field(default_factory=dict)
-    duplicates: frozenset[RowId] = frozenset()
+    duplicates: AbstractSet[RowId] = frozenset()
     quarantine: Mapping[RowId, Refusal] = field(default_factory=dict)
     sync: int = 0
     token: str = ""
+    text: str = field(default="", init=False, compare=False, repr=False)
 
     @property
     def newest(self) -> str:
@@ -52,18 +103,35 @@ class Frontier:
         return max(self.instants, key=lambda r: (self.instants[r], r), default="")
 
     def to_json(self) -> str:
-        """One line of JSON, stable for equal frontiers."""
+        """One line of JSON, stable for equal frontiers; it names the pages that belong to it."""
+        return self.text or self._json
+
+    @property
+    def pages(self) -> frozenset[str]:
+        """The names of the pages that belong to it; none where all rows stand in its text."""
+        return page_names(self.to_json())
+
+    def new_pages(self, held: Collection[str]) -> dict[str, str]:
+        """The pages that belong to it and are not held yet, by name."""
+        if not self._is_paged:
+            return {}
+        out: dict[str, str] = {}
+        for kind, (names, texts) in self._written.items():
+            lacking = {name for name in names if name} - set(held)
+            book = _book(getattr(self, kind))
+            found = texts if book is None else book.texts(lacking)
+            out |= {name: found[name] for name in lacking}
+        return out
+
+    @cached_property
+    def _json(self) -> str:
         value: dict[str, Any] = {
-            "format": FORMAT,
+            "format": PAGED if self._is_paged else FORMAT,
             "table": self.table.as_dict(),
             "instants": dict(sorted(self.instants.items())),
             "in_flight": sorted(self.in_flight),
             "schema": dict(sorted(self.schema.items())),
-            "duplicates": sorted([d.partition, d.key] for d in self.duplicates),
-            "quarantine": sorted(
-                [row.partition, row.key, r.reason, r.instant, r.attempts]
-                for row, r in self.quarantine.items()
-            ),
+            **(self._named_pages() if self._is_paged else self._listed()),
             "sync": self.sync,
         }
         if self.token:
@@ -71,25 +139,77 @@ class Frontier:
             value["token"] = self.token
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
+    @property
+    def _is_paged(self) -> bool:
+        return len(self.duplicates) + len(self.quarantine) > INLINE
+
+    def _listed(self) -> dict[str, Any]:
+        return {
+            "duplicates": sorted([d.partition, d.key] for d in self.duplicates),
+            "quarantine": sorted(
+                [row.partition, row.key, *_note(r)] for row, r in self.quarantine.items()
+            ),
+        }
+
+    def _named_pages(self) -> dict[str, Any]:
+        counts = {"duplicates": len(self.duplicates), "quarantine": len(self.quarantine)}
+        return {kind: [counts[kind], *names] for kind, (names, _) in self._written.items()}
+
+    @cached_property
+    def _written(self) -> dict[str, tuple[tuple[str, ...], dict[str, str]]]:
+        """For each kind the names of its pages, and the texts of those that are not kept yet."""
+        twice, refused = _book(self.duplicates), _book(self.quarantine)
+        no_notes: dict[RowId, Note] = dict.fromkeys(self.duplicates if twice is None else (), ())
+        reasons = {} if refused else {row: _note(r) for row, r in self.quarantine.items()}
+        return {
+            "duplicates": (twice.names, {}) if twice is not None else written(no_notes),
+            "quarantine": (refused.names, {}) if refused is not None else written(reasons),
+        }
+
     @classmethod
-    def from_json(cls, text: str) -> Frontier:
-        """The inverse of `to_json`.
+    def from_json(cls, text: str, read: ReadPages = unread) -> Frontier:
+        """The inverse of `to_json`; `read` reads the pages that it names, when asked for.
 
         Raises:
             ValueError: not a frontier of a format this version reads.
         """
         value: dict[str, Any] = json.loads(text)
-        if value.get("format") != FORMAT:
+        if value.get("format") not in (FORMAT, PAGED):
             raise ValueError(
-                f"frontier format {value.get('format')!r}, this version reads {FORMAT}"
+                f"frontier format {value.get('format')!r}, this version reads {FORMAT} and {PAGED}"
             )
-        return cls(
+        twice, refused = value["duplicates"], value["quarantine"]
+        paged = value["format"] == PAGED
+        found = cls(
             table=TableIdentity.from_dict(value["table"]),
             instants=value["instants"],
             in_flight=tuple(value["in_flight"]),
             schema=value["schema"],
-            duplicates=frozenset(RowId(p, k) for p, k in value["duplicates"]),
-            quarantine={RowId(p, k): Refusal(*why) for p, k, *why in value["quarantine"]},
+            duplicates=Twice(Book(twice[1:], twice[0], read))
+            if paged
+            else frozenset(RowId(p, k) for p, k in twice),
+            quarantine=Refusals(Book(refused[1:], refused[0], read))
+            if paged
+            else {RowId(p, k): Refusal(*why) for p, k, *why in refused},
             sync=value["sync"],
             token=value.get("token", ""),
         )
+        object.__setattr__(found, "text", text)
+        return found
+
+
+def page_names(text: str) -> frozenset[str]:
+    """The names of the pages that belong to a frontier, by its text."""
+    value: dict[str, Any] = json.loads(text)
+    if value.get("format") != PAGED:
+        return frozenset()
+    return frozenset(n for kind in ("duplicates", "quarantine") for n in value[kind][1:] if n)
+
+
+def _book(rows: object) -> Book | None:
+    """The pages that rows were read from; None where they were not."""
+    return rows.book if isinstance(rows, Twice | Refusals) else None
+
+
+def _note(refusal: Refusal) -> Note:
+    return (refusal.reason, refusal.instant, refusal.attempts)

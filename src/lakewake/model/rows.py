@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
@@ -78,17 +79,20 @@ class Changes:
         total: how many rows will come, where that is known.
         payload: names and types of the payload columns, where no row may come to tell them.
         removed: of deleted rows, the instant of the version that went, where it was seen to go.
+        gone: further rows that are gone, where they are many: in lots, each with the same instants
+            ('' where it was not seen to go); can be walked once.
         spread: works on the rows elsewhere, where they are many and there are machines for it; then
             `rows` can be walked all the same.
     """
 
     rows: Iterable[RowBatch]
     deleted: tuple[RowId, ...] = ()
-    duplicates: frozenset[RowId] = frozenset()
+    duplicates: AbstractSet[RowId] = frozenset()
     total: int | None = None
     payload: pa.Schema | None = None
     spread: Spread | None = None
     removed: Mapping[RowId, str] = field(default_factory=dict)
+    gone: Iterable[Mapping[RowId, str]] = ()
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,10 @@ def build_patch(
 ) -> Patch:
     """Compare rows with what an index holds of them.
 
-    A row whose source and payload are as the index has them is left alone, and is not chunked;
-    without `trust` in what the index says of itself, every row is written anew.
+    A row whose source and payload are as the index has them is left alone, and is not chunked. Of
+    one whose text changed, the chunks stay whose own text and payload did not; the first of each
+    field is written again, since it tells what all were made from. Without `trust` in what the
+    index says of itself, every row is written anew.
     """
     upserts: list[tuple[int, Chunk]] = []
     deletes: list[str] = []
@@ -61,7 +63,8 @@ def build_patch(
         chunks = chunks_of(n)
         wanted = {c.id for c in chunks}
         gone = [h.id for h in held if h.id not in wanted]
-        upserts += [(n, c) for c in chunks]
+        stay = _staying(batch.payload_hashes[n], held) if trust else frozenset()
+        upserts += [(n, c) for c in chunks if c.n == 0 or (c.id, c.hash) not in stay]
         deletes += gone
         changed += bool(chunks or gone)
         emptied += bool(held and not chunks)
@@ -70,7 +73,10 @@ def build_patch(
 
 
 def _same(batch: RowBatch, n: int, held: tuple[StoredChunk, ...]) -> bool:
-    return bool(held) and all(
-        h.source_hash == batch.source_hashes[n] and h.payload_hash == batch.payload_hashes[n]
-        for h in held
-    )
+    first = [h.source_hash == batch.source_hashes[n] for h in held if h.n == 0]
+    return bool(first) and all(first) and len(_staying(batch.payload_hashes[n], held)) == len(held)
+
+
+def _staying(payload: str, held: tuple[StoredChunk, ...]) -> frozenset[tuple[str, str]]:
+    """Chunks, by id and hash, that hold the payload as it is."""
+    return frozenset((h.id, h.hash) for h in held if h.payload_hash == payload)

@@ -56,7 +56,7 @@ class Table(Protocol):
         """
 
     def rows(self, look: Look, ids: Collection[RowId]) -> Changes:
-        """The named rows as of `look`, those that are there; `duplicates` are among them.
+        """The named rows as of `look`; `deleted` are not there, `duplicates` more than once.
 
         Raises:
             TableMoved: a commit completed since the look; look again.

@@ -21,7 +21,7 @@ from lakewake.model.chunks import VECTOR_FIELD, Pieces, chunk_ids
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Difference, RowId
 from lakewake.source import arrow
-from lakewake.source.view import boiled_down, row_ids
+from lakewake.source.view import boiled_down, row_ids, row_weight
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -32,6 +32,8 @@ FEW = 10_000
 FILES = 4
 #: A row of the table counts so much more than a chunk: one sum tells how many there are of both.
 ROW = 2**40
+#: A number for what a row's chunks were made from.
+SOURCE = "xxhash64(sh, 'source')"
 #: What Python takes for white space: a text of nothing else has no chunk.
 BLANK = (
     "\t\n\v\f\r \x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
@@ -127,16 +129,16 @@ def suspects(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> list[int] | 
 
     fields = range(max(len(recipe.fields), 1))
     table = rows.selectExpr(
-        *("xxhash64(p, k) a", "xxhash64(sh, ph) d", f"{ROW}L m"),
+        *("xxhash64(p, k) a", "xxhash64(ph) d", f"{ROW}L m"),
         *(f"IF({says}, {ROW}L, 0L) m{f}" for f, says in enumerate(_says(recipe))),
-        *(f"0L x{f}" for f in fields),
+        *(f"IF({says}, {SOURCE}, 0L) x{f}" for f, says in enumerate(_says(recipe))),
     )
     index = stored.selectExpr(
         "xxhash64(p, k) a",
         # What is wrong by itself has another hash than any row.
-        *("IF(sound AND f >= 0, xxhash64(sh, ph), ~xxhash64(sh, ph)) d", "1L m"),
+        *("IF(sound AND f >= 0, xxhash64(ph), ~xxhash64(ph)) d", "1L m"),
         *(f"IF(f <=> {f}, 1L, 0L) m{f}" for f in fields),
-        *(f"IF(f <=> {f}, xxhash64(c), 0L) x{f}" for f in fields),
+        *(f"IF(f <=> {f}, xxhash64(c) ^ IF(c = 0, {SOURCE}, 0L), 0L) x{f}" for f in fields),
     )
     both = [
         *("min(d) = max(d) d", "sum(m) m"),
@@ -144,7 +146,8 @@ def suspects(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> list[int] | 
         *(f"bit_xor(x{f}) x{f}" for f in fields),
     ]
     chunks = [f"(m{f} & {ROW - 1}L)" for f in fields]
-    # Chunks are numbered 0, 1, 2 and so on: the mixture of their numbers tells it.
+    # Chunks are numbered 0, 1, 2 and so on: the mixture of their numbers tells it. The source of
+    # the first one and that of the row cancel each other out.
     whole = " AND ".join(
         f"x{f} = CASE {n} WHEN 0 THEN 0L WHEN 1 THEN xxhash64(0)"
         f" ELSE aggregate(sequence(0, int({n}) - 1), 0L, (m, n) -> m ^ xxhash64(n)) END"
@@ -173,16 +176,16 @@ def by_row(stored: DataFrame) -> DataFrame:
     once = F.size(F.collect_set("c")) == count
     fields = stored.groupBy("p", "k", "f").agg(
         (F.min("sound") & (F.col("f") >= 0) & once & (F.max("c") + 1 == count)).alias("whole"),
-        *(side(c).alias(f"{c}_{side.__name__}") for c in ("sh", "ph") for side in (F.min, F.max)),
+        *(side("ph").alias(f"ph_{side.__name__}") for side in (F.min, F.max)),
+        # Only the first chunk of a field tells it.
+        F.coalesce(F.max(F.when(F.col("c") == 0, F.col("sh"))), F.lit("")).alias("sh"),
     )
     return fields.groupBy("p", "k").agg(
-        F.min("sh_min").alias("ish"),
+        F.min("sh").alias("ish"),
         F.min("ph_min").alias("iph"),
         F.sort_array(F.collect_list("f")).alias("fields"),
         F.coalesce(
-            F.min("whole")
-            & (F.min("sh_min") == F.max("sh_max"))
-            & (F.min("ph_min") == F.max("ph_max")),
+            F.min("whole") & (F.min("sh") == F.max("sh")) & (F.min("ph_min") == F.max("ph_max")),
             F.lit(False),
         ).alias("sound"),
     )
@@ -204,12 +207,14 @@ def _fields(recipe: Recipe) -> str:
 def faults(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> DataFrame:
     """Ids of the rows that an index holds wrongly, with `fault`: missing, orphaned or stale.
 
-    Rows that the table holds more than once are among them; `copies` tells how often.
+    Rows that the table holds more than once are among them; `copies` tells how often. `size` is
+    how many bytes the table's row has, about.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
     # The newest version is the largest: structs are ordered by their first fields.
-    version = F.struct("i", "s", "sh", "ph", F.expr(_fields(recipe)).alias("fields"))
+    weight = F.expr(row_weight(rows, recipe)).alias("size")
+    version = F.struct("i", "s", "sh", "ph", F.expr(_fields(recipe)).alias("fields"), weight)
     table = (
         rows.select("p", "k", version.alias("now"))
         .groupBy("p", "k")
@@ -222,7 +227,8 @@ def faults(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> DataFrame:
     )
     both = table.join(by_row(stored), ["p", "k"], "full_outer")
     told = both.select(
-        "p", "k", fault.alias("fault"), F.coalesce("copies", F.lit(0)).alias("copies")
+        *("p", "k", fault.alias("fault"), F.coalesce("copies", F.lit(0)).alias("copies")),
+        F.col("now.size").alias("size"),
     )
     return told.where("fault is not null or copies > 1")
 
@@ -242,6 +248,17 @@ def difference(faulty: DataFrame) -> Difference:
         stale=tuple(sorted(found.get("stale", ()))),
         duplicated=tuple(sorted(twice)),
     )
+
+
+def amounts(faulty: DataFrame) -> tuple[int, int, int]:
+    """How many rows are to be written and removed, and the bytes of those to be written."""
+    found = faulty.selectExpr(
+        "count_if(fault IN ('missing', 'stale'))",
+        "count_if(fault = 'orphaned')",
+        "sum(IF(fault IN ('missing', 'stale'), size, 0L))",
+    ).first()
+    assert found is not None
+    return found[0], found[1], found[2] or 0
 
 
 def _equal() -> Column:

@@ -21,7 +21,7 @@ from lakewake.errors import HistoryLost
 from lakewake.model.chunks import Pieces
 from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
-from lakewake.model.rows import Changes, Difference, RowBatch, RowId
+from lakewake.model.rows import Changes, Difference, RowBatch, RowId, T
 from lakewake.model.timeline import DUPLICATING, CommitMetadata, Instant, Look
 from lakewake.scratch import own_folder
 from lakewake.source import TableMoved, arrow, compare, versions, view
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 #: Up to so many rows written by a window are brought over in one job; more are streamed.
 COLLECT_ROWS = 100_000
+#: Rows that are gone are passed on so many at a time.
+LOT_ROWS = 10_000
 #: So many rows are asked for by their keys; more are left to a comparison with the whole table.
 ASKED_ROWS = 10_000
 
@@ -87,27 +89,33 @@ class HudiTable:
         if not look.completed:
             return Changes(())
         with self._reading():
-            rows, duplicates, total = versions.newest(self._pinned(look))
-            batches = self._batches(self._streamed(arrow.in_small_parts(rows)))
-            payload = view.payload_schema(rows, self._recipe)
-            spread = self._spread(rows, total)
-            return Changes(batches, (), duplicates, total, payload, spread)
+            shown = self._pinned(look)
+            found = versions.newest(shown, view.row_weight(shown, self._recipe))
+            batches = self._batches(self._streamed(arrow.in_small_parts(found.rows, found.size)))
+            payload = view.payload_schema(shown, self._recipe)
+            spread = self._spread(found.rows, found.total, found.size)
+            return Changes(batches, (), found.duplicates, found.total, payload, spread)
 
     def rows(self, look: Look, ids: Collection[RowId]) -> Changes:
         """The named rows as of `look`, read from the table by their keys."""
         if not ids or not look.completed:
-            return Changes(())
+            return Changes((), tuple(sorted(ids)))
         with self._reading():
             wanted = self._named(ids)
-            rows, twice, total = versions.newest(
-                self._pinned(look).join(wanted, ["p", "k"], "left_semi")
-            )
-            return Changes(tuple(self._batches(iter(arrow.collect(rows)))), (), twice, total)
+            found = versions.newest(self._pinned(look).join(wanted, ["p", "k"], "left_semi"))
+            light = arrow.collect_light(found.rows, view.wide(self._recipe), found.total)
+            there = _ids(light) if light is not None else _collected_ids(found.rows)
+            gone = tuple(sorted(set(ids).difference(there)))
+            if light is not None:
+                rows: Iterable[RowBatch] = tuple(self._batches(iter(light)))
+            else:
+                parts = arrow.in_small_parts(found.rows, self._size(found.rows))
+                rows = self._batches(self._streamed(parts))
+            return Changes(rows, gone, found.duplicates, found.total)
 
     def changes(self, look: Look, frontier: Frontier, pending: Sequence[Instant]) -> Changes:
         """What `pending` changed and removed: the difference of the touched file groups."""
         commits = window_of(look, frontier, pending)
-        written = _rows_written(commits)
         at_once = inserted_at_once(look, frontier, pending)
         appeared = at_once or any(c.operation in DUPLICATING or c.overtaken for c in commits)
         touched = touched_by(commits, tuple(beside(look, frontier, pending).values()))
@@ -120,12 +128,18 @@ class HudiTable:
         with self._reading(_lost_files):
             changed = self._difference(reader, touched)
             overlaps = reader.overlaps or touched.overtaken
-            asked, changed = self._set_aside(changed, frontier, overlaps)
-            if written > COLLECT_ROWS or written >= (self._spread_rows or math.inf):
-                found = self._left_there(changed, written, appeared)
+            every = self._light(changed, commits)
+            if every is not None:
+                asked = _asked(every, frontier, overlaps)
+                found = self._brought(_without(every, asked), appeared)
             else:
-                found = self._brought(changed, appeared)
-        found = replace(found, duplicates=(frontier.duplicates - asked) | found.duplicates)
+                written = _rows_written(commits)
+                asked, changed = self._set_aside(changed, frontier, overlaps, written)
+                found = self._left_there(changed, written, appeared)
+        if asked or found.duplicates:
+            found = replace(found, duplicates=(frontier.duplicates - asked) | found.duplicates)
+        else:
+            found = replace(found, duplicates=frontier.duplicates)
         self._check_unmoved(look, until=pending[-1].completed or "")
         return self._ask_table(look, found, asked) if asked else found
 
@@ -153,7 +167,9 @@ class HudiTable:
             )
             stored, rows = self._both(look, index, Path(folder))
             if rows is None:
-                return Changes((), _distinct_ids(stored))
+                orphans = stored.select("p", "k").distinct()
+                lots = self._lots(orphans, orphans.count())
+                return Changes((), gone=_while_kept(opened.pop_all(), lots))
             few = compare.suspects(stored, rows, self._recipe)
             if few == []:
                 return Changes(())
@@ -166,29 +182,32 @@ class HudiTable:
                 opened.callback(rows.unpersist)
             faulty = compare.faults(stored, rows, self._recipe).persist()
             opened.callback(faulty.unpersist)
-            known = compare.difference(faulty.where("fault = 'orphaned' or copies > 1"))
+            known = compare.difference(faulty.where("copies > 1"))
+            total, orphans, size = compare.amounts(faulty)
             wrong = faulty.where("fault in ('missing', 'stale')").select("p", "k")
-            total = wrong.count()
             differing = rows.join(wrong, ["p", "k"], "left_semi")
             if known.duplicated:
                 differing = versions.one_each(differing)
-            batches = _while_kept(opened.pop_all(), self._batches(self._streamed(differing)))
+            gone = self._lots(faulty.where("fault = 'orphaned'").select("p", "k"), orphans)
+            batches = self._batches(self._streamed(arrow.in_small_parts(differing, size)))
+            kept = opened.pop_all()
         return Changes(
-            batches,
-            known.orphaned,
-            frozenset(known.duplicated),
-            total,
-            spread=self._spread(differing, total),
+            _while_kept(kept, batches),
+            duplicates=frozenset(known.duplicated),
+            total=total,
+            spread=self._spread(differing, total, size),
+            gone=gone,
         )
 
     def _brought_over(self, stored: DataFrame, rows: DataFrame, count: int) -> Changes | None:
         """What makes these few rows of an index equal to those of the table, in one job or two.
 
-        None where the table holds one of them twice: then the index may be right about it.
+        None where the table holds one of them twice: then the index may be right about it. Also
+        where they are too large for one job.
         """
-        there = arrow.collect(rows)
-        ids = _ids(there)
-        if len(set(ids)) < len(ids):
+        there = arrow.collect_light(rows, view.wide(self._recipe), count)
+        ids = _ids(there or ())
+        if there is None or len(set(ids)) < len(ids):
             return None
         gone = set(_distinct_ids(stored)).difference(ids) if len(ids) < count else ()
         return Changes(self._batches(iter(there)), tuple(sorted(gone)), total=len(ids))
@@ -211,13 +230,14 @@ class HudiTable:
         self,
         rows: DataFrame,
         total: int,
+        size: int,
         appeared: bool = False,
         gone: Callable[[], Exception] = TableMoved,
     ) -> SparkSpread | None:
         least = self._spread_rows
         if least is None or total < least:
             return None
-        return SparkSpread(self._path, rows, self._recipe, total, appeared, gone)
+        return SparkSpread(self._path, rows, self._recipe, total, size, appeared, gone)
 
     def _both(self, look: Look, index: Pieces, folder: Path) -> tuple[DataFrame, DataFrame | None]:
         """One line per chunk of the index, and per row of the table; None where that is empty."""
@@ -313,9 +333,24 @@ class HudiTable:
             new = new.limit(0)
         return versions.changed(old, new, contents=contents)
 
-    def _brought(self, changed: DataFrame, appeared: bool) -> Changes:
-        """The changed rows, the ids that are gone and those stored twice, in one job."""
-        every = arrow.collect(changed)
+    def _light(
+        self, changed: DataFrame, commits: Sequence[CommitMetadata]
+    ) -> list[pa.RecordBatch] | None:
+        """The changed rows, brought over in one job; None where they are too many or too large."""
+        written = _rows_written(commits)
+        if written > COLLECT_ROWS or written >= (self._spread_rows or math.inf):
+            return None
+        if self._recipe.vector and written * 4 * self._recipe.model.dimension > arrow.COLLECT_BYTES:
+            return None
+        if not written or any(c.replaced for c in commits):
+            # No commit says how many rows the replaced groups held; some writers count none at all.
+            changed = changed.limit(COLLECT_ROWS + 1)
+        light = arrow.collect_light(changed, view.wide(self._recipe), written or COLLECT_ROWS)
+        many = light is not None and sum(b.num_rows for b in light) > COLLECT_ROWS
+        return None if many else light
+
+    def _brought(self, every: list[pa.RecordBatch], appeared: bool) -> Changes:
+        """The changed rows, the ids that are gone and those stored twice."""
         found = view.newest_each(every)
         gone = _removed(b.filter(b.column("gone")) for b in found)
         many = [b.filter(pc.fill_null(pc.greater(b.column("copies"), 1), False)) for b in found]
@@ -326,36 +361,43 @@ class HudiTable:
 
     def _left_there(self, changed: DataFrame, written: int, appeared: bool) -> Changes:
         """The same where they are many: the rows are streamed, or worked on where they are."""
-        gone = _removed(arrow.collect(changed.where("gone").select("p", "k", "former")))
-        copies = changed.groupBy("p", "k").agg({"copies": "sum"})
-        twice = _collected_ids(copies.where("`sum(copies)` > 1"))
+        told = versions.amounts(changed, view.row_weight(changed, self._recipe))
         there = versions.one_each(changed.where("not gone"))
+        parts = arrow.in_small_parts(there, told.size)
         return Changes(
-            self._batches(self._streamed(there, _lost_files), appeared),
-            tuple(sorted(gone)),
-            frozenset(twice),
-            spread=self._spread(there, written, appeared, _lost_files),
-            removed=gone,
+            self._batches(self._streamed(parts, _lost_files), appeared),
+            duplicates=told.duplicates,
+            spread=self._spread(there, written, told.size, appeared, _lost_files),
+            gone=self._lots(
+                changed.where("gone").select("p", "k", "former"), told.gone, _lost_files
+            ),
         )
 
-    def _set_aside(
-        self, changed: DataFrame, frontier: Frontier, overlaps: bool
-    ) -> tuple[frozenset[RowId], DataFrame]:
-        """Which of the changed rows only the table itself can tell, and the others.
+    def _lots(
+        self, ids: DataFrame, count: int, gone: Callable[[], Exception] = TableMoved
+    ) -> Iterator[dict[RowId, str]]:
+        """Ids of so many rows that are gone, with the instants of the versions that went."""
+        parts = arrow.in_small_parts(ids, count * arrow.ROW_BYTES)
+        for batch in self._streamed(parts, gone) if count else ():
+            for start in range(0, batch.num_rows, LOT_ROWS):
+                yield _removed([batch.slice(start, LOT_ROWS)])
 
-        Those known to be stored twice; and what a slow writer inserted or maintenance put back,
-        since a faster one may have stored a newer version elsewhere meanwhile.
-        """
+    def _size(self, rows: DataFrame) -> int:
+        """About how many bytes the rows have, for which they are read once."""
+        found = rows.selectExpr(f"sum({view.row_weight(rows, self._recipe)})").first()
+        return int(found[0] or 0) if found else 0
+
+    def _set_aside(
+        self, changed: DataFrame, frontier: Frontier, overlaps: bool, written: int
+    ) -> tuple[frozenset[RowId], DataFrame]:
+        """`_asked` of rows that stay in Spark, and the others."""
         asked: set[RowId] = set()
-        if frontier.duplicates:
-            known = self._named(frontier.duplicates)
-            asked |= set(_collected_ids(changed.join(known, ["p", "k"], "left_semi")))
-        if overlaps:
-            asked |= set(_collected_ids(changed.where("fresh and not gone")))
-        if len(asked) > ASKED_ROWS:
-            raise HistoryLost(
-                f"{len(asked)} changed rows may be stored twice", hint="compare with the table"
-            )
+        if frontier.duplicates or overlaps:
+            ids = changed.select("p", "k", "fresh", "gone")
+            parts = arrow.in_small_parts(ids, written * arrow.ROW_BYTES)
+            for batch in self._streamed(parts, _lost_files):
+                asked |= _asked([batch], frontier, overlaps)
+                _refuse_many(asked)
         if not asked:
             return frozenset(), changed
         return frozenset(asked), changed.join(self._named(asked), ["p", "k"], "left_anti")
@@ -366,12 +408,12 @@ class HudiTable:
         Another copy may lie in a file group that the window did not touch.
         """
         truth = self.rows(look, asked)
-        there = {row for batch in truth.rows for row in batch.ids}
         return Changes(
             chain(found.rows, truth.rows),
-            found.deleted + tuple(sorted(asked - there)),
+            found.deleted + truth.deleted,
             found.duplicates | truth.duplicates,
             removed=found.removed,
+            gone=found.gone,
         )
 
 
@@ -379,16 +421,58 @@ def _lost_files() -> HistoryLost:
     return HistoryLost("files of the commits to follow are gone: the cleaner removed them")
 
 
+def _asked(
+    changed: Iterable[pa.RecordBatch], frontier: Frontier, overlaps: bool
+) -> frozenset[RowId]:
+    """Which of the changed rows only the table itself can tell.
+
+    Those known to be stored twice; and what a slow writer inserted or maintenance put back, since
+    a faster one may have stored a newer version elsewhere meanwhile.
+    """
+    asked: set[RowId] = set()
+    for batch in changed if frontier.duplicates or overlaps else ():
+        told = zip(
+            view.row_ids(batch),
+            batch.column("fresh").to_pylist(),
+            batch.column("gone").to_pylist(),
+            strict=True,
+        )
+        asked |= {
+            row
+            for row, fresh, gone in told
+            if (overlaps and fresh and not gone) or row in frontier.duplicates
+        }
+    _refuse_many(asked)
+    return frozenset(asked)
+
+
+def _refuse_many(asked: Collection[RowId]) -> None:
+    if len(asked) > ASKED_ROWS:
+        raise HistoryLost(
+            f"{len(asked)} changed rows may be stored twice", hint="compare with the table"
+        )
+
+
+def _without(batches: list[pa.RecordBatch], ids: frozenset[RowId]) -> list[pa.RecordBatch]:
+    if not ids:
+        return batches
+    return [
+        b.filter(pa.array([r not in ids for r in view.row_ids(b)], pa.bool_())) for b in batches
+    ]
+
+
 def _ids(batches: Iterable[pa.RecordBatch]) -> tuple[RowId, ...]:
     return tuple(sorted(row for b in batches for row in view.row_ids(b)))
 
 
 def _removed(batches: Iterable[pa.RecordBatch]) -> dict[RowId, str]:
-    """The rows that are gone, with the instant of the version that went."""
-    told = ((view.row_ids(b), b.column("former").to_pylist()) for b in batches)
-    return {
-        row: instant for ids, instants in told for row, instant in zip(ids, instants, strict=True)
-    }
+    """The rows that are gone, with the instant of the version that went, where that is told."""
+    out: dict[RowId, str] = {}
+    for batch in batches:
+        told = "former" in batch.schema.names
+        instants = batch.column("former").to_pylist() if told else [""] * batch.num_rows
+        out.update(zip(view.row_ids(batch), instants, strict=True))
+    return out
 
 
 def _repeated(batches: Iterable[pa.RecordBatch]) -> list[RowId]:
@@ -404,7 +488,7 @@ def _distinct_ids(chunks: DataFrame) -> tuple[RowId, ...]:
     return _collected_ids(chunks.select("p", "k").distinct())
 
 
-def _while_kept(kept: ExitStack, batches: Iterator[RowBatch]) -> Iterator[RowBatch]:
+def _while_kept(kept: ExitStack, batches: Iterator[T]) -> Iterator[T]:
     """The batches, with what they are made from let go after the last of them."""
     with kept:
         yield from batches

@@ -223,7 +223,8 @@ class MemoryTable:
     def rows(self, look: Look, ids: Collection[RowId]) -> Changes:
         """The named rows."""
         state = self._pinned(look)
-        return Changes(self._batches(state, {i: state.rows[i] for i in ids if i in state.rows}))
+        there = {i: state.rows[i] for i in ids if i in state.rows}
+        return Changes(self._batches(state, there), tuple(sorted(set(ids) - there.keys())))
 
     def reconcile(self, look: Look, index: Pieces) -> Changes:
         """The rows that differ, and the ids that are too many."""
@@ -296,9 +297,11 @@ class MemoryTable:
             ids=tuple(rows),
             instants=tuple(v.instant for v in rows.values()),
             source_hashes=tuple(_source_hash(t) for t in zip(*texts.values(), strict=True)),
-            payload_hashes=tuple(_payload_hash(p) for p in zip(*columns, strict=True)),
+            payload_hashes=tuple(_payload_hash([c[n] for c in columns]) for n in range(len(rows))),
             texts=texts,
-            payload=pa.RecordBatch.from_arrays(payload, schema=schema),
+            payload=pa.RecordBatch.from_arrays(payload, schema=schema)
+            if payload
+            else pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([]))),
         )
 
 
@@ -344,17 +347,25 @@ def _payload_hash(values: Sequence[Any]) -> str:
 def _held(index: Pieces, recipe: Recipe) -> dict[RowId, _Said]:
     """Per indexed row its source and payload hash, and the fields that it has chunks of.
 
-    The hashes are '' where its chunks contradict themselves.
+    The hashes are '' where its chunks contradict themselves. What they were made from is told by
+    the first chunk of each field.
     """
-    held: dict[RowId, tuple[str, str]] = {}
+    sources: dict[RowId, set[str]] = {}
+    payloads: dict[RowId, set[str]] = {}
     fields: dict[RowId, set[str]] = {}
-    chunks = [chunk for batch in index for chunk in batch.to_pylist()]
-    for chunk in chunks:
+    for chunk in (chunk for batch in index for chunk in batch.to_pylist()):
         row = RowId(chunk["_partition"], chunk["_key"])
         fields.setdefault(row, set()).add(chunk["_field"])
         payload = _payload_hash([chunk[c] for c in recipe.payload])
         sound = text_hash(chunk["_text"]) == chunk["_hash"]
         sound = sound and payload == chunk["_payload_hash"]
-        mine = (chunk["_source_hash"] if sound else "", payload)
-        held[row] = mine if held.get(row, mine) == mine else ("", "")
-    return {row: (*hashes, frozenset(fields[row])) for row, hashes in held.items()}
+        payloads.setdefault(row, set()).add(payload if sound else "")
+        sources.setdefault(row, set()).update(
+            [chunk["_source_hash"]] if not chunk["_chunk"] else ()
+        )
+    one = {row: (_only(sources[row]), _only(payloads[row])) for row in fields}
+    return {row: (*one[row], frozenset(fields[row])) for row in fields}
+
+
+def _only(hashes: set[str]) -> str:
+    return next(iter(hashes)) if len(hashes) == 1 else ""

@@ -33,7 +33,6 @@ KEPT = (
     "spark.sql.inMemoryColumnarStorage.",
     "spark.sql.join.preferSortMergeJoin",
     "spark.sql.leafNodeDefaultParallelism",
-    "spark.sql.parquet.columnarReaderBatchSize",
     "spark.sql.parquet.enableVectorizedReader",
     "spark.sql.shuffle.",
     "spark.sql.sortMergeJoinExec.",
@@ -59,6 +58,8 @@ PINNED = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    # 4,096 rows by default, of which a column of long texts may not fit into memory.
+    "spark.sql.parquet.columnarReaderBatchSize": "128",
 }
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 MOST_ARROW_ROWS = 10_000

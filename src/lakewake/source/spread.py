@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 SPREAD_ROWS = 10_000
 #: Rows in a part: what is lost with an executor, and larger than what upkeep would merge again.
 PART_ROWS = 20_000
+#: Bytes in a part, about: less than Spark can hand to Python at once.
+PART_BYTES = 256 * 1024 * 1024
 MOST_PARTS = 10_000
 
 
-def parts_of(rows: int, cores: int) -> int:
-    """In how many parts so many rows are worked on: every core has one, and none is too large."""
-    return min(max(-(-rows // PART_ROWS), cores), MOST_PARTS)
+def parts_of(rows: int, size: int, cores: int) -> int:
+    """In how many parts rows are worked on: every core has one, and none is too large."""
+    return min(max(-(-rows // PART_ROWS), -(-size // PART_BYTES), cores), MOST_PARTS)
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class SparkSpread:
 
     Attributes:
         total: how many there are, about.
+        size: how many bytes they have, about.
         gone: what it means that files of theirs vanished.
     """
 
@@ -47,6 +50,7 @@ class SparkSpread:
     frame: DataFrame
     recipe: Recipe
     total: int
+    size: int
     appeared: bool
     gone: Callable[[], Exception]
 
@@ -62,12 +66,14 @@ class SparkSpread:
 
     def _parts(self) -> DataFrame:
         cores = self.frame.sparkSession.sparkContext.defaultParallelism
+        parts = parts_of(self.total, self.size, cores)
         if not self.recipe.vector:
             # Equal texts come together, so that one of them is embedded.
-            return self.frame.repartition(parts_of(self.total, cores), "sh")
-        if self.frame._jdf.toArrowBatchRdd().getNumPartitions() >= cores:
+            return self.frame.repartition(parts, "sh")
+        least = max(cores, -(-self.size // PART_BYTES))
+        if self.frame._jdf.toArrowBatchRdd().getNumPartitions() >= least:
             return self.frame
-        return self.frame.repartition(parts_of(self.total, cores), "p", "k")
+        return self.frame.repartition(parts, "p", "k")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lakewake.model.rows import RowId
 
@@ -60,12 +60,52 @@ def one_each(rows: DataFrame) -> DataFrame:
     return rows.withColumn("n", F.row_number().over(newest)).where("n = 1").drop("n")
 
 
-def newest(rows: DataFrame) -> tuple[DataFrame, frozenset[RowId], int]:
-    """The rows, each id once; the ids that were there more than once; how many rows that makes."""
+class Newest(NamedTuple):
+    """The rows, each id once; the ids that were there more than once; how many rows that makes.
+
+    Attributes:
+        size: about how many bytes they have; 0 where that was not asked for.
+    """
+
+    rows: DataFrame
+    duplicates: frozenset[RowId]
+    total: int
+    size: int
+
+
+def newest(rows: DataFrame, weight: str = "0L") -> Newest:
+    """The newest version of each row; `weight` is an expression that tells a row's bytes."""
     from pyspark.sql import functions as F  # noqa: N812
 
+    counted = rows.groupBy("p", "k").agg(
+        F.count("*").alias("count"), F.max(F.expr(weight)).alias("size")
+    )
     twice = F.collect_list(F.when(F.col("count") > 1, F.struct("p", "k")))
-    found = rows.groupBy("p", "k").count().agg(twice, F.count("*")).first()
+    found = counted.agg(twice, F.count("*"), F.sum("size")).first()
     assert found is not None
     duplicates = frozenset(RowId(r["p"], r["k"]) for r in found[0])
-    return (one_each(rows) if duplicates else rows), duplicates, found[1]
+    return Newest(one_each(rows) if duplicates else rows, duplicates, found[1], found[2] or 0)
+
+
+class Amounts(NamedTuple):
+    """Of rows as `changed` tells them: which are there twice, how many are gone, the bytes."""
+
+    duplicates: frozenset[RowId]
+    gone: int
+    size: int
+
+
+def amounts(rows: DataFrame, weight: str) -> Amounts:
+    """What has to be known before they are streamed, in one job."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    counted = rows.groupBy("p", "k").agg(
+        F.sum("copies").alias("copies"),
+        F.max(F.col("gone").cast("int")).alias("gone"),
+        F.max(F.expr(weight)).alias("size"),
+    )
+    twice = F.collect_list(F.when(F.col("copies") > 1, F.struct("p", "k")))
+    found = counted.agg(twice, F.sum("gone"), F.sum("size")).first()
+    assert found is not None
+    duplicates = frozenset(RowId(r["p"], r["k"]) for r in found[0])
+    return Amounts(duplicates, found[1] or 0, found[2] or 0)

@@ -16,14 +16,17 @@ import pyarrow as pa
 
 from lakewake.model.recipe import Recipe, TextField
 from lakewake.model.rows import RowBatch, RowId
+from lakewake.model.weights import cuts, weights
+from lakewake.source import arrow
 from lakewake.source.session import READ_OPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import DataType, MapType
 
-#: Rows per batch: enough to sort by length and embed well, few enough to keep memory flat.
-BATCH_ROWS = 1000
+#: Rows per batch, and about how many bytes: enough to sort by length and embed well, few enough to
+#: keep memory flat. A row that is larger by itself is a batch of its own.
+BATCH_ROWS, BATCH_BYTES = 1000, 8 * 1024 * 1024
 #: Explicit formats: the defaults cut microseconds and follow the session's time zone.
 JSON_OPTIONS = {
     "timeZone": "UTC",
@@ -43,6 +46,19 @@ def hudi_reader(spark: SparkSession) -> DataFrameReader:
     from its cache."""
     options = {**READ_OPTIONS, "lakewake.read": uuid4().hex}
     return spark.read.format("hudi").options(**options)
+
+
+def wide(recipe: Recipe) -> tuple[str, ...]:
+    """The columns of `row_view` whose values may be large."""
+    texts = (f"t{n}" for n in range(len(recipe.fields)))
+    payload = (f"c{n}" for n in range(len(recipe.payload)))
+    return (*texts, *(("v",) if recipe.vector else ()), *payload)
+
+
+def row_weight(rows: DataFrame, recipe: Recipe) -> str:
+    """About how many bytes a row of `row_view` has, as an expression that reads no vector."""
+    known = {"v": 4 * recipe.model.dimension} if recipe.vector else {}
+    return arrow.weight(rows, wide(recipe), known)
 
 
 def row_view(rows: DataFrame, recipe: Recipe) -> DataFrame:
@@ -212,8 +228,8 @@ def row_batches(
 ) -> Iterator[RowBatch]:
     """Arrow batches of `row_view` as values, in bounded pieces."""
     for batch in batches:
-        for start in range(0, batch.num_rows, BATCH_ROWS):
-            yield _row_batch(batch.slice(start, BATCH_ROWS), recipe, appeared)
+        for start, rows in cuts(weights(batch), BATCH_ROWS, BATCH_BYTES):
+            yield _row_batch(batch.slice(start, rows), recipe, appeared)
 
 
 def _row_batch(batch: pa.RecordBatch, recipe: Recipe, appeared: bool) -> RowBatch:

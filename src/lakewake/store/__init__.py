@@ -100,7 +100,7 @@ class StoreReader(Protocol):
 class Removed(NamedTuple):
     """`_id`s that a staged batch takes out: those that go, and those that it has anew."""
 
-    deletes: tuple[str, ...] = ()
+    deletes: Collection[str] = ()
     replaced: tuple[str, ...] = ()
 
 

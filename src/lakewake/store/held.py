@@ -13,20 +13,22 @@ from lakewake.model.rows import RowId
 from lakewake.store.nearest import as_matrix
 
 #: What `chunks_by_row` takes, in this order.
-STORED = ("_partition", "_key", "_id", "_hash", "_source_hash", "_payload_hash", "_instant")
+STORED = (
+    *("_partition", "_key", "_id", "_hash", "_source_hash", "_payload_hash", "_instant", "_chunk"),
+)
 
 
 def chunks_by_row(
     batches: Iterable[pa.RecordBatch], wanted: Collection[RowId]
 ) -> dict[RowId, tuple[StoredChunk, ...]]:
     """The chunks of the wanted rows, from batches of the columns `STORED`."""
-    out: dict[RowId, tuple[StoredChunk, ...]] = {}
+    out: dict[RowId, list[StoredChunk]] = {}
     for batch in batches:
         for partition, key, *stored in zip(*(c.to_pylist() for c in batch), strict=True):
             row = RowId(partition, key)
             if row in wanted:
-                out[row] = (*out.get(row, ()), StoredChunk(*stored))
-    return out
+                out.setdefault(row, []).append(StoredChunk(*stored))
+    return {row: tuple(chunks) for row, chunks in out.items()}
 
 
 def vectors_by_hash(batches: Iterable[pa.RecordBatch], dimension: int) -> dict[str, np.ndarray]:

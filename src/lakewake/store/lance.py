@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 import lance
@@ -27,8 +28,8 @@ from lakewake.errors import (
     StoreError,
     StoreUnreachable,
 )
-from lakewake.model.chunks import CHECKPOINT_ID, Batch
-from lakewake.model.frontier import Frontier
+from lakewake.model.chunks import CHECKPOINT_ID, PAGE_ID, Batch
+from lakewake.model.frontier import Frontier, page_names
 from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Recipe
 from lakewake.store import lance_upkeep as upkeep
@@ -54,6 +55,7 @@ from lakewake.store.place import Stamp, place_at
 #: A compaction or an index refresh may get in between a few times, not for ever.
 ATTEMPTS = 4
 IDS = pa.schema([pa.field("_id", pa.string())])
+IDS_AT_ONCE = 50_000
 
 
 class Kept(NamedTuple):
@@ -161,7 +163,7 @@ class LanceStore:
         number = after + 1
         self._check_free(number)
         schema = batch.schema.with_metadata(_metadata(recipe))
-        source = _source(batch, schema, then)
+        source = _source(batch, schema, then, frozenset())
         try:
             self._write_whole(number, schema, source, batch.staged)
         except FOREIGN as error:
@@ -205,7 +207,7 @@ class LanceStore:
                 return
             if not attempts_left:
                 raise self._not_written(failure) from failure
-            failure = _try_merge(dataset, batch, then)
+            failure = _try_merge(dataset, batch, stands, then)
             if failure is None:
                 return
 
@@ -386,16 +388,21 @@ class LanceStore:
             raise self._not_written(error) from error
 
 
-def _source(batch: Batch, schema: pa.Schema, then: Frontier) -> Source:
-    """The rows of one commit, the checkpoint row last."""
+def _source(batch: Batch, schema: pa.Schema, then: Frontier, held: Collection[str]) -> Source:
+    """The rows of one commit: chunks, pages of the frontier that are not held yet, the frontier."""
     check_columns(batch.schema, schema)
-    return Source(schema, _rows(batch, schema, then))
+    return Source(schema, _rows(batch, schema, then, held))
 
 
-def _rows(batch: Batch, schema: pa.Schema, then: Frontier) -> Iterator[pa.RecordBatch]:
+def _rows(
+    batch: Batch, schema: pa.Schema, then: Frontier, held: Collection[str]
+) -> Iterator[pa.RecordBatch]:
     with batch.rows() as rows:
         for some in rows:
             yield pa.RecordBatch.from_arrays(some.columns, schema=schema)
+    for name, text in then.new_pages(held).items():
+        page = {"_id": f"{PAGE_ID}{name}", "_checkpoint": text}
+        yield pa.RecordBatch.from_pylist([page], schema=schema)
     row = {"_id": CHECKPOINT_ID, "_checkpoint": then.to_json()}
     yield pa.RecordBatch.from_pylist([row], schema=schema)
 
@@ -408,34 +415,48 @@ def _metadata(recipe: Recipe) -> dict[str, bytes]:
     }
 
 
-def _try_merge(dataset: LanceDataset, batch: Batch, then: Frontier) -> Exception | None:
+def _try_merge(
+    dataset: LanceDataset, batch: Batch, stands: str, then: Frontier
+) -> Exception | None:
     """Commit the batch to this version, or say why Lance did not report success."""
-    source = _source(batch, dataset.schema, then)
+    held = page_names(stands)
+    source = _source(batch, dataset.schema, then, held)
+    former = {CHECKPOINT_ID, *(f"{PAGE_ID}{name}" for name in held - then.pages)}
     try:
-        _merge(dataset, source, batch)
+        _merge(dataset, source, batch, former)
     except FOREIGN as error:
         source.raise_own()
         return error
     return None
 
 
-def _merge(dataset: LanceDataset, source: Source, batch: Batch) -> None:
+def _merge(dataset: LanceDataset, source: Source, batch: Batch, former: set[str]) -> None:
     """One transaction: all chunks that the batch names go, and its own come.
+
+    So do the former checkpoint and those of its pages that the new one does not have.
 
     An update by Lance would do the same, but for deletes reads the whole index.
     """
     written = write_fragments(source.reader(), dataset, schema=dataset.schema, mode="append")
-    going = pa.RecordBatchReader.from_batches(IDS, _going(batch))
+    going = pa.RecordBatchReader.from_batches(IDS, _going(batch, former))
     transaction, _ = dataset.merge_insert("_id").when_matched_delete().execute_uncommitted(going)
     transaction.operation.new_fragments += [*read_fragments(batch.staged), *written]
     LanceDataset.commit(dataset, transaction)
 
 
-def _going(batch: Batch) -> Iterator[pa.RecordBatch]:
-    """The ids of all chunks that must not stay, each once, the checkpoint among them."""
-    named = pa.array({*batch.deletes, *batch.replaced, CHECKPOINT_ID}, pa.string())
+def _going(batch: Batch, former: set[str]) -> Iterator[pa.RecordBatch]:
+    """The ids of all rows that must not stay, each once."""
+    named = pa.array({*batch.replaced, *former}, pa.string())
     yield pa.RecordBatch.from_arrays([named], schema=IDS)
+    deletes = iter(batch.deletes)
+    while some := list(islice(deletes, IDS_AT_ONCE)):
+        yield _others(pa.array(some, pa.string()), named)
     with batch.rows() as rows:
-        for some in rows:
-            others = some["_id"].filter(pc.invert(pc.is_in(some["_id"], named)))
-            yield pa.RecordBatch.from_arrays([others], schema=IDS)
+        for written in rows:
+            yield _others(written["_id"], named)
+
+
+def _others(ids: pa.Array, named: pa.Array) -> pa.RecordBatch:
+    """Those that were not named before: Lance refuses an id that comes twice."""
+    others = ids.filter(pc.invert(pc.is_in(ids, named)))
+    return pa.RecordBatch.from_arrays([others], schema=IDS)

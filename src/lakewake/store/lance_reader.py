@@ -21,8 +21,9 @@ from lance import LanceDataset
 
 from lakewake.errors import StoreError, StoreUnreachable
 from lakewake.lazy import lazy
-from lakewake.model.chunks import Pieces, StoredChunk
+from lakewake.model.chunks import PAGE_ID, Pieces, StoredChunk
 from lakewake.model.frontier import Frontier
+from lakewake.model.pages import ReadPages
 from lakewake.model.query import Query, Words
 from lakewake.model.recall import RECALL, Effort, Searching
 from lakewake.model.recipe import Recipe
@@ -49,12 +50,14 @@ FOREIGN = (OSError, ValueError, RuntimeError, NotImplementedError, pa.ArrowExcep
 REQUEST_FAILED = "Generic S3 error"
 #: The column is null but in the checkpoint row, so reading it costs next to nothing.
 IS_CHUNK = "_checkpoint IS NULL"
-IS_CHECKPOINT = "_checkpoint IS NOT NULL"
+#: The frontier is a JSON object; its pages, which are rows beside it, are JSON arrays.
+IS_CHECKPOINT = "_checkpoint LIKE '{%'"
 FORMAT = b"1"
 
 #: Values in one IN list.
 LIST_LENGTH = 10_000
-SCAN_ROWS = 8192
+#: How chunks are read: so many at a time, fewer where they are large.
+SCANNED = {"batch_size": 8192, "batch_size_bytes": 16 * 1024 * 1024}
 EXACT = {"use_index": False}
 #: Seconds that what a probe read counts as sound: of a local index, and of one in S3.
 NEAR, FAR = 5.0, 60.0
@@ -106,7 +109,7 @@ class LanceReader:
         self._recipe = read_recipe(dataset, name)
         self._sound_until = -math.inf
         self.checkpoint = read_checkpoint(dataset, name)
-        self._frontier = _parse_frontier(self.checkpoint, name)
+        self._frontier = _parse_frontier(self.checkpoint, name, self._read_pages)
 
     @property
     def generation(self) -> int:
@@ -140,7 +143,8 @@ class LanceReader:
                 columns = ["_partition", "_key"]
                 identities = self._dataset.to_table(columns=columns, filter=IS_CHUNK)
                 rows, chunks = count_rows(identities), identities.num_rows
-            checkpoints = self._dataset.count_rows() - chunks
+            beside = self._dataset.count_rows() - chunks
+            checkpoints = 1 if beside == 1 else self._dataset.count_rows(IS_CHECKPOINT)
         if checkpoints != 1:
             raise _not_one_checkpoint(self._dataset, checkpoints, self._name)
         return rows, chunks
@@ -171,9 +175,7 @@ class LanceReader:
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All chunks, only these columns, in bounded batches."""
         with reading(self._dataset, self._name):
-            yield from self._dataset.to_batches(
-                columns=list(columns), filter=IS_CHUNK, batch_size=SCAN_ROWS
-            )
+            yield from self._dataset.to_batches(columns=list(columns), filter=IS_CHUNK, **SCANNED)
 
     def pieces(self, columns: Sequence[str]) -> Pieces:
         """The same, a piece for each fragment."""
@@ -185,8 +187,8 @@ class LanceReader:
 
     def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Up to `n` chunks, picked at random, only these columns."""
-        # The checkpoint row may be among them and is left out.
-        size = min(n + 1, self._dataset.count_rows())
+        # The checkpoint row and its pages may be among them and are left out.
+        size = min(n + 1 + len(self._frontier.pages), self._dataset.count_rows())
         with reading(self._dataset, self._name):
             found = self._dataset.sample(size, columns=[*columns, "_checkpoint"])
         chunks = found.filter(pc.is_null(found["_checkpoint"])).select(list(columns))
@@ -243,6 +245,21 @@ class LanceReader:
         with reading(self._dataset, self._name):
             return self._words.search(words.text, words.limit, where, self._shown)
 
+    def _read_pages(self, names: Collection[str]) -> dict[str, str]:
+        ids = [f"{PAGE_ID}{name}" for name in sorted(names)]
+        with reading(self._dataset, self._name):
+            found = self._dataset.to_table(
+                columns=["_id", "_checkpoint"], filter=in_list("_id", ids)
+            )
+        ids, found_texts = (column.to_pylist() for column in found.columns)
+        texts = {i.removeprefix(PAGE_ID): t for i, t in zip(ids, found_texts, strict=True)}
+        if lost := set(names) - texts.keys():
+            raise StoreError(
+                f"{self._dataset.uri} lacks {len(lost)} pages of its checkpoint",
+                hint=rebuild(self._name),
+            )
+        return texts
+
     @lazy
     def _words(self) -> LanceWords:
         return LanceWords(self._dataset, self._word_files)
@@ -295,7 +312,7 @@ class LanceReader:
             among = in_list(column, values[start : start + LIST_LENGTH])
             with reading(self._dataset, self._name):
                 yield from self._dataset.to_batches(
-                    columns=list(columns), filter=f"{among} AND {IS_CHUNK}", batch_size=SCAN_ROWS
+                    columns=list(columns), filter=f"{among} AND {IS_CHUNK}", **SCANNED
                 )
 
 
@@ -313,7 +330,7 @@ class Piece:
             scanner = self.dataset.scanner(
                 columns=list(self.columns),
                 filter=IS_CHUNK,
-                batch_size=SCAN_ROWS,
+                **SCANNED,
                 fragments=[self.dataset.get_fragment(self.fragment)],
             )
             yield from scanner.to_batches()
@@ -384,9 +401,9 @@ def read_recipe(dataset: LanceDataset, name: str) -> Recipe:
         ) from error
 
 
-def _parse_frontier(text: str, name: str) -> Frontier:
+def _parse_frontier(text: str, name: str, read: ReadPages) -> Frontier:
     try:
-        return Frontier.from_json(text)
+        return Frontier.from_json(text, read)
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(
             f"index '{name}' has a checkpoint that this version cannot read: {error}",

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -142,9 +143,9 @@ def _described(schema: pa.Schema) -> str:
     return ", ".join(f"{f.name} {f.type}" for f in schema)
 
 
-def stored_chunk(value: dict[str, str]) -> StoredChunk:
+def stored_chunk(value: dict[str, Any]) -> StoredChunk:
     """A chunk as the index says it, from a row of it."""
-    columns = ("_id", "_hash", "_source_hash", "_payload_hash", "_instant")
+    columns = ("_id", "_hash", "_source_hash", "_payload_hash", "_instant", "_chunk")
     return StoredChunk(*(value[c] for c in columns))
 
 
@@ -238,7 +239,7 @@ def _read(batch: Batch) -> pa.Table:
 def _after(
     version: MemoryReader | None,
     upserts: pa.Table,
-    deletes: Sequence[str],
+    deletes: Collection[str],
     expect: Frontier,
     then: Frontier,
 ) -> MemoryReader:

@@ -32,7 +32,7 @@ from lakewake.errors import (
     StoreUnreachable,
 )
 from lakewake.model.chunks import Batch
-from lakewake.model.frontier import Frontier
+from lakewake.model.frontier import Frontier, page_names
 from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Recipe
 from lakewake.store import qdrant_upkeep as upkeep
@@ -128,6 +128,7 @@ class QdrantStore:
         ).reached(1, then.to_json(), "")
         with self._undone(head, lambda: self._points.drop(collection)):
             self._build(collection, batch, staged)
+            self._fence.keep_pages(then.new_pages(frozenset()))
         # From here on the frontier may name it, also by a write that arrives late.
         self._unnamed.discard(collection)
         self._activate(head, built)
@@ -178,6 +179,7 @@ class QdrantStore:
         with self._undone(head, lambda: self._forget(head, own)):
             parts = [*staged, self._write(head, own, batch)]
             self._check_whole(head, parts)
+            self._fence.keep_pages(then.new_pages(page_names(head.checkpoint)))
         self._decide(head, Decision(own, tuple(p.name for p in parts), then.to_json()), expect)
 
     def maintain(self) -> dict[str, int]:
@@ -189,6 +191,7 @@ class QdrantStore:
         done = {
             "commits_finished": int(seen.decided is not None),
             "points_abandoned": upkeep.drop_abandoned(self._points, head),
+            "pages_removed": self._fence.drop_pages(head),
             "points_removed": upkeep.drop_ended(self._fence, head),
             "generations_removed": upkeep.drop_generations(self._points, self._collection, head),
             "alias_set": upkeep.point_alias(self._points, self._collection, head),

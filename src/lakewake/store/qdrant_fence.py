@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,7 +22,7 @@ from qdrant_client.models import Filter
 
 from lakewake.errors import OutcomeUnknown, StoreError, StoreUnreachable
 from lakewake.lazy import lazy
-from lakewake.model.frontier import Frontier
+from lakewake.model.frontier import Frontier, page_names
 from lakewake.model.recipe import Recipe
 from lakewake.store.qdrant_points import Points
 
@@ -33,6 +33,10 @@ POINT = str(uuid5(NAMESPACE_URL, "lakewake:frontier"))
 REMEMBERED = 1_000
 #: A reader that was killed does not keep old points for ever.
 PINNED_FOR = 24 * 3600.0
+#: Seconds. Longer than any commit takes from writing a page to naming it, and any read of a page.
+PAGES_FOR = 24 * 3600.0
+#: The kind of points that hold a page of the frontier.
+PAGE = "page"
 
 
 @dataclass(frozen=True)
@@ -250,6 +254,49 @@ class Fence:
         told = self.points.payload(self.collection, POINT, fields) or {}
         return told.get("collection") != head.collection or told["horizon"] <= head.version
 
+    def keep_pages(self, pages: Mapping[str, str]) -> None:
+        """Write pages of a frontier that no head names yet.
+
+        A page that is there already, of a frontier long gone, may just be on its way out: its time
+        is set first, and what is not there after that is inserted with a time of its own.
+        """
+        for name, text in pages.items():
+            point = page_point(name)
+            mine = Filter(must=[models.HasIdCondition(has_id=[point])])
+            self.points.set(self.collection, {"at": time.time()}, mine)
+            told = {"kind": PAGE, "name": name, "text": text, "at": time.time()}
+            self.points.insert(self.collection, [_point(point, told)])
+
+    def read_pages(self, names: Collection[str]) -> dict[str, str]:
+        """The texts of pages, by name.
+
+        Raises:
+            StoreError: one is not there: nothing names it any more, or it was removed.
+        """
+        found: dict[str, str] = {}
+        for name in names:
+            payload = self.points.payload(self.collection, page_point(name), ["text"])
+            if payload is None:
+                raise StoreError(
+                    f"{self.collection} lacks a page of the frontier of index '{self.name}'",
+                    hint="open the index again; if it goes on, "
+                    f"`lakewake sync {self.name} --rebuild`",
+                )
+            found[name] = payload["text"]
+        return found
+
+    def drop_pages(self, head: Head) -> int:
+        """Remove pages that neither the frontier nor a decision names, once they are old."""
+        texts = [head.checkpoint, *([head.decided.then] if head.decided else [])]
+        kept = [page_point(name) for text in texts if text for name in page_names(text)]
+        old = models.FieldCondition(key="at", range=models.Range(lt=time.time() - PAGES_FOR))
+        unnamed = [models.HasIdCondition(has_id=kept)] if kept else None
+        where = Filter(must=[_is("kind", PAGE), old], must_not=unnamed)
+        found = self.points.count(self.collection, where)
+        if found:
+            self.points.remove(self.collection, where)
+        return found
+
     @contextmanager
     def pin(self, head: Head) -> Iterator[None]:
         """Keeps the points of a version while it is read for long."""
@@ -292,6 +339,11 @@ class Fence:
             landed="the commit may or may not have landed",
             hint=f"`lakewake sync {self.name}` again finds out",
         )
+
+
+def page_point(name: str) -> str:
+    """The id of the point that holds a page."""
+    return str(uuid5(NAMESPACE_URL, f"lakewake:page:{name}"))
 
 
 def _point(id: str, payload: dict[str, Any]) -> models.PointStruct:

@@ -43,9 +43,10 @@ REFUSED = {401, 403}
 TRIES = 6
 #: Seconds.
 FIRST_WAIT, LONGEST_WAIT = 0.2, 30.0
-PAGE = 500
+#: Points in one answer, and about how many bytes of text.
+PAGE, PAGE_BYTES = 500, 8_000_000
 #: Points in one call, and about how many bytes: a server takes 32 MB.
-WRITE_POINTS, WRITE_BYTES = 256, 8_000_000
+WRITE_POINTS, WRITE_BYTES, MOST_BYTES = 256, 8_000_000, 30_000_000
 
 
 @dataclass(frozen=True)
@@ -143,12 +144,13 @@ class Points:
         start: str | None = None,
     ) -> Iterator[list[Any]]:
         """The points that a filter finds, by their ids in order, some at a time."""
+        limit = PAGE
         while True:
             found, start = self._ask(
                 "scroll",
                 collection,
                 scroll_filter=where,
-                limit=PAGE,
+                limit=limit,
                 offset=start,
                 with_payload=list(fields) or False,
                 with_vectors=vectors,
@@ -156,6 +158,7 @@ class Points:
             yield found
             if start is None:
                 return
+            limit = _next_limit(found)
 
     def nearest(
         self,
@@ -220,6 +223,13 @@ class Points:
 
 #: A filter that no point of an index passes.
 NOTHING = Filter(must=[models.FieldCondition(key="_to", range=models.Range(lt=-1))])
+
+
+def _next_limit(found: Sequence[Any]) -> int:
+    """How many points to ask for next: fewer where those that came have long texts."""
+    values = (value for point in found for value in (point.payload or {}).values())
+    texts = sum(len(value) for value in values if isinstance(value, str))
+    return max(1, min(PAGE, PAGE_BYTES * len(found) // max(texts, 1)))
 
 
 def _status(error: Exception) -> int | None:

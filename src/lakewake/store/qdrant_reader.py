@@ -61,7 +61,11 @@ class QdrantReader:
 
     def frontier(self) -> Frontier:
         """What this version has absorbed."""
-        return self.head.frontier
+        return self._frontier
+
+    @lazy
+    def _frontier(self) -> Frontier:
+        return Frontier.from_json(self.head.checkpoint, self.fence.read_pages)
 
     def recipe(self) -> Recipe:
         """What this version was built by."""

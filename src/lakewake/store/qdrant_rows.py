@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -21,9 +22,10 @@ import numpy as np
 import pyarrow as pa
 from qdrant_client import models
 
+from lakewake.errors import StoreError
 from lakewake.model.chunks import RESERVED
 from lakewake.model.where import column_kind
-from lakewake.store.qdrant_points import WRITE_BYTES, WRITE_POINTS
+from lakewake.store.qdrant_points import MOST_BYTES, WRITE_BYTES, WRITE_POINTS
 
 #: Later than every version; exact as a double, which is what Qdrant compares ranges by.
 FOREVER = 2**53 - 1
@@ -84,21 +86,25 @@ def to_points(
     size = 0
     for batch in rows:
         for point in _batch_points(batch, part, base):
-            some.append(point)
-            size += _weight(point)
-            if len(some) == WRITE_POINTS or size > WRITE_BYTES:
+            own = _weight(point)
+            _refuse_huge(point, own)
+            if some and (len(some) == WRITE_POINTS or size + own > WRITE_BYTES):
                 yield some
                 some, size = [], 0
+            some.append(point)
+            size += own
     if some:
         yield some
 
 
 def gone_points(
-    deletes: Sequence[str], part: str, base: int, length: int
+    deletes: Iterable[str], part: str, base: int, length: int
 ) -> Iterator[list[models.PointStruct]]:
     """The ids of chunks that a part deletes, as points that are no chunks."""
-    for start in range(0, len(deletes), GONE_IDS):
-        payload = {**_unborn(part, base), "_to": 0, "_gone": deletes[start : start + GONE_IDS]}
+    ids, start = iter(deletes), -GONE_IDS
+    while some := list(islice(ids, GONE_IDS)):
+        start += GONE_IDS
+        payload = {**_unborn(part, base), "_to": 0, "_gone": some}
         id = str(uuid5(_SPACE, f"{part} gone {start}"))
         yield [models.PointStruct(id=id, vector=[0.0] * length, payload=payload)]
 
@@ -108,8 +114,26 @@ def _unborn(part: str, base: int) -> dict[str, Any]:
 
 
 def _weight(point: models.PointStruct) -> int:
-    texts = sum(len(v) for v in point.payload.values() if isinstance(v, str))
-    return 12 * len(point.vector) + 2 * texts + 500
+    return 12 * len(point.vector) + 500 + _told_bytes(point.payload)
+
+
+def _told_bytes(value: Any) -> int:
+    """About how long a value is in JSON."""
+    if isinstance(value, str):
+        return 2 * len(value)
+    if isinstance(value, Mapping):
+        return sum(2 * len(k) + _told_bytes(v) for k, v in value.items())
+    return sum(map(_told_bytes, value)) if isinstance(value, list) else 8
+
+
+def _refuse_huge(point: models.PointStruct, size: int) -> None:
+    if size > MOST_BYTES:
+        row = (point.payload["_partition"], point.payload["_key"])
+        raise StoreError(
+            f"a chunk of row {row} has about {size:,} bytes with its payload; "
+            f"Qdrant takes {MOST_BYTES:,} in one request",
+            hint="leave the large column out of `payload`, or use a Lance store",
+        )
 
 
 def _batch_points(batch: pa.RecordBatch, part: str, base: int) -> Iterator[models.PointStruct]:

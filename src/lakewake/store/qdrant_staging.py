@@ -41,7 +41,7 @@ def write_part(
     rows: Iterable[pa.RecordBatch],
     *,
     name: str = "",
-    deletes: Sequence[str] = (),
+    deletes: Iterable[str] = (),
     length: int = 1,
 ) -> WrittenPart:
     """Write chunks, and the ids of deleted ones, as a part that belongs to nothing yet."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from lakewake.errors import HistoryLost, IndexMissing, OutcomeUnknown, StaleFrontier, TableError
-from lakewake.model.frontier import Frontier
+from lakewake.model.frontier import Frontier, Refusal
 from lakewake.model.plan import Action
 from lakewake.model.report import VerifyReport
 from lakewake.model.rows import Changes, RowId
@@ -91,7 +93,6 @@ def _compare(parts: Parts, standing: Standing, index: StoreReader, how: Vectors)
     with parts.reporter.stage("check vectors"):
         checked = _checked(parts, index, how)
     quarantine = index.frontier().quarantine
-    aside = pending | quarantine.keys()
     stale = {*found.stale, *(checked.rows - set(found.orphaned))}
     rows, chunks = index.counts()
     report = VerifyReport(
@@ -101,7 +102,7 @@ def _compare(parts: Parts, standing: Standing, index: StoreReader, how: Vectors)
         chunks=chunks,
         pending=len(pending),
         quarantined=len(quarantine),
-        missing=_without(found.missing, aside),
+        missing=_without(_without(found.missing, pending), quarantine.keys()),
         orphaned=_without(found.orphaned, pending),
         stale=_without(tuple(sorted(stale)), pending),
         duplicated=found.duplicated,
@@ -135,7 +136,9 @@ def _mend(parts: Parts, found: Finding, token: str) -> None:
 
 def _at_the_same_place(frontier: Frontier, then: Frontier) -> Frontier:
     """The frontier after a repair: no instant is absorbed by it."""
-    quarantine = {**frontier.quarantine, **then.quarantine}
+    quarantine: Mapping[RowId, Refusal] = frontier.quarantine
+    if then.quarantine:
+        quarantine = {**quarantine, **then.quarantine}
     return replace(frontier, quarantine=quarantine, sync=frontier.sync + 1)
 
 
@@ -151,8 +154,8 @@ def _pending(parts: Parts, standing: Standing) -> frozenset[RowId]:
         return frozenset()
     changes = standing.changes(parts)
     changed = {row for batch in changes.rows for row in batch.ids}
-    return frozenset(changed | set(changes.deleted))
+    return frozenset(changed | set(changes.deleted) | {row for lot in changes.gone for row in lot})
 
 
-def _without(ids: tuple[RowId, ...], aside: frozenset[RowId]) -> tuple[RowId, ...]:
+def _without(ids: tuple[RowId, ...], aside: AbstractSet[RowId]) -> tuple[RowId, ...]:
     return tuple(i for i in ids if i not in aside)

@@ -1,0 +1,63 @@
+"""Rows are cut by their bytes, and ids are held outside memory when they are many."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lakewake import prepare
+from lakewake.model.weights import cuts, weights
+from lakewake.prepare import Ids
+
+
+def test_stretches_have_no_more_rows_and_bytes_than_allowed():
+    sizes = np.array([1, 1, 1, 5, 5, 9, 1])
+    assert list(cuts(sizes, 2, 10)) == [(0, 2), (2, 2), (4, 1), (5, 2)]
+
+
+def test_a_row_that_is_too_large_by_itself_is_a_stretch_of_its_own():
+    assert list(cuts(np.array([1, 50, 1]), 100, 10)) == [(0, 1), (1, 1), (2, 1)]
+
+
+def test_no_rows_make_no_stretch():
+    assert list(cuts(np.array([]), 100, 10)) == []
+
+
+def test_texts_and_lists_weigh_what_they_hold():
+    columns = {
+        "text": pa.array(["", "x" * 1000, None]),
+        "vector": pa.array([[1.0] * 100, None, [1.0]], pa.list_(pa.float32())),
+    }
+    light, text, list_ = weights(pa.RecordBatch.from_pydict(columns))
+    assert 400 <= light < 450
+    assert 1000 <= text < 1020
+    assert list_ < 50
+
+
+def test_a_sliced_batch_weighs_only_its_own_rows():
+    batch = pa.RecordBatch.from_pydict({"text": ["x" * 1000, "y", "zz"]})
+    assert weights(batch.slice(1)).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("lots", [1, 3, 5])
+def test_ids_come_back_in_order_and_again_however_many(lots, monkeypatch):
+    monkeypatch.setattr(prepare, "HELD_IDS", 10)
+    ids = Ids()
+    for lot in range(lots):
+        ids.add([f"{lot}-{n}" for n in range(8)])
+    expected = [f"{lot}-{n}" for lot in range(lots) for n in range(8)]
+    assert list(ids) == list(ids) == expected
+    assert len(ids) == len(expected)
+    assert "0-7" in ids
+    assert "nothing" not in ids
+    ids.add(["later"])
+    assert list(ids)[-1] == "later"
+
+
+def test_two_walks_through_ids_in_a_file_do_not_disturb_each_other(monkeypatch):
+    monkeypatch.setattr(prepare, "HELD_IDS", 2)
+    ids = Ids()
+    for n in range(9):
+        ids.add([str(n)])
+    assert list(zip(ids, ids, strict=True)) == [(str(n), str(n)) for n in range(9)]
