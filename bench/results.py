@@ -8,20 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from bench.bars import BARS, Bar
-from bench.measures import Outcome
+from bench.measures import Outcome, number
 
 HEAD = """\
 # Benchmark results
 
-Written by `make bench`. Ratios are of one run on one machine, the two sides in turns: trust them
-more than the seconds. All figures behind a line are in its JSON.
+Written by `make bench`. Each line is of one run on one machine, the two sides in turns: trust the
+ratios more than the seconds, and compare no line with another of another run. The range is over the
+last runs of the same bar, on whatever processors they were. All figures are in the line's JSON.
 
 """
+#: Runs of a bar that are kept beside the newest.
+EARLIER = 9
 
 
 def write_bar(folder: Path, bar: Bar, outcome: Outcome, run: Mapping[str, Any]) -> None:
-    """Keep one bar's outcome, with the run it is of."""
+    """Keep one bar's outcome, with the run it is of and what earlier runs reached."""
     folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"bar{bar.number:02}.json"
     content = {
         "bar": bar.number,
         "what": bar.what,
@@ -31,9 +35,20 @@ def write_bar(folder: Path, bar: Bar, outcome: Outcome, run: Mapping[str, Any]) 
         "seen": outcome.seen,
         "fault": outcome.fault,
         "run": run,
+        "earlier": earlier_runs(json.loads(file.read_text())) if file.is_file() else [],
     }
-    file = folder / f"bar{bar.number:02}.json"
     file.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def earlier_runs(newest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What is kept of the runs up to this one, once there is another."""
+    kept = {
+        "began": newest["run"]["began"],
+        "processor": newest["run"]["machine"]["processor"],
+        "verdict": newest["verdict"],
+        "values": {m["what"]: m["value"] for m in newest["measures"]},
+    }
+    return [*newest.get("earlier", []), kept][-EARLIER:]
 
 
 def read_bars(folder: Path) -> list[dict[str, Any]]:
@@ -48,12 +63,15 @@ def write_table(folder: Path) -> None:
 
 
 def _table(bars: list[dict[str, Any]]) -> str:
-    lines = ["| bar | what | reached (bar) | verdict | repeat |", "|---|---|---|---|---|"]
+    lines = [
+        "| bar | what | reached (bar) | over its runs | verdict | run | repeat |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for bar in bars:
-        number = bar["bar"]
         lines.append(
-            f"| {number} | {BARS[number].what} | {_reached(bar)} | {bar['verdict']} "
-            f"| `make bench BARS={number}` |"
+            f"| {bar['bar']} | {BARS[bar['bar']].what} | {_reached(bar)} | {_over_runs(bar)} "
+            f"| {bar['verdict']} | {bar['run']['began']}, {bar['run']['machine']['processor']} "
+            f"| `make bench BARS={bar['bar']}` |"
         )
     return "\n".join(lines) + "\n"
 
@@ -61,6 +79,19 @@ def _table(bars: list[dict[str, Any]]) -> str:
 def _reached(bar: dict[str, Any]) -> str:
     said = [f"{measure['what']}: {measure['said']}" for measure in bar["measures"]]
     return bar["fault"].replace("|", " ").replace("\n", " ") or "<br>".join(said)
+
+
+def _over_runs(bar: dict[str, Any]) -> str:
+    """`0.15–0.2 (3 runs)` for each measure; empty after a single run."""
+    runs = earlier_runs(bar)
+    if len(runs) < 2:
+        return ""
+    ranges = []
+    for measure in bar["measures"]:
+        values = [v for r in runs if (v := r["values"].get(measure["what"])) is not None]
+        if values:
+            ranges.append(f"{number(min(values))}–{number(max(values))} ({len(values)} runs)")
+    return "<br>".join(ranges)
 
 
 def _runs(bars: list[dict[str, Any]]) -> str:
