@@ -210,10 +210,13 @@ def _weight(rarity: float, times: np.ndarray, long: np.ndarray) -> np.ndarray:
 
 def _least(sums: Sequence[np.ndarray], shown: Sequence[np.ndarray], wanted: int) -> float:
     """The last of the `wanted` best sums; 0 where there are not as many."""
-    above = (s[(s > 0) & these] for s, these in zip(sums, shown, strict=True))
-    some = np.concatenate([np.empty(0), *above])
-    at = len(some) - wanted
-    return float(np.partition(some, at)[at]) * (1 - ROUNDING) if 0 <= at < len(some) else 0.0
+    best, least = np.empty(0), 0.0
+    for some, these in zip(sums, shown, strict=True):
+        best = np.concatenate([best, some[(some > least) & these]])
+        if len(best) >= wanted > 0:
+            best = np.partition(best, len(best) - wanted)[-wanted:]
+            least = float(best[0])
+    return least * (1 - ROUNDING)
 
 
 def _above(
