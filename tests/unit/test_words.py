@@ -74,6 +74,18 @@ def test_the_best_are_found_without_looking_at_common_words_everywhere(
         assert {n for n, score in known.items() if score >= least} <= set(told)
 
 
+def test_a_question_of_very_many_words_scores_as_its_words_one_by_one_do() -> None:
+    texts = [f"red w{n} w{n + 1}" for n in range(200)]
+    part = part_of([(text, n % 3 > 0) for n, text in enumerate(texts)])
+    question = " ".join(f"w{n}" for n in range(0, 900, 3))
+    [many] = Corpus([part]).best(question, 999)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(words, "LOOKED_UP", 9_999)
+        [few] = Corpus([part]).best(question, 999)
+    assert len(many.texts) > 50
+    assert all(np.array_equal(a, b) for a, b in zip(many, few, strict=True))
+
+
 @settings(deadline=None)
 @given(texts=TEXTS)
 def test_counted_words_are_read_from_bytes_as_they_were(

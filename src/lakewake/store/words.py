@@ -10,12 +10,13 @@ import math
 import zlib
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakewake.model.words import words_of
 from lakewake.store.nearest import HIDDEN
@@ -28,6 +29,8 @@ COMMON = 2_000
 ROUNDING = 1e-9
 #: Less than any word adds to a score.
 TINY = 1e-30
+#: So many words are looked up one by one; more are compared with all that there are.
+LOOKED_UP = 64
 #: How the bytes of `to_bytes` begin; they are padded, for Arrow likes its numbers aligned.
 _HEAD, _HEAD_SIZE = b"lakewake words 1\n", 64
 
@@ -49,12 +52,20 @@ class Counted(NamedTuple):
     times: np.ndarray
     lengths: np.ndarray
 
-    def having(self, word: str) -> tuple[np.ndarray, np.ndarray]:
-        """The texts that have a word, and how often."""
+    def places(self, words: Sequence[str]) -> list[int]:
+        """Where each of these words comes among all; -1 for one that no text has."""
+        if len(words) <= LOOKED_UP:
+            return [self._place(word) for word in words]
+        found = pc.index_in(pa.array(words, pa.string()), value_set=self.words)
+        return list(pc.fill_null(found, -1).to_pylist())
+
+    def _place(self, word: str) -> int:
         n = bisect_left(range(len(self.words)), word, key=lambda i: self.words[i].as_py())
-        if n == len(self.words) or self.words[n].as_py() != word:
-            return self.texts[:0], self.times[:0]
-        there = slice(self.starts[n], self.starts[n + 1])
+        return n if n < len(self.words) and self.words[n].as_py() == word else -1
+
+    def having(self, place: int) -> tuple[np.ndarray, np.ndarray]:
+        """The texts that have the word at this place, and how often."""
+        there = slice(*self.starts[place : place + 2]) if place >= 0 else slice(0)
         return self.texts[there], self.times[there]
 
 
@@ -116,7 +127,7 @@ class Corpus:
 
         At least all that are as good as the last of the `wanted` best that pass.
         """
-        asked = sorted((self._asked(word) for word in set(words_of(question))), key=_rarest_first)
+        asked = sorted(self._asked(sorted(set(words_of(question)))), key=_rarest_first)
         sums = [np.zeros(len(part.live)) for part in self._parts]
         shown = [p.live & s for p, s in zip(self._parts, passing or self._all, strict=True)]
         near = self._near(asked, sums, shown, wanted)
@@ -143,17 +154,22 @@ class Corpus:
             rest, done = rest - word.most, done + word.most
         return _above(sums, shown, _least(sums, shown, wanted)) or _above(sums, shown, TINY) or []
 
-    def _asked(self, word: str) -> Asked:
-        places = [part.counted.having(word) for part in self._parts]
-        among = sum(
-            len(texts) if whole else int(np.count_nonzero(part.live[texts]))
-            for part, whole, (texts, _) in zip(self._parts, self._whole, places, strict=True)
-        )
-        rarity = math.log(1 + (self._number - among + 0.5) / (among + 0.5))
-        return Asked(word, rarity, among > COMMON, places)
+    def _asked(self, words: Sequence[str]) -> Iterator[Asked]:
+        """Those of the words that any text has."""
+        places = [part.counted.places(words) for part in self._parts]
+        for word, *at in zip(words, *places, strict=True):
+            if max(at, default=-1) < 0:
+                continue
+            found = [p.counted.having(n) for p, n in zip(self._parts, at, strict=True)]
+            among = sum(
+                len(texts) if whole else int(np.count_nonzero(part.live[texts]))
+                for part, whole, (texts, _) in zip(self._parts, self._whole, found, strict=True)
+            )
+            rarity = math.log(1 + (self._number - among + 0.5) / (among + 0.5))
+            yield Asked(word, rarity, among > COMMON, found)
 
     def _add(self, word: Asked, sums: list[np.ndarray]) -> None:
-        for score, long, (texts, times) in zip(sums, self._long, word.places, strict=True):
+        for score, long, (texts, times) in zip(sums, self._long, word.found, strict=True):
             at = texts.astype(np.intp)
             score[at] += _weight(word.rarity, times, long[at])
 
@@ -164,7 +180,7 @@ class Corpus:
         """
         out, long = np.zeros(len(texts)), self._long[n][texts]
         for word in sorted(asked):
-            having, times = word.places[n]
+            having, times = word.found[n]
             at = np.searchsorted(having, texts.astype(having.dtype))
             there = np.flatnonzero(at < len(having))
             there = there[having[at[there]] == texts[there]]
@@ -189,7 +205,7 @@ class Asked(NamedTuple):
     word: str
     rarity: float
     common: bool
-    places: list[tuple[np.ndarray, np.ndarray]]
+    found: list[tuple[np.ndarray, np.ndarray]]
 
     @property
     def most(self) -> float:
@@ -210,10 +226,13 @@ def _weight(rarity: float, times: np.ndarray, long: np.ndarray) -> np.ndarray:
 
 def _least(sums: Sequence[np.ndarray], shown: Sequence[np.ndarray], wanted: int) -> float:
     """The last of the `wanted` best sums; 0 where there are not as many."""
-    above = (s[(s > 0) & these] for s, these in zip(sums, shown, strict=True))
-    some = np.concatenate([np.empty(0), *above])
-    at = len(some) - wanted
-    return float(np.partition(some, at)[at]) * (1 - ROUNDING) if 0 <= at < len(some) else 0.0
+    best, least = np.empty(0), 0.0
+    for some, these in zip(sums, shown, strict=True):
+        best = np.concatenate([best, some[(some > least) & these]])
+        if len(best) >= wanted > 0:
+            best = np.partition(best, len(best) - wanted)[-wanted:]
+            least = float(best[0])
+    return least * (1 - ROUNDING)
 
 
 def _above(
