@@ -30,6 +30,9 @@ def contents(index: StoreReader) -> dict[str, Any]:
     out = {}
     for batch in index.scan(columns):
         for chunk in batch.to_pylist():
+            if chunk["_chunk"]:
+                # Never read: an index of an earlier version has its own there.
+                del chunk["_source_hash"]
             vector = np.round(np.array(chunk.pop("_vector")), 5)
             out[chunk["_id"]] = (chunk, vector.tolist())
     return out

@@ -43,7 +43,7 @@ SLICE = 16_384
 READS = 16
 #: Numbers of rows within a fragment are the lower half of Lance's row addresses.
 OFFSET_BITS = 32
-BATCH_ROWS = 8192
+BATCH_ROWS, BATCH_BYTES = 8192, 16 * 1024 * 1024
 
 
 class Slice(NamedTuple):
@@ -177,7 +177,11 @@ def _texts(
 ) -> Iterator[tuple[int, np.ndarray, list[str | None]]]:
     """A fragment's texts, slice by slice: the numbers of the rows within it, and their texts."""
     scanner = dataset.scanner(
-        columns=["_text"], fragments=[fragment], with_row_address=True, batch_size=BATCH_ROWS
+        columns=["_text"],
+        fragments=[fragment],
+        with_row_address=True,
+        batch_size=BATCH_ROWS,
+        batch_size_bytes=BATCH_BYTES,
     )
     number, rows, texts = 0, list[np.ndarray](), list[str | None]()
     for batch in scanner.to_batches():
