@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -14,7 +15,7 @@ from lance import LanceDataset
 from lakewake.model.recall import Decision
 from lakewake.model.recipe import Recipe
 from lakewake.store.lance_deleted import KEPT, DeletedVectors, deleted_vectors
-from lakewake.store.lance_reader import Asking, unpin_forgotten
+from lakewake.store.lance_reader import FOREIGN, Asking, unpin_forgotten
 from lakewake.store.lance_recall import (
     CHANGED,
     KEY,
@@ -187,7 +188,10 @@ def sample_deleted(dataset: LanceDataset, *, asking: Asking, sample: DeletedVect
     if not _is_due(there, asking):
         return 0
     rng = np.random.default_rng(dataset.version)
-    found = deleted_vectors(dataset, KEPT // 2, rng)
+    found = np.empty((0, 0), np.float32)
+    # They make a better question, and no more: the rest of upkeep does without them.
+    with suppress(*FOREIGN):
+        found = deleted_vectors(dataset, KEPT // 2, rng)
     if len(found):
         sample.add(built_by(dataset).fingerprint, found, rng)
     return len(found)
