@@ -197,7 +197,7 @@ def index_name(table: str) -> str:
 def render(guess: Guess, name: str, table: str, *, untested_schemes: bool = False) -> str:
     """The text of a lakewake.toml that says what was guessed.
 
-    Names of columns are the table's, whoever wrote it: none of them ends a line or a string.
+    Column names come from the table, so none of them may end a line or a string.
     """
     left_out = ", ".join(guess.left_out)
     return "\n".join(

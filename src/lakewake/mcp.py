@@ -351,7 +351,7 @@ def _value(held: Mapping[str, Any], column: str | None, index: Index) -> str:
 
 
 def _fit(told: Sequence[Told], failures: Sequence[Told], name: str) -> dict[str, Any]:
-    """What is told of as many indexes as there is room for; the others are named."""
+    """The status of as many indexes as fit; the others are only named."""
     failed, _ = fitting(failures, MAX_ANSWER // 4)
     kept, _ = fitting([seen(json_value(one)) for one in told], MAX_ANSWER // 2)
     names = [one[name] for one in told[len(kept) :]]

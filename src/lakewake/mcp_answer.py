@@ -67,7 +67,7 @@ def size(value: Any) -> int:
 
 
 def shortened(text: str, room: int) -> str:
-    """The beginning of a text that takes at most so many characters as JSON, with a mark."""
+    """The beginning of a text that takes at most this many characters as JSON, with a mark."""
     if size(text) <= room:
         return text
     kept = text[: max(room - 3, 0)]
@@ -98,7 +98,7 @@ def _named(row: Mapping[str, Any], room: int) -> dict[str, str]:
 
 
 def _fit_payload(payload: Mapping[str, Any], room: int) -> tuple[dict[str, Any], list[str]]:
-    """The payload within so many characters, and the columns that lost something."""
+    """The payload within this many characters, and the columns that lost something."""
     kept: dict[str, Any] = {}
     cut: list[str] = []
     for column, value in payload.items():

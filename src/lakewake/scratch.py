@@ -1,7 +1,7 @@
 """Temporary folders that do not outlive their process for long, however it ends.
 
 Each has a file that its process holds locked. The system lets go of the lock when the process ends,
-killed or not; whoever starts next removes the folders whose lock is free.
+killed or not; the next process removes the folders whose lock is free.
 """
 
 from __future__ import annotations

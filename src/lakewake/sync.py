@@ -148,7 +148,7 @@ def _alone(wish: Wish, standing: Standing, error: StoreError) -> Wish:
 
 @contextmanager
 def _noting_what_landed(parts: Parts, attempts: list[Attempt]) -> Iterator[None]:
-    """Whoever stops a sync learns whether its commit landed, as a note of the exception."""
+    """Note on the exception that stops a sync whether its commit landed."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as stopped:

@@ -42,7 +42,7 @@ text    = "{title}. {description}"
 payload = ["title", "country", "variety", "points", "price"]
 store   = "lance://index"
 """
-#: Texts of so many bytes are one piece to the model.
+#: Texts up to this many bytes are one chunk for the model.
 SHORT = 600
 #: Two cosines that differ by less are equal.
 EQUAL = 1e-5

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-#: What a reader is shown of a type with this logical name, whoever wrote it.
+#: What a reader sees of a type with this logical name, no matter which writer made it.
 _SHOWN: dict[str, Any] = {
     "timestamp-millis": {"type": "long", "logicalType": "timestamp-micros"},
     "timestamp-micros": {"type": "long", "logicalType": "timestamp-micros"},

@@ -1,7 +1,7 @@
 """Rows that a frontier names, on pages beside it where they are many. Pure.
 
 Each page holds the rows of one slot, chosen by a checksum of their ids, and is named by what it
-says: a commit writes the pages that changed, and whoever asks for one row reads one page.
+says: a commit writes the pages that changed, and a look-up of one row reads one page.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def written(notes: Mapping[RowId, Note]) -> tuple[tuple[str, ...], dict[str, str
 
 
 def slot(row: RowId, slots: int) -> int:
-    """Which page of so many a row stands on."""
+    """The page that holds a row, out of this number of pages."""
     return zlib.crc32(f"{row.partition}\0{row.key}".encode()) % slots
 
 

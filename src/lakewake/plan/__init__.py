@@ -62,7 +62,7 @@ def frontier_after(look: Look, frontier: Frontier | None, recipe: Recipe) -> Fro
 def _overlapping(look: Look, frontier: Frontier | None) -> dict[str, str]:
     """Absorbed instants, archived since, that completed while one still in flight was on its way.
 
-    What that one does is told by what it overlapped.
+    What that one does depends on what it overlapped.
     """
     begun, first = min(look.in_flight, default="~"), _first(look)
     absorbed = frontier.instants if frontier and _same_table(look, frontier) else {}

@@ -51,7 +51,7 @@ def build_patch(
     A row whose source and payload are as the index has them is left alone, and is not chunked. Of
     one whose text changed, the chunks stay whose own text and payload did not; the first of each
     field is written again, since it tells what all were made from. Without `trust` in what the
-    index says of itself, every row is written anew.
+    index says of itself, every row is written again.
     """
     upserts: list[tuple[int, Chunk]] = []
     deletes: list[str] = []

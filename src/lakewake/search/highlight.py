@@ -26,7 +26,7 @@ def highlight(text: str, question: str) -> tuple[int, int] | None:
     Of one without an end the best part is taken: what is shown around it must stay readable.
     """
     asked = _stems(question)
-    # Most sentences of a long text have none of the words: that is told without taking them apart.
+    # Most sentences of a long text have none of the words: this finds out without splitting them.
     lower = text.lower() if text.isascii() else ""
     best, most = None, 0
     for start, end in _passages(text):

@@ -110,7 +110,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _leave(self) -> None:
         """Make place for another connection."""
         self._stop_waiting()
-        # Closing takes a turn of the loop; whoever comes meanwhile must not count it.
+        # Closing takes a turn of the loop; connections that arrive meanwhile must not count it.
         self.connections.discard(self)
         self.transport.abort()
 

@@ -76,7 +76,7 @@ def _value_bytes(field: StructField) -> str:
 
 
 def in_small_parts(frame: DataFrame, size: int) -> DataFrame:
-    """Rows of so many bytes in partitions that fit into memory one by one, as `stream` needs it.
+    """Rows in partitions that fit into memory one by one, as `stream` needs it.
 
     They are dealt out one by one: large rows that lie together in a file come apart.
     """

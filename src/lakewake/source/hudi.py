@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 #: Up to so many rows written by a window are brought over in one job; more are streamed.
 COLLECT_ROWS = 100_000
-#: Rows that are gone are passed on so many at a time.
+#: Deleted rows are passed on in lots of this size.
 LOT_ROWS = 10_000
 #: So many rows are asked for by their keys; more are left to a comparison with the whole table.
 ASKED_ROWS = 10_000
@@ -376,7 +376,7 @@ class HudiTable:
     def _lots(
         self, ids: DataFrame, count: int, gone: Callable[[], Exception] = TableMoved
     ) -> Iterator[dict[RowId, str]]:
-        """Ids of so many rows that are gone, with the instants of the versions that went."""
+        """The ids of deleted rows in lots, with the instants of the versions that went."""
         parts = arrow.in_small_parts(ids, count * arrow.ROW_BYTES)
         for batch in self._streamed(parts, gone) if count else ():
             for start in range(0, batch.num_rows, LOT_ROWS):
@@ -466,7 +466,7 @@ def _ids(batches: Iterable[pa.RecordBatch]) -> tuple[RowId, ...]:
 
 
 def _removed(batches: Iterable[pa.RecordBatch]) -> dict[RowId, str]:
-    """The rows that are gone, with the instant of the version that went, where that is told."""
+    """The rows that are gone, with the instant of the version that went, if it is known."""
     out: dict[RowId, str] = {}
     for batch in batches:
         told = "former" in batch.schema.names

@@ -156,7 +156,8 @@ def _refuse_defaults(spark: SparkSession) -> None:
 def active(spark: SparkSession) -> Iterator[None]:
     """Take what Spark keeps by thread from this session while reads are put together.
 
-    Expressions are made by the settings of the thread's active session, whoever uses them then.
+    Expressions are made by the settings of the thread's active session, not of the one that uses
+    them.
     """
     from py4j.protocol import Py4JError
 

@@ -17,7 +17,7 @@ from lance.file import LanceFileReader
 from lakewake.store.nearest import as_matrix
 from lakewake.store.place import Place
 
-#: So many are kept; half of them make room for others each time.
+#: This many are kept; half of them make room for others each time.
 KEPT = 64
 
 
@@ -77,7 +77,7 @@ def _deleted_of(
     dimension: int,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Some of a fragment's: which rows live is told by Lance, the others are read from its file."""
+    """Some of a fragment's: Lance names the live rows, the others are read from its file."""
     living = dataset.scanner(columns=[], with_row_address=True, fragments=[fragment]).to_table()
     offsets = living["_rowaddr"].to_numpy() & np.uint64(0xFFFFFFFF)
     gone = np.setdiff1d(np.arange(fragment.physical_rows, dtype=np.uint64), offsets)

@@ -21,7 +21,7 @@ from lakewake.store.place import S3
 if TYPE_CHECKING:
     from lance import LanceDataset
 
-#: From so many fragments one chunk is read, at random: over time from all of them.
+#: One chunk is read from each of this many fragments, chosen at random: over time, from all.
 SAMPLED = 8
 #: How every Lance file ends.
 MAGIC = b"LANC"

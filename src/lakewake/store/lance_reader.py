@@ -56,7 +56,7 @@ FORMAT = b"1"
 
 #: Values in one IN list.
 LIST_LENGTH = 10_000
-#: How chunks are read: so many at a time, fewer where they are large.
+#: How chunks are read: this many at a time, fewer where they are large.
 SCANNED = {"batch_size": 8192, "batch_size_bytes": 16 * 1024 * 1024}
 EXACT = {"use_index": False}
 #: Seconds that what a probe read counts as sound: of a local index, and of one in S3.

@@ -25,7 +25,7 @@ KEY = "lakewake.searching"
 CHANGED = "lakewake.trained.changed"
 #: Questions of each kind, those about deleted vectors, and how many hits of each are compared.
 PER_KIND, PER_DELETED, K = 12, 36, 10
-#: So many vectors deleted since may empty the partitions around a question: 508 of 130,000. The
+#: This many vectors deleted since may empty the partitions around a question: 508 of 130,000. The
 #: probe is made again then, and when twice as many were deleted or taken in.
 MIN_CHANGED, CHANGED_SHARE = 500, 256
 #: Partitions are trained again only when this share of the vectors changed since they were.
@@ -96,7 +96,7 @@ def standing_of(dataset: LanceDataset) -> Standing:
 
 
 def many(chunks: int) -> int:
-    """So many deleted chunks may change what a search finds."""
+    """This many deleted chunks may change what a search finds."""
     return max(MIN_CHANGED, chunks // CHANGED_SHARE)
 
 

@@ -38,7 +38,7 @@ KEEP_SHARE = 0.8
 PARTITION, MAX_PARTITIONS = 512, 1024
 #: Fewer chunks than this are read through to find some of them.
 LOOKUP_MIN_CHUNKS = 30_000
-#: The words of so many texts are counted in a few hundredths of a second, by the first search of a
+#: The words of this many texts are counted in hundredths of a second, by the first search of a
 #: process; beside many that are counted already, those of this share.
 WORDS_MIN_CHUNKS, WORDS_SHARE = 2_000, 256
 #: What chunks are looked up by, so that a commit costs what it changes.

@@ -214,7 +214,7 @@ class LanceWords:
         return {"_dataset": self._dataset, "_files": self._files}
 
     def search(self, text: str, limit: int, where: str | None, columns: list[str]) -> pa.Table:
-        """The best chunks, up to so many rows of them, with these columns and `_relevance`."""
+        """The best chunks of at most `limit` rows, with these columns and `_relevance`."""
         passing = None if where is None else self._passing(where)
         wanted = limit
         while True:
@@ -228,7 +228,7 @@ class LanceWords:
     def _best(
         self, text: str, wanted: int, passing: list[np.ndarray] | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The positions of the best chunks, at least so many, and their scores."""
+        """The positions of the best chunks and their scores."""
         found = self._corpus.best(text, wanted, passing)
         positions = [p.positions[f.texts] for p, f in zip(self._present, found, strict=True)]
         every, scores = np.concatenate(positions), np.concatenate([f.scores for f in found])

@@ -29,7 +29,7 @@ COMMON = 2_000
 ROUNDING = 1e-9
 #: Less than any word adds to a score.
 TINY = 1e-30
-#: So many words are looked up one by one; more are compared with all that there are.
+#: Up to this many words are looked up one by one; more are compared with all words.
 LOOKED_UP = 64
 #: How the bytes of `to_bytes` begin; they are padded, for Arrow likes its numbers aligned.
 _HEAD, _HEAD_SIZE = b"lakewake words 1\n", 64
@@ -218,7 +218,7 @@ def _rarest_first(asked: Asked) -> float:
 
 
 def _weight(rarity: float, times: np.ndarray, long: np.ndarray) -> np.ndarray:
-    """What a word adds to the scores of texts that have it so many times."""
+    """What a word adds to the scores of texts that have it this many times."""
     have = times.astype(np.float64)
     out: np.ndarray = rarity * have * (K1 + 1) / (have + long)
     return out
