@@ -9,7 +9,7 @@ PEER   := .venv-peer
 FAST   := tests/unit/ tests/property/ tests/contract/
 # Each worker has a Spark session of its own, and keeps about one core busy.
 WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
 # Behind a company's proxy its certificates are in the system's store, not in uv's.
 export UV_SYSTEM_CERTS ?= 1

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 from lakewake.spark import start_session, stop_session
 
@@ -29,6 +30,33 @@ SMALL_TABLES = {
     "hoodie.delete.shuffle.parallelism": "1",
     "hoodie.bulkinsert.shuffle.parallelism": "1",
 }
+
+
+#: Modules whose tests share something that takes long to make: one worker runs them all.
+TOGETHER = (
+    "tests/acceptance/test_demo.py",
+    "tests/acceptance/test_demo_shop.py",
+    "tests/acceptance/test_page_live.py",
+    "tests/acceptance/test_readme.py",
+    "tests/integration/test_bench_smoke.py",
+    "tests/integration/test_pinned.py",
+)
+
+
+class Together(LoadScopeScheduling):
+    """Gives each test to a worker by itself, but for the modules that stay together.
+
+    xdist's own groups do nothing under this pytest.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        return module if module in TOGETHER else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
+    """How tests are dealt out to the workers."""
+    return Together(config, log)
 
 
 def pytest_configure(config: pytest.Config) -> None:

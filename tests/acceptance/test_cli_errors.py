@@ -157,7 +157,7 @@ def test_with_json_an_index_that_fails_is_named(folder: Path) -> None:
     done = lakewake(folder, "status", "--json")
     assert done.returncode == 1
     result = json.loads(done.stdout)
-    assert (result["indexes"], result["index"], result["error"]) == ([], "wines", "TableError")
+    assert (result["indexes"], result["index"], result["error"]) == ([], "wines", "TableMissing")
 
 
 def test_an_index_that_fails_does_not_keep_the_others_from_being_looked_at(folder: Path) -> None:

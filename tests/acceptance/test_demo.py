@@ -16,8 +16,6 @@ from listening import Listening
 from winemag import write_wine_csv
 
 LAKEWAKE = Path(sys.executable).with_name("lakewake")
-# One worker for all of them: they share what was made once.
-pytestmark = pytest.mark.xdist_group("demo")
 
 ROWS = 60
 

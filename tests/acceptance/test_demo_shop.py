@@ -14,8 +14,6 @@ from lakewake.demo.shop import ADVICE, CONFIG, QUESTION, kept_config
 from lakewake.demo.table import MARK, make_folder
 
 LAKEWAKE = Path(sys.executable).with_name("lakewake")
-# One worker for all of them: they share what was made once.
-pytestmark = pytest.mark.xdist_group("demo")
 
 ROWS = 80
 NEW = "Fellgate Stormchild Hiking Jacket"

@@ -29,12 +29,12 @@ ui.enabled = true
 COMMANDS = """
 import sys
 from lakewake.cli import run
-from lakewake.setup import _exercise
+from lakewake.exercise import exercise
 from lakewake.spark import start_session
 
 for line in sys.argv[2:]:
     assert run(line.split()) == 0, line
-_exercise(start_session({}), sys.argv[1])
+exercise(start_session({}), sys.argv[1])
 """
 #: Listens on all interfaces until its stdin ends.
 CARELESS = """

@@ -19,9 +19,6 @@ from lakewake.model.settings import ServeSettings
 from lakewake.sample import wines
 from lakewake.serve.app import build_app
 
-# One worker for all of them: they share what was made once.
-pytestmark = pytest.mark.xdist_group("readme")
-
 JSON = {"Content-Type": "application/json"}
 README = Path(__file__).parents[2] / "README.md"
 

@@ -343,6 +343,12 @@ class StoreContract:
         built.commit(batch(deletes=("nothing", "o'ther")), frontier(1), frontier(2))
         assert len(contents(built.open())) == 3
 
+    def test_an_id_that_is_deleted_twice_and_written_is_written(self, built: Store) -> None:
+        gone = chunk("a")["_id"]
+        both = batch(chunk("a", "orange"), deletes=(gone, chunk("b")["_id"], gone))
+        built.commit(both, frontier(1), frontier(2))
+        assert contents(built.open()) == as_stored(chunk("a", "orange"), chunk("c", "rosé"))
+
     def test_very_many_deletes_land_in_one_commit(self, store: Store) -> None:
         many = pa.array([f'["p","it\'s {n}","text",0]' for n in range(self.many)])
         columns = [many if f.name == "_id" else pa.nulls(len(many), f.type) for f in SCHEMA]

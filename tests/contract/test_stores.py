@@ -35,6 +35,7 @@ from lakewake.model.query import Query
 from lakewake.model.recall import RECALL
 from lakewake.model.where import Compare
 from lakewake.store import Removed, Store, lance_upkeep, lance_words
+from lakewake.store import lance as lance_store
 from lakewake.store.lance import LanceStore
 from lakewake.store.lance_reader import PIN, LanceReader
 from lakewake.store.lance_recall import standing_of
@@ -91,7 +92,9 @@ class TestLanceWithLookups(StoreContract):
         monkeypatch.setattr(lance_words, "SLICE", 4)
 
     @pytest.fixture
-    def store(self, tmp_path: Path) -> Store:
+    def store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+        # All deletes are many here, and sorted out on disk.
+        monkeypatch.setattr(lance_store, "HELD_DELETES", -1)
         return Tended(str(tmp_path), "wines", lookup_min_chunks=1, words_min_chunks=1)
 
     def test_chunks_are_looked_up_by_indexes(self, built: LanceStore, tmp_path: Path) -> None:

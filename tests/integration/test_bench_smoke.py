@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[2]
-# One worker for all of them: they share one run.
-pytestmark = [pytest.mark.xdist_group("bench"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 #: These need the peers' own environment, with torch.
 BESIDE_A_PEER = {5, 8, 15}

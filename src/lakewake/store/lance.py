@@ -7,11 +7,12 @@ touch the same row, Lance lets only one of them through, and the other re-reads 
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from itertools import islice
+from itertools import chain
 from typing import NamedTuple
 
 import lance
@@ -56,6 +57,8 @@ from lakewake.store.place import Stamp, place_at
 ATTEMPTS = 4
 IDS = pa.schema([pa.field("_id", pa.string())])
 IDS_AT_ONCE = 50_000
+#: More deletes than this are sorted out on disk.
+HELD_DELETES = 100_000
 
 
 class Kept(NamedTuple):
@@ -445,18 +448,38 @@ def _merge(dataset: LanceDataset, source: Source, batch: Batch, former: set[str]
 
 
 def _going(batch: Batch, former: set[str]) -> Iterator[pa.RecordBatch]:
-    """The ids of all rows that must not stay, each once."""
-    named = pa.array({*batch.replaced, *former}, pa.string())
-    yield pa.RecordBatch.from_arrays([named], schema=IDS)
-    deletes = iter(batch.deletes)
-    while some := list(islice(deletes, IDS_AT_ONCE)):
-        yield _others(pa.array(some, pa.string()), named)
+    """The ids of all rows that must not stay, each once: Lance refuses one that comes twice.
+
+    The chunk of a row that is gone can have the id of one that is written: the index is damaged.
+    """
+    named = {*batch.replaced, *former}
+    many = len(batch.deletes) > HELD_DELETES
+    return _on_disk(batch, named) if many else _in_memory(batch, {*named, *batch.deletes})
+
+
+def _in_memory(batch: Batch, named: set[str]) -> Iterator[pa.RecordBatch]:
+    first = pa.array(named, pa.string())
+    yield pa.RecordBatch.from_arrays([first], schema=IDS)
     with batch.rows() as rows:
         for written in rows:
-            yield _others(written["_id"], named)
+            others = written["_id"].filter(pc.invert(pc.is_in(written["_id"], first)))
+            yield pa.RecordBatch.from_arrays([others], schema=IDS)
 
 
-def _others(ids: pa.Array, named: pa.Array) -> pa.RecordBatch:
-    """Those that were not named before: Lance refuses an id that comes twice."""
-    others = ids.filter(pc.invert(pc.is_in(ids, named)))
-    return pa.RecordBatch.from_arrays([others], schema=IDS)
+def _on_disk(batch: Batch, named: set[str]) -> Iterator[pa.RecordBatch]:
+    """The same in bounded memory: a database without a name is a temporary file."""
+    # Lance asks for the ids in threads of its own, one after the other.
+    with closing(sqlite3.connect("", check_same_thread=False)) as ids:
+        ids.execute("CREATE TABLE ids (id TEXT PRIMARY KEY) WITHOUT ROWID")
+        every = chain(named, batch.deletes, _written(batch))
+        ids.executemany("INSERT OR IGNORE INTO ids VALUES (?)", ((id,) for id in every))
+        found = ids.execute("SELECT id FROM ids")
+        while some := found.fetchmany(IDS_AT_ONCE):
+            column = pa.array([id for (id,) in some], pa.string())
+            yield pa.RecordBatch.from_arrays([column], schema=IDS)
+
+
+def _written(batch: Batch) -> Iterator[str]:
+    with batch.rows() as rows:
+        for some in rows:
+            yield from some["_id"].to_pylist()
