@@ -31,8 +31,6 @@ model = {{ provider = "http", name = "m", url = "http://127.0.0.1:{port}/v1", di
 [spark]
 sql.shuffle.partitions = 2
 default.parallelism = 2
-sql.codegen.wholeStage = false
-sql.codegen.factoryMode = "NO_CODEGEN"
 ui.enabled = false
 """
 
