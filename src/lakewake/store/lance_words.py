@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -164,18 +165,17 @@ def count(dataset: LanceDataset, slices: Iterable[Slice]) -> Iterator[tuple[str,
     """The words of the rows of each slice that are live in this version, read from their texts."""
     wanted = {(s.fragment.fragment_id, s.number): s for s in slices}
     for fragment in {s.fragment.fragment_id: s.fragment for s in wanted.values()}.values():
-        for number, numbers, texts in _texts(dataset, fragment):
+        for number, texts in groupby(_texts(dataset, fragment), lambda row: row[0] // SLICE):
             if one := wanted.pop((fragment.fragment_id, number), None):
-                yield one.name, count_words(texts, numbers, one.rows)
+                inside = ((n - number * SLICE, text) for n, text in texts)
+                yield one.name, count_words(inside, one.rows)
     # No row of these is live any more.
     for one in wanted.values():
-        yield one.name, count_words([], np.empty(0, np.int64), one.rows)
+        yield one.name, count_words((), one.rows)
 
 
-def _texts(
-    dataset: LanceDataset, fragment: LanceFragment
-) -> Iterator[tuple[int, np.ndarray, list[str | None]]]:
-    """A fragment's texts, slice by slice: the numbers of the rows within it, and their texts."""
+def _texts(dataset: LanceDataset, fragment: LanceFragment) -> Iterator[tuple[int, str | None]]:
+    """The texts of a fragment, with the numbers of their rows within it, ascending."""
     scanner = dataset.scanner(
         columns=["_text"],
         fragments=[fragment],
@@ -183,19 +183,9 @@ def _texts(
         batch_size=BATCH_ROWS,
         batch_size_bytes=BATCH_BYTES,
     )
-    number, rows, texts = 0, list[np.ndarray](), list[str | None]()
     for batch in scanner.to_batches():
-        numbers = _offsets(batch["_rowaddr"])
-        for n in np.unique(numbers // SLICE).tolist():
-            if n != number:
-                if rows:
-                    yield number, np.concatenate(rows), texts
-                number, rows, texts = n, [], []
-            inside = numbers // SLICE == n
-            rows.append(numbers[inside] - n * SLICE)
-            texts += batch["_text"].filter(pa.array(inside)).to_pylist()
-    if rows:
-        yield number, np.concatenate(rows), texts
+        numbers = _offsets(batch["_rowaddr"]).tolist()
+        yield from zip(numbers, batch["_text"].to_pylist(), strict=True)
 
 
 def _offsets(addresses: pa.Array) -> np.ndarray:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import zlib
+from array import array
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
@@ -76,29 +77,39 @@ class Part(NamedTuple):
     live: np.ndarray
 
 
-def count_words(texts: Iterable[str | None], numbers: np.ndarray, size: int) -> Counted:
-    """Count the words of texts with these numbers, of `size` that there are."""
+def count_words(texts: Iterable[tuple[int, str | None]], size: int) -> Counted:
+    """Count the words of numbered texts, of `size` that there are.
+
+    Holds one text at a time, and of each the words that differ: texts may be long.
+    """
     known = defaultdict[str, int](count().__next__)
     lengths = np.full(size, -1, np.int32)
-    found: list[int] = []
-    for number, text in zip(numbers.tolist(), texts, strict=True):
-        words = words_of(text or "")
-        lengths[number] = len(words)
-        found.extend(map(known.__getitem__, words))
+    # Of each text its different words, how often each comes, and how many they are.
+    codes, times, each, differing = (array("q") for _ in range(4))
+    for number, text in texts:
+        words = Counter(words_of(text or ""))
+        lengths[number] = words.total()
+        codes.extend(map(known.__getitem__, words))
+        times.extend(words.values())
+        each.append(number)
+        differing.append(len(words))
     names = sorted(known)
     places = np.empty(len(names), np.int64)
     places[[known[name] for name in names]] = np.arange(len(names))
-    codes = places[np.array(found, np.int64)]
-    each = np.repeat(numbers.astype(np.int64), lengths[numbers])
-    pairs, times = np.unique(codes * size + each, return_counts=True)
-    starts = np.searchsorted(pairs, np.arange(len(names) + 1) * size)
+    pairs = places[_numbers(codes)] * size + np.repeat(_numbers(each), _numbers(differing))
+    order = np.argsort(pairs)
+    pairs, often = pairs[order], _numbers(times)[order]
     return Counted(
         pa.array(names, pa.string()),
-        starts,
+        np.searchsorted(pairs, np.arange(len(names) + 1) * size),
         (pairs % max(size, 1)).astype(_fitting(size)),
-        times.astype(_fitting(int(times.max(initial=0)))),
+        often.astype(_fitting(int(often.max(initial=0)))),
         lengths,
     )
+
+
+def _numbers(values: array[int]) -> np.ndarray:
+    return np.frombuffer(values, np.int64) if values else np.empty(0, np.int64)
 
 
 def _fitting(largest: int) -> np.dtype:
@@ -246,7 +257,7 @@ def _above(
 
 def relevance(texts: Sequence[str | None], question: str) -> np.ndarray:
     """How well each of the texts of an index answers the question's words."""
-    counted = count_words(texts, np.arange(len(texts)), len(texts))
+    counted = count_words(enumerate(texts), len(texts))
     [found] = Corpus([Part(counted, np.ones(len(texts), bool))]).best(question, len(texts))
     out = np.zeros(len(texts))
     out[found.texts] = found.scores
