@@ -64,7 +64,7 @@ def ids(first: int, count: int) -> list[str]:
 
 
 def chunks(first: int, count: int, *, deletes: tuple[str, ...] = ()) -> Batch:
-    """All chunks of so many topics."""
+    """All chunks of this many topics."""
     names = ids(first, count)
     text = dict.fromkeys(("_id", "_key", "_hash", "_source_hash", "_payload_hash", "_text"), names)
     values = {

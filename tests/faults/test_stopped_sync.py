@@ -1,4 +1,4 @@
-"""A real `lakewake sync` that is killed, and one that is told to end, while it embeds."""
+"""A real `lakewake sync` that is killed, and one that is terminated, while it embeds."""
 
 from __future__ import annotations
 

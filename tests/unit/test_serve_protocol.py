@@ -105,7 +105,7 @@ def asked(server: Answering, request: bytes) -> bytes:
 
 
 def head(size: int) -> bytes:
-    """A request with headers of just so many bytes, counted as the limit does."""
+    """A request with headers of exactly this many bytes, counted as the limit does."""
     fixed = len(b"/health") + len(b"host" + b"localhost") + 4 + len(b"connection" + b"close") + 4
     value = b"v" * (size - fixed - len(b"x-long") - 4)
     return GET + b"Connection: close\r\nX-Long: " + value + b"\r\n\r\n"

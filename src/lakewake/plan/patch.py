@@ -18,7 +18,7 @@ class Patch:
         deletes: ids of chunks to remove.
         rows_changed: rows of which anything is written or removed.
         stored_twice: rows that a plain insert added although the index holds them already.
-        rows_emptied: rows of which the index holds something now and nothing after.
+        rows_emptied: rows that have chunks in the index now and none afterwards.
     """
 
     upserts: tuple[tuple[int, Chunk], ...]

@@ -347,8 +347,8 @@ def _payload_hash(values: Sequence[Any]) -> str:
 def _held(index: Pieces, recipe: Recipe) -> dict[RowId, _Said]:
     """Per indexed row its source and payload hash, and the fields that it has chunks of.
 
-    The hashes are '' where its chunks contradict themselves. What they were made from is told by
-    the first chunk of each field.
+    The hashes are '' if its chunks contradict each other. The first chunk of each field holds the
+    hash of its source.
     """
     sources: dict[RowId, set[str]] = {}
     payloads: dict[RowId, set[str]] = {}
