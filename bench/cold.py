@@ -13,7 +13,7 @@ from bench.memory import Watcher
 from bench.searching import searched
 from bench.watching import corrected, small
 from lakewake.embed.weights import minilm_folder
-from lakewake.jars import bundle_jar
+from lakewake.spark.jars import bundle_jar
 
 POLLS = 20
 

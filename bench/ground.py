@@ -19,11 +19,11 @@ import lakewake
 from bench.sizes import Sizes
 from bench.tables import COPY_ON_WRITE, QUICK_COMMITS, Table
 from lakewake import sample
+from lakewake.config.settings import ModelSettings
 from lakewake.embed import Embedder
 from lakewake.embed.registry import load_embedder
-from lakewake.java import find_java
-from lakewake.model.settings import ModelSettings
-from lakewake.spark import start_session
+from lakewake.spark.java import find_java
+from lakewake.spark.session import start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,8 +8,8 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from lakewake.jars import BUNDLE
-from lakewake.java import find_java
+from lakewake.spark.jars import BUNDLE
+from lakewake.spark.java import find_java
 
 PACKAGES = ("lakewake", "pyspark", "pylance", "onnxruntime", "pyarrow", "numpy")
 

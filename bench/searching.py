@@ -16,7 +16,7 @@ from bench.ground import Followed, Ground
 from bench.measures import Measure, Outcome, percentile, rounded
 from bench.tables import QUICK_COMMITS
 from lakewake import sample
-from lakewake.watch import watch
+from lakewake.sync.watch import watch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -34,7 +34,7 @@ TOGETHER = 10
 MODEL_ALONE = """
 import os, sys
 from lakewake.embed.registry import load_embedder
-from lakewake.model.settings import ModelSettings
+from lakewake.config.settings import ModelSettings
 load_embedder(ModelSettings()).embed(["smoky red with leather"])
 print(int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
 """

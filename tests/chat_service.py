@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from lakewake.config.settings import RecommendSettings
 from lakewake.model.query import Hit, SearchResult
-from lakewake.model.settings import RecommendSettings
 
 KEY_ENV = "CHAT_SERVICE_KEY"
 

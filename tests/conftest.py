@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
-from lakewake.spark import start_session, stop_session
+from lakewake.spark.session import start_session, stop_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

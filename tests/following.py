@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from lakewake.api import Index, Sessions
+from lakewake.config.settings import IndexSettings
 from lakewake.model.recipe import Recipe
-from lakewake.model.settings import IndexSettings
 from lakewake.progress import Silent
 from lakewake.source.memory import MemoryTable
 from lakewake.store.registry import open_store

@@ -57,14 +57,14 @@ HASH_FOR_PRESENCE = """\
 MUTANTS = (
     Mutant(
         "an approximate search is trusted after many deletes",
-        "store/lance_recall.py",
+        "store/lance/recall.py",
         "return last is not None and last.deleted(self.covered) > many(self.chunks)",
         "return False",
         RECALL,
     ),
     Mutant(
         "an approximate index is not asked about what was deleted",
-        "store/lance_recall.py",
+        "store/lance/recall.py",
         "DELETED: _some(_askable(deleted), rng),",
         "DELETED: _some(_askable(deleted), rng)[:0],",
         RECALL,
@@ -134,7 +134,7 @@ MUTANTS = (
     ),
     Mutant(
         "pages that the frontier no longer names stay",
-        "store/lance.py",
+        "store/lance/__init__.py",
         "for name in held - then.pages)",
         "for name in ())",
         STORES,
@@ -176,7 +176,7 @@ MUTANTS = (
     ),
     Mutant(
         "a batch is written whoever moved the frontier",
-        "store/lance.py",
+        "store/lance/__init__.py",
         "if stands not in (expect.to_json(), then.to_json()):",
         "if False:",
         STORES,
@@ -190,7 +190,7 @@ MUTANTS = (
     ),
     Mutant(
         "the embedding store mixes models",
-        "store/embeddings.py",
+        "embed/cache.py",
         "    return hashlib.sha256(text.encode()).hexdigest()\n\n\ndef _connect",
         '    return ""\n\n\ndef _connect',
         ("tests/contract/test_embedding_stores.py",),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lakewake.config.settings import ModelSettings
+from lakewake.embed.cache import EmbeddingStore, MemoryEmbeddings
 from lakewake.embed.hashing import HashingEmbedder
 from lakewake.model.recipe import Chunking, Recipe, TextField
-from lakewake.model.settings import ModelSettings
 from lakewake.source.hudi import HudiTable
 from lakewake.store import Store, StoreReader
-from lakewake.store.embeddings import EmbeddingStore, MemoryEmbeddings
 from lakewake.store.lance import LanceStore
 from lakewake.store.memory import MemoryStore
 from lakewake.sync import Parts, sync

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from qdrant_client import QdrantClient
 
-from lakewake.store.qdrant_place import CONNECTIONS, QdrantPlace
+from lakewake.store.qdrant.location import CONNECTIONS, QdrantPlace
 
 WRITES = {
     "create_collection",

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import BaseModel, TypeAdapter
 from qdrant_client import QdrantClient, models
 
-from lakewake.store.qdrant_place import QdrantServer
+from lakewake.store.qdrant.location import QdrantServer
 
 #: What may be done to a request: told its number, method and path, and how to go on.
 Mischief = Callable[["Request"], None]

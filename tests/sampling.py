@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from lakewake.config.settings import ModelSettings
+from lakewake.embed.cache import EmbeddingStore, MemoryEmbeddings
 from lakewake.embed.hashing import HashingEmbedder
 from lakewake.model.recipe import Chunking, Recipe, TextField
 from lakewake.model.rows import RowId
-from lakewake.model.settings import ModelSettings
 from lakewake.source.memory import MemoryTable
 from lakewake.store import Store
-from lakewake.store.embeddings import EmbeddingStore, MemoryEmbeddings
 from lakewake.store.memory import MemoryStore
 from lakewake.sync import Parts
 

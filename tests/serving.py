@@ -25,11 +25,11 @@ import numpy as np
 from starlette.testclient import TestClient
 
 from lakewake.api import Index, Lakewake, Sessions
+from lakewake.config.settings import IndexSettings, ServeSettings, Settings
 from lakewake.embed.hashing import HashingEmbedder
 from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import TextField
 from lakewake.model.rows import RowId
-from lakewake.model.settings import IndexSettings, ServeSettings, Settings
 from lakewake.model.timeline import Instant, Look
 from lakewake.progress import Silent
 from lakewake.serve.app import build_app

@@ -15,9 +15,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakewake.config import load_config
-from lakewake.deadline import at_most
+from lakewake.config.settings import IndexSettings, ModelSettings, RecommendSettings, Settings
+from lakewake.embed.cache import open_embeddings
 from lakewake.embed.registry import load_embedder
 from lakewake.errors import ConfigError, IndexMissing, StoreError
+from lakewake.history.log import SyncLog, newest, open_history
+from lakewake.history.record import Recorder
 from lakewake.model.facets import Facet
 from lakewake.model.frontier import Frontier
 from lakewake.model.history import CommitMark, SyncRecord, mark_commits
@@ -25,14 +28,12 @@ from lakewake.model.plan import Action
 from lakewake.model.query import Mode, Question, SearchResult
 from lakewake.model.recipe import Recipe
 from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
-from lakewake.model.settings import IndexSettings, ModelSettings, RecommendSettings, Settings
 from lakewake.model.timeline import Instant, Look
+from lakewake.net.deadline import at_most
 from lakewake.progress import Reporter, Silent
-from lakewake.record import Recorder
 from lakewake.source.hudi import HudiTable
 from lakewake.store import StoreReader
-from lakewake.store.history import SyncLog, newest
-from lakewake.store.registry import open_embeddings, open_history, open_store
+from lakewake.store.registry import open_store
 from lakewake.sync import Parts
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Sessions:
         self._own: SparkSession | None = None
         self._verbose = verbose
         if given is not None:
-            from lakewake.spark import check_session
+            from lakewake.spark.session import check_session
 
             check_session(given)
 
@@ -106,7 +107,7 @@ class Sessions:
         """
         if self._given is not None:
             return self._given
-        from lakewake.spark import has_ended, start_session, stop_session
+        from lakewake.spark.session import has_ended, start_session, stop_session
 
         if self._own is not None and has_ended(self._own):
             stop_session()
@@ -121,7 +122,7 @@ class Sessions:
     def close(self) -> None:
         """Stop a session of our own; leave the caller's alone."""
         if self._own is not None:
-            from lakewake.spark import stop_session
+            from lakewake.spark.session import stop_session
 
             stop_session()
             self._own = None

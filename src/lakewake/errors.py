@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from lakewake.redact import without_secrets
+from lakewake.show.redact import without_secrets
 
 if TYPE_CHECKING:
     import numpy as np

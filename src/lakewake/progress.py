@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from lakewake.model.plain import spelled_out
-from lakewake.redact import without_secrets
+from lakewake.show.plain import spelled_out
+from lakewake.show.redact import without_secrets
 
 if TYPE_CHECKING:
     from rich.console import Console

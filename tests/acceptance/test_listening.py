@@ -29,8 +29,8 @@ ui.enabled = true
 COMMANDS = """
 import sys
 from lakewake.cli import run
-from lakewake.exercise import exercise
-from lakewake.spark import start_session
+from lakewake.setup.exercise import exercise
+from lakewake.spark.session import start_session
 
 for line in sys.argv[2:]:
     assert run(line.split()) == 0, line

@@ -15,7 +15,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from lakewake.config import parse_config
-from lakewake.model.settings import ServeSettings
+from lakewake.config.settings import ServeSettings
 from lakewake.sample import wines
 from lakewake.serve.app import build_app
 

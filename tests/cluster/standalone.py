@@ -18,7 +18,7 @@ from typing import Any
 
 import pyspark
 
-from lakewake.java import find_java
+from lakewake.spark.java import find_java
 
 HERE = "127.0.0.1"
 WAIT_SECONDS = 600

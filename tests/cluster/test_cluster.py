@@ -16,8 +16,8 @@ import pytest
 from standalone import Cluster, running_cluster, running_driver, wait_until
 
 import lakewake
-from lakewake.store.generations import Generations
-from lakewake.store.place import place_at
+from lakewake.store.lance.generations import Generations
+from lakewake.store.location import place_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

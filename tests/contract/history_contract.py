@@ -5,8 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
+from lakewake.history.log import KEPT, SyncLog, newest
 from lakewake.model.history import SyncRecord
-from lakewake.store.history import KEPT, SyncLog, newest
 
 NOON = datetime(2025, 3, 1, 12, tzinfo=UTC)
 

@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lakewake.model.recipe import ModelIdentity
-from lakewake.store import embeddings
-from lakewake.store.embeddings import (
+from lakewake.embed import cache as embeddings
+from lakewake.embed.cache import (
     DAY,
     EVICTED,
     EVICTIONS,
@@ -24,6 +23,7 @@ from lakewake.store.embeddings import (
     MemoryEmbeddings,
     SqliteEmbeddings,
 )
+from lakewake.model.recipe import ModelIdentity
 from racing import start_together
 
 MODEL = ModelIdentity("hashing", "test", 4)
@@ -171,7 +171,7 @@ def test_without_room_anywhere_it_holds_nothing_and_hinders_nobody(path: Path) -
     script = (
         "import pathlib, resource, signal, sys, numpy as np\n"
         "from lakewake.model.recipe import ModelIdentity\n"
-        "from lakewake.store.embeddings import SqliteEmbeddings\n"
+        "from lakewake.embed.cache import SqliteEmbeddings\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))\n"
         "model = ModelIdentity('hashing', 'test', 400)\n"
@@ -222,7 +222,7 @@ def test_what_a_killed_process_had_put_is_there(path: Path) -> None:
     script = (
         "import os, sys, pathlib, numpy as np\n"
         "from lakewake.model.recipe import ModelIdentity\n"
-        "from lakewake.store.embeddings import SqliteEmbeddings\n"
+        "from lakewake.embed.cache import SqliteEmbeddings\n"
         "store = SqliteEmbeddings(pathlib.Path(sys.argv[1]), ModelIdentity('hashing', 'test', 4))\n"
         "store.put({'a': np.array([1, 2, 3, 4], np.float32)})\n"
         "os.kill(os.getpid(), 9)\n"
@@ -234,7 +234,7 @@ def test_what_a_killed_process_had_put_is_there(path: Path) -> None:
 WRITING = """
 import pathlib, sys, numpy as np
 from lakewake.model.recipe import ModelIdentity
-from lakewake.store.embeddings import SqliteEmbeddings
+from lakewake.embed.cache import SqliteEmbeddings
 print("ready", flush=True)
 sys.stdin.readline()
 store = SqliteEmbeddings(pathlib.Path(sys.argv[1]), ModelIdentity("hashing", "test", 4), print)

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from history_contract import HistoryContract, record
 
+from lakewake.config.settings import EmbeddingStoreSettings, IndexSettings
 from lakewake.errors import StoreError
-from lakewake.model.settings import EmbeddingStoreSettings, IndexSettings
-from lakewake.store.history import KEPT, MemoryLog, PlaceLog, SyncLog, newest
-from lakewake.store.place import Folder
-from lakewake.store.registry import open_history
+from lakewake.history.log import KEPT, MemoryLog, PlaceLog, SyncLog, newest, open_history
+from lakewake.store.location import Folder
 
 
 class TestInMemory(HistoryContract):

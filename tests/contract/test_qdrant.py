@@ -32,16 +32,15 @@ from store_contract import (
 )
 
 from lakewake.errors import ConfigError, EmbedError, SetupError, StaleFrontier, StoreError
-from lakewake.executors import closure, needed_packages
 from lakewake.model.chunks import Batch
 from lakewake.model.query import Query
 from lakewake.model.rows import RowId
 from lakewake.model.where import Compare, IsNull, Like
+from lakewake.spark.executors import closure, needed_packages
 from lakewake.store import Removed, Store
-from lakewake.store import qdrant_upkeep as upkeep
-from lakewake.store.qdrant import QdrantStore
-from lakewake.store.qdrant_place import CONNECTIONS, QdrantFolder, QdrantPlace, server
-from lakewake.store.qdrant_points import Points
+from lakewake.store.qdrant import QdrantStore, upkeep
+from lakewake.store.qdrant.location import CONNECTIONS, QdrantFolder, QdrantPlace, server
+from lakewake.store.qdrant.points import Points
 from lakewake.store.registry import open_store
 from qdrant_edge_engine import EdgePlace
 from qdrant_places import InMemory
@@ -247,7 +246,7 @@ def test_the_pin_of_a_reader_that_was_killed_counts_no_more_after_a_day(
 ) -> None:
     with built.open().pinned():
         built.commit(batch(deletes=(chunk("a")["_id"],)), frontier(1), frontier(2))
-        monkeypatch.setattr("lakewake.store.qdrant_fence.PINNED_FOR", -1.0)
+        monkeypatch.setattr("lakewake.store.qdrant.fence.PINNED_FOR", -1.0)
         assert built.maintain()["points_removed"] == 1
 
 
@@ -361,7 +360,7 @@ def test_upkeep_removes_old_pages_that_no_frontier_names(
     built.commit(batch(), many, more)
     built.maintain()
     assert pages() == len(many.pages | more.pages) == len(more.pages) + 1
-    monkeypatch.setattr("lakewake.store.qdrant_fence.PAGES_FOR", -1.0)
+    monkeypatch.setattr("lakewake.store.qdrant.fence.PAGES_FOR", -1.0)
     assert built.maintain()["pages_removed"] == 1
     assert pages() == len(more.pages)
     reader = QdrantStore(built._points.place, "wines", "wines").open()
@@ -390,8 +389,8 @@ def test_points_with_long_texts_are_read_a_few_at_a_time(
     built.commit(
         batch(*(chunk(f"k{n}", "long " * 100) for n in range(9))), frontier(1), frontier(2)
     )
-    monkeypatch.setattr("lakewake.store.qdrant_points.PAGE", 4)
-    monkeypatch.setattr("lakewake.store.qdrant_points.PAGE_BYTES", 1_000)
+    monkeypatch.setattr("lakewake.store.qdrant.points.PAGE", 4)
+    monkeypatch.setattr("lakewake.store.qdrant.points.PAGE_BYTES", 1_000)
     pages = list(points.pages(generations(points)[0], Filter(), ["_text"]))
     assert len(pages[0]) == 4
     assert max(len(page) for page in pages[1:]) < 4
@@ -469,7 +468,7 @@ def test_an_index_is_read_anew_only_when_it_has_moved(built: QdrantStore) -> Non
 def test_large_indexes_are_read_in_ranges_that_overlap_nowhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("lakewake.store.qdrant_reader.PIECES_FROM", 10)
+    monkeypatch.setattr("lakewake.store.qdrant.reader.PIECES_FROM", 10)
     served = RestServer()
     store = QdrantStore(served.place(), "wines", "wines")
     rows = [chunk(str(n), str(n)) for n in range(60)]

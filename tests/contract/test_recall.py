@@ -18,9 +18,9 @@ from lakewake.model.recall import RECALL, Decision, Effort, Probed, Searching
 from lakewake.model.recipe import ModelIdentity, Recipe, TextField
 from lakewake.model.where import Compare
 from lakewake.store.lance import LanceStore
-from lakewake.store.lance_deleted import KEPT, DeletedVectors
-from lakewake.store.lance_reader import LanceReader
-from lakewake.store.lance_recall import (
+from lakewake.store.lance.deleted import KEPT, DeletedVectors
+from lakewake.store.lance.reader import LanceReader
+from lakewake.store.lance.recall import (
     KEY,
     Standing,
     choose,
@@ -44,9 +44,9 @@ SCHEMA = index_schema(RECIPE, pa.schema([("topic", pa.int32())]))
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many partitions as a large index has, and a probe after as large a share of changes."""
-    monkeypatch.setattr("lakewake.store.lance_upkeep.PARTITION", 32)
-    monkeypatch.setattr("lakewake.store.lance_upkeep.MIN_WAITING", 100)
-    monkeypatch.setattr("lakewake.store.lance_recall.MIN_CHANGED", 100)
+    monkeypatch.setattr("lakewake.store.lance.upkeep.PARTITION", 32)
+    monkeypatch.setattr("lakewake.store.lance.upkeep.MIN_WAITING", 100)
+    monkeypatch.setattr("lakewake.store.lance.recall.MIN_CHANGED", 100)
 
 
 def topics(first: int, count: int) -> np.ndarray:
@@ -219,8 +219,8 @@ def test_partitions_that_no_longer_fit_are_trained_again(
     indexed: LanceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # So few that what takes the place of the others lies across them.
-    monkeypatch.setattr("lakewake.store.lance_recall.PROBES", 1)
-    monkeypatch.setattr("lakewake.store.lance_recall.PROBED", 0)
+    monkeypatch.setattr("lakewake.store.lance.recall.PROBES", 1)
+    monkeypatch.setattr("lakewake.store.lance.recall.PROBED", 0)
     trained = standing_of(indexed._dataset(1))
     assert trained.trained == 0
     change(indexed, 1, chunks(TOPICS, 50, deletes=tuple(ids(0, 50))), upkeep=False)
@@ -282,7 +282,7 @@ def test_small_changes_are_not_probed_and_many_are(indexed: LanceStore) -> None:
 def test_what_is_taken_in_does_not_hide_what_was_deleted(
     indexed: LanceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakewake.store.lance_recall.MIN_CHANGED", 10_000)
+    monkeypatch.setattr("lakewake.store.lance.recall.MIN_CHANGED", 10_000)
     change(indexed, 1, chunks(TOPICS, 5))
     change(indexed, 2, chunks(0, 0, deletes=tuple(ids(0, 5))), upkeep=False)
     there = standing_of(indexed._dataset(1))
@@ -365,7 +365,7 @@ class TestDeletedVectors:
         assert len(self.read(tmp_path)) == 0
 
     def read(self, folder: Path) -> np.ndarray:
-        from lakewake.store.place import place_at
+        from lakewake.store.location import place_at
 
         sample = DeletedVectors(place_at(str(folder)), "wines")
         return sample.read(RECIPE.fingerprint, DIMENSION)
@@ -451,7 +451,7 @@ class TestChoose:
 
     @pytest.fixture(autouse=True)
     def large(self, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("lakewake.store.lance_recall.MIN_CHANGED", 500)
+        monkeypatch.setattr("lakewake.store.lance.recall.MIN_CHANGED", 500)
 
     def chosen(
         self, there: Standing, filtered: bool = False, recall: float = 0.99

@@ -34,12 +34,14 @@ from lakewake.model.chunks import CHECKPOINT_ID, PAGE_ID, Batch, index_schema
 from lakewake.model.query import Query
 from lakewake.model.recall import RECALL
 from lakewake.model.where import Compare
-from lakewake.store import Removed, Store, lance_upkeep, lance_words
+from lakewake.store import Removed, Store
 from lakewake.store import lance as lance_store
 from lakewake.store.lance import LanceStore
-from lakewake.store.lance_reader import PIN, LanceReader
-from lakewake.store.lance_recall import standing_of
-from lakewake.store.lance_upkeep import KEEP_VERSIONS, MAX_SMALL_FRAGMENTS, _misshapen
+from lakewake.store.lance import upkeep as lance_upkeep
+from lakewake.store.lance import words as lance_words
+from lakewake.store.lance.reader import PIN, LanceReader
+from lakewake.store.lance.recall import standing_of
+from lakewake.store.lance.upkeep import KEEP_VERSIONS, MAX_SMALL_FRAGMENTS, _misshapen
 from lakewake.store.memory import MemoryStore
 from lakewake.store.registry import open_store
 
@@ -341,9 +343,9 @@ def many_versions(built: LanceStore, monkeypatch: pytest.MonkeyPatch) -> LanceSt
     for n in range(1, KEEP_VERSIONS + 5):
         built.commit(batch(), frontier(n), frontier(n + 1))
     assert built.maintain() == {}
-    monkeypatch.setattr("lakewake.store.lance_upkeep.KEEP_FOR", timedelta(microseconds=1))
+    monkeypatch.setattr("lakewake.store.lance.upkeep.KEEP_FOR", timedelta(microseconds=1))
     assert built.maintain() == {}
-    monkeypatch.setattr("lakewake.store.lance_upkeep.MAX_OLD_VERSIONS", 5)
+    monkeypatch.setattr("lakewake.store.lance.upkeep.MAX_OLD_VERSIONS", 5)
     return built
 
 
@@ -375,7 +377,7 @@ def test_the_pin_of_a_reader_that_was_killed_is_removed_in_time(
 ) -> None:
     dataset = lance.dataset(str(folder / "wines.g1.lance"))
     dataset.tags.create(f"{PIN}of-a-dead-reader", 1)
-    monkeypatch.setattr("lakewake.store.lance_reader.PINNED_FOR", timedelta())
+    monkeypatch.setattr("lakewake.store.lance.reader.PINNED_FOR", timedelta())
     assert many_versions.maintain() == {"versions_removed": 5}
     assert dataset.tags.list() == {}
 
@@ -507,7 +509,7 @@ class TestApproximateIndex:
     def test_it_is_refreshed_when_many_chunks_wait(
         self, indexed: LanceStore, dimension: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("lakewake.store.lance_upkeep.MIN_WAITING", 10)
+        monkeypatch.setattr("lakewake.store.lance.upkeep.MIN_WAITING", 10)
         before = self.partitions(indexed)
         self.commit_new(indexed, dimension, rows=20)
         assert indexed.maintain() == {"chunks_indexed": 20}

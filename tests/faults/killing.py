@@ -14,9 +14,9 @@ from typing import Any
 import lance
 import pyarrow as pa
 
+from lakewake.embed.cache import FILE, SqliteEmbeddings
 from lakewake.model.chunks import chunk_id
 from lakewake.source.memory import MemoryTable
-from lakewake.store.embeddings import FILE, SqliteEmbeddings
 from lakewake.store.lance import LanceStore
 from lakewake.sync import Parts
 from sampling import SCHEMA, rid, sample_parts, sample_recipe, values

@@ -18,7 +18,7 @@ from lakewake.model.recipe import ModelIdentity, Recipe
 from lakewake.model.rows import RowId
 from lakewake.model.timeline import TableIdentity
 from lakewake.store.qdrant import QdrantStore
-from lakewake.store.qdrant_place import QdrantFolder, QdrantPlace, QdrantServer
+from lakewake.store.qdrant.location import QdrantFolder, QdrantPlace, QdrantServer
 
 RECIPE = Recipe(ModelIdentity("hashing", "test", 4))
 SCHEMA = index_schema(RECIPE, pa.schema([("batch", pa.int64())]))

@@ -14,7 +14,7 @@ from lakewake.api import Index
 from lakewake.errors import IndexDamaged, IndexMissing, StoreError, StoreUnreachable
 from lakewake.model.plan import Action
 from lakewake.store.lance import LanceStore
-from lakewake.watch import damage_of, sync_or_heal
+from lakewake.sync.watch import damage_of, sync_or_heal
 from sampling import rid, values
 from serving import WINES, DiskLake, asking, served_index
 

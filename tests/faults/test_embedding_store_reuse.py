@@ -12,13 +12,13 @@ import pytest
 from killing import lance_parts, received
 
 import lakewake
+from lakewake.embed.cache import FILE, SqliteEmbeddings
 from lakewake.embed.hashing import HashingEmbedder
 from lakewake.model.chunks import text_hash
 from lakewake.model.plan import Action
-from lakewake.prepare import EMBED_TEXTS
 from lakewake.source.memory import BATCH_ROWS
-from lakewake.store.embeddings import FILE, SqliteEmbeddings
 from lakewake.sync import Parts, Wish, sync
+from lakewake.sync.prepare import EMBED_TEXTS
 from oracle import built_from_nothing, indexed
 from sampling import HASHING, rid, sample_parts, sample_recipe, values
 

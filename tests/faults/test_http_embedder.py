@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lakewake.deadline import at_most
+from lakewake.config.settings import ModelSettings
 from lakewake.embed.http import HttpEmbedder
 from lakewake.errors import EmbedError, TextRefused
-from lakewake.model.settings import ModelSettings
+from lakewake.net.deadline import at_most
 
 #: Refused by the server when among the texts.
 BAD = "bad"

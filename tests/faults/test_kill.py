@@ -14,8 +14,8 @@ from killing import die as die
 
 import lakewake
 from lakewake.model.plan import Action
-from lakewake.prepare import EMBED_TEXTS
 from lakewake.sync import Parts, sync
+from lakewake.sync.prepare import EMBED_TEXTS
 from lakewake.verify import repair, verify
 from oracle import built_from_nothing, indexed
 

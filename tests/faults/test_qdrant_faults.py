@@ -21,19 +21,19 @@ import pytest
 import qdrant_committing
 from qdrant_committing import RACES, RECIPE, batch_number, expected, frontier, place_at
 
+from lakewake.embed.cache import FILE, SqliteEmbeddings
 from lakewake.errors import OutcomeUnknown, StoreError, StoreUnreachable
 from lakewake.model.plan import Action
 from lakewake.model.query import Query
 from lakewake.source.memory import MemoryTable
-from lakewake.store.embeddings import FILE, SqliteEmbeddings
 from lakewake.store.lance import LanceStore
 from lakewake.store.qdrant import QdrantStore
-from lakewake.store.qdrant_place import (
+from lakewake.store.qdrant.location import (
     CONNECTIONS,
     KEY_VARIABLE,
     QdrantPlace,
 )
-from lakewake.store.qdrant_points import TRIES
+from lakewake.store.qdrant.points import TRIES
 from lakewake.sync import Wish, sync
 from lakewake.verify import verify
 from oracle import built_from_nothing, indexed

@@ -14,8 +14,8 @@ from time import monotonic
 import pytest
 from test_http_embedder import Handler, Service, drips, drips_headers, stalls, status, zipped
 
+from lakewake.config.settings import ModelSettings
 from lakewake.embed.http import HttpEmbedder
-from lakewake.model.settings import ModelSettings
 from serving import CONFIG, DiskLake, Server, serving, wait_until
 
 SEARCH = "/indexes/sample/search"

@@ -26,7 +26,7 @@ from lakewake.model.plan import Action
 from lakewake.model.query import Question, SearchResult
 from lakewake.progress import Silent, Stage
 from lakewake.search import search
-from lakewake.store.generations import pointer_text
+from lakewake.store.lance.generations import pointer_text
 from lakewake.sync import Parts, Wish, sync
 from lakewake.verify import repair, verify
 from oracle import built_from_nothing, indexed

@@ -114,7 +114,7 @@ def test_a_watcher_whose_jvm_is_killed_starts_another(spark, small_tables, tmp_p
 
 #: The job opens the connection by which Python workers report to the driver.
 DYING = """
-from lakewake.spark import start_session
+from lakewake.spark.session import start_session
 
 spark = start_session({})
 assert spark.sparkContext.parallelize([1], 1).map(abs).collect() == [1]

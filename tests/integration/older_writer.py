@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hudi_tables import HudiTables, row
 
-from lakewake.spark import start_session
+from lakewake.spark.session import start_session
 
 BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12"
 

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 from hostile import HOSTILE_TO_HUDI, HOSTILE_TO_SPARK
 from hudi_tables import ROLLS_CLUSTERING_BACK, WRITES_GO_ON, HudiTables, row
 
-from lakewake import prepare
 from lakewake.errors import HistoryLost, IndexMissing, LakewakeError
 from lakewake.model import frontier, pages
 from lakewake.model.chunks import text_hash
 from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
 from lakewake.source import arrow, view
-from lakewake.sync import Parts, sync
+from lakewake.sync import Parts, prepare, sync
 from lakewake.verify import verify
 from moments import (
     PowerCut,

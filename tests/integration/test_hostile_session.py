@@ -178,7 +178,7 @@ def test_defaults_that_no_option_takes_back_are_refused(spark):
 PROGRAM = """
 import json, sys
 from pathlib import Path
-from lakewake.spark import start_session
+from lakewake.spark.session import start_session
 spark = start_session(json.loads(sys.argv[3]))
 assert spark.conf.get("spark.sql.files.ignoreMissingFiles") == "true"
 from oracle import built_from_nothing, following

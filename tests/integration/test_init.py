@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakewake.config import load_config
+from lakewake.config.init import draft_config
 from lakewake.ingest import IngestRequest, ingest
-from lakewake.init import draft_config
 from lakewake.model.recipe import TextField
 from lakewake.sample import wines
 from lakewake.source.look import look_at

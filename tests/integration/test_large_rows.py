@@ -10,12 +10,11 @@ import pytest
 from hudi_tables import HudiTables, row
 from playing import COW, MOR
 
-from lakewake import prepare
 from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
 from lakewake.model.rows import RowId
 from lakewake.source import arrow, compare, hudi, view
-from lakewake.sync import Wish, sync
+from lakewake.sync import Wish, prepare, sync
 from lakewake.verify import repair, verify
 from oracle import built_from_nothing, following, indexed
 

@@ -9,8 +9,8 @@ from histories import HISTORIES
 from hudi_tables import HudiTables, row
 from playing import COW, MOR, play
 
+from lakewake.embed.cache import MemoryEmbeddings
 from lakewake.model.plan import Action
-from lakewake.store.embeddings import MemoryEmbeddings
 from lakewake.sync import sync
 from lakewake.verify import verify
 from oracle import built_from_nothing, following, indexed

@@ -13,7 +13,7 @@ from hudi_tables import HudiTables, row
 
 import lakewake
 from lakewake.errors import TooManyDeletes
-from lakewake.watch import watch
+from lakewake.sync.watch import watch
 from oracle import built_from_nothing, indexed
 
 pytestmark = pytest.mark.spark

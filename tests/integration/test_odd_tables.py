@@ -11,12 +11,12 @@ import pytest
 from hudi_tables import HudiTables, row
 
 import lakewake
+from lakewake.config.settings import ModelSettings
 from lakewake.embed.column import ColumnEmbedder
 from lakewake.errors import HistoryLost, TableError
 from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking, Recipe, TextField
 from lakewake.model.rows import RowId
-from lakewake.model.settings import ModelSettings
 from lakewake.source.hudi import HudiTable
 from lakewake.sync import Wish, price, sync
 from lakewake.verify import repair, verify

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from hudi_tables import HudiTables, row
 
+from lakewake.embed.cache import MemoryEmbeddings
 from lakewake.errors import HistoryLost
 from lakewake.model.chunks import Batch, chunk_id
 from lakewake.model.plan import Action
 from lakewake.model.rows import RowId
 from lakewake.source import TableMoved
-from lakewake.store.embeddings import MemoryEmbeddings
 from lakewake.store.memory import MemoryStore
 from lakewake.sync import Parts, Wish, sync
 from lakewake.verify import repair, verify

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakewake.errors import SetupError
-from lakewake.spark import HUDI_OPTIONS, check_session, start_session
+from lakewake.spark.session import HUDI_OPTIONS, check_session, start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 #: Interrupts its whole process group, the JVM in it, while a job that would take hours runs.
 INTERRUPTED = """
 import faulthandler, os, signal, threading
-from lakewake.spark import start_session, stop_session
+from lakewake.spark.session import start_session, stop_session
 
 # Should it ever hang, this tells where.
 faulthandler.dump_traceback_later(90, exit=True)
@@ -48,7 +48,7 @@ FOREIGN = """
 import sys
 from pyspark.sql import SparkSession
 from lakewake.errors import SetupError
-from lakewake.spark import bundle_jar, check_session
+from lakewake.spark.session import bundle_jar, check_session
 
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 if sys.argv[1] == "classes only":
@@ -115,7 +115,9 @@ def test_a_callers_session_without_hudi_is_told_its_options(
 
 
 def test_a_session_that_cannot_start_says_why(tmp_path: Path) -> None:
-    program = "from lakewake.spark import start_session as s; s({'spark.master': 'spak://x'})"
+    program = (
+        "from lakewake.spark.session import start_session as s; s({'spark.master': 'spak://x'})"
+    )
     done = run(program, folder=tmp_path)
     assert SetupError.__name__ in done.stderr
     assert "Master must" in done.stderr

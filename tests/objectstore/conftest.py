@@ -11,9 +11,9 @@ import pytest
 from gateway import Gateway, find_program
 from pyarrow import fs
 
-from lakewake.java import find_java
 from lakewake.setup import S3, ensure_jars
-from lakewake.spark import running_session, start_session, stop_session
+from lakewake.spark.java import find_java
+from lakewake.spark.session import running_session, start_session, stop_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from pyarrow.fs import FileSelector
 
-from lakewake.model.settings import IndexSettings
-from lakewake.store.history import PlaceLog, SyncLog, newest
-from lakewake.store.place import place_at
-from lakewake.store.registry import open_history
+from lakewake.config.settings import IndexSettings
+from lakewake.history.log import PlaceLog, SyncLog, newest, open_history
+from lakewake.store.location import place_at
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
 from history_contract import HistoryContract, record

@@ -15,7 +15,7 @@ from pyarrow.fs import FileSelector
 from lakewake.errors import StaleFrontier, StoreError
 from lakewake.store import Store
 from lakewake.store.lance import LanceStore
-from lakewake.store.lance_upkeep import KEEP_VERSIONS
+from lakewake.store.lance.upkeep import KEEP_VERSIONS
 from lakewake.store.registry import open_store
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
@@ -145,8 +145,8 @@ def test_upkeep_drops_old_versions_by_the_age_of_their_objects(built, address, m
     for n in range(1, KEEP_VERSIONS + 5):
         built.commit(batch(), frontier(n), frontier(n + 1))
     assert built.maintain() == {}
-    monkeypatch.setattr("lakewake.store.lance_upkeep.KEEP_FOR", timedelta(microseconds=1))
-    monkeypatch.setattr("lakewake.store.lance_upkeep.MAX_OLD_VERSIONS", 5)
+    monkeypatch.setattr("lakewake.store.lance.upkeep.KEEP_FOR", timedelta(microseconds=1))
+    monkeypatch.setattr("lakewake.store.lance.upkeep.MAX_OLD_VERSIONS", 5)
     assert built.maintain() == {"versions_removed": 5}
     options = {"allow_http": "true"}
     left = lance.dataset(f"{address}/wines.g1.lance", storage_options=options).versions()

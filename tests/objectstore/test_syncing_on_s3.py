@@ -169,7 +169,7 @@ def test_a_build_killed_before_its_commit_embeds_nothing_twice(spark, config):
 def test_damage_in_the_bucket_is_found_and_repaired(table, spark, config, bucket):
     import lance
 
-    from lakewake.s3 import find_s3, lance_options
+    from lakewake.net.s3 import find_s3, lance_options
 
     with lakewake.open(config, spark=spark) as lake:
         index = lake["sample"]

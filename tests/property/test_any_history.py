@@ -23,7 +23,6 @@ from hypothesis.stateful import (
 
 from answers import Answering
 from answers import built_of as answering
-from lakewake import prepare
 from lakewake.embed.hashing import HashingEmbedder
 from lakewake.errors import HistoryLost, IndexMissing
 from lakewake.model import frontier, pages
@@ -33,12 +32,14 @@ from lakewake.model.recipe import Chunking
 from lakewake.model.rows import RowId
 from lakewake.source import memory
 from lakewake.source.memory import History, MemoryTable
-from lakewake.store import Store, lance_upkeep, lance_words
+from lakewake.store import Store
 from lakewake.store.lance import LanceStore
+from lakewake.store.lance import upkeep as lance_upkeep
+from lakewake.store.lance import words as lance_words
 from lakewake.store.memory import MemoryStore
 from lakewake.store.qdrant import QdrantStore
-from lakewake.store.qdrant_place import CONNECTIONS, QdrantPlace
-from lakewake.sync import ORDINARY, Parts, Wish, sync
+from lakewake.store.qdrant.location import CONNECTIONS, QdrantPlace
+from lakewake.sync import ORDINARY, Parts, Wish, prepare, sync
 from lakewake.verify import repair, verify
 from lakewake.verify.vectors import Vectors
 from moments import (

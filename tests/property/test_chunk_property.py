@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from lakewake.chunk.split import CHARACTERS_PER_TOKEN, Splitter
-from lakewake.home import lakewake_home
+from lakewake.config.home import lakewake_home
 from lakewake.model.recipe import Chunking
 
 MINILM = lakewake_home() / "models" / "all-MiniLM-L6-v2" / "tokenizer.json"

@@ -36,7 +36,7 @@ from lakewake.model.recall import Searching
 from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
 from lakewake.model.rows import RowId
 from lakewake.progress import Lines
-from lakewake.watch import failed_line
+from lakewake.sync.watch import failed_line
 
 NAMES = [command.__name__ for command, _ in COMMANDS]
 PROPERTIES = """\
@@ -140,7 +140,7 @@ def test_an_ingest_that_does_not_fit_its_table_is_refused_before_spark_starts(
     def start_session(*_: object, **__: object) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("lakewake.spark.start_session", start_session)
+    monkeypatch.setattr("lakewake.spark.session.start_session", start_session)
     table = tmp_path / "table"
     if properties:
         (table / ".hoodie").mkdir(parents=True)

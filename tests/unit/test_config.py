@@ -13,18 +13,18 @@ from lakewake.config import (
     load_config,
     parse_config,
 )
-from lakewake.config_models import MODEL_KINDS, RERANK_KINDS
-from lakewake.config_recommend import KINDS
-from lakewake.config_serve import SERVE_KEYS
-from lakewake.errors import ConfigError
-from lakewake.model.recipe import Chunking, TextField
-from lakewake.model.settings import (
+from lakewake.config.models import MODEL_KINDS, RERANK_KINDS
+from lakewake.config.recommend import KINDS
+from lakewake.config.serve import SERVE_KEYS
+from lakewake.config.settings import (
     EmbeddingStoreSettings,
     IndexSettings,
     ModelSettings,
     RerankSettings,
     Settings,
 )
+from lakewake.errors import ConfigError
+from lakewake.model.recipe import Chunking, TextField
 
 FILE = Path("/proj/conf/lakewake.toml")
 WINES = """

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from lakewake.config import load_config, parse_config
-from lakewake.config_recommend import ROOM
+from lakewake.config.recommend import ROOM
+from lakewake.config.settings import RecommendSettings
 from lakewake.errors import ConfigError
-from lakewake.model.settings import RecommendSettings
 from lakewake.recommend.prompt import INSTRUCTIONS, RULES, TEMPLATE
 
 FILE = Path("/proj/conf/lakewake.toml")

@@ -15,10 +15,10 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
+from lakewake.config.settings import ModelSettings
 from lakewake.embed.onnx import OnnxEmbedder
 from lakewake.embed.weights import file_sha256
 from lakewake.errors import ConfigError, SetupError
-from lakewake.model.settings import ModelSettings
 
 VOCABULARY = {"[PAD]": 0, "red": 1, "white": 2, "wine": 3, "[UNK]": 4}
 HIDDEN, POSITIONS = 8, 32

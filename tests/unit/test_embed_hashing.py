@@ -9,10 +9,10 @@ import sys
 import numpy as np
 import pytest
 
+from lakewake.config.settings import ModelSettings
 from lakewake.embed import hashing
 from lakewake.embed.hashing import HashingEmbedder
 from lakewake.errors import ConfigError, TextRefused
-from lakewake.model.settings import ModelSettings
 
 
 def make(dimension: int = 0) -> HashingEmbedder:
@@ -22,7 +22,7 @@ def make(dimension: int = 0) -> HashingEmbedder:
 def test_vectors_are_the_same_in_every_process():
     program = (
         "from lakewake.embed.hashing import HashingEmbedder\n"
-        "from lakewake.model.settings import ModelSettings\n"
+        "from lakewake.config.settings import ModelSettings\n"
         "print(HashingEmbedder(ModelSettings()).embed(['red wine 🍷', '']).tobytes().hex())\n"
     )
     for seed in ("1", "2"):

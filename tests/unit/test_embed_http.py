@@ -8,10 +8,10 @@ import httpx
 import numpy as np
 import pytest
 
+from lakewake.config.settings import ModelSettings
 from lakewake.embed.http import HttpEmbedder, read_vectors
 from lakewake.errors import ConfigError, SetupError
-from lakewake.model.settings import ModelSettings
-from lakewake.service import read_retry_after, wait_to_retry
+from lakewake.net.service import read_retry_after, wait_to_retry
 
 NOW = datetime.datetime(2025, 3, 1, 12, 0, 0, tzinfo=datetime.UTC)
 LOCAL = "http://127.0.0.1:9/v1"

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lakewake.config.settings import ModelSettings
 from lakewake.embed import onnx
 from lakewake.embed.onnx import OnnxEmbedder, batches_by_length, pad, pool
 from lakewake.embed.weights import PINNED
 from lakewake.errors import ConfigError, SetupError, TextRefused
-from lakewake.model.settings import ModelSettings
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "data" / "minilm_reference.json").read_text())
 TEXTS: list[str] = REFERENCE["texts"]
@@ -163,7 +163,7 @@ def test_a_later_process_loads_the_kept_graph_without_the_builder():
     program = (
         "import sys\n"
         "from lakewake.embed.registry import load_embedder\n"
-        "from lakewake.model.settings import ModelSettings\n"
+        "from lakewake.config.settings import ModelSettings\n"
         "embedder = load_embedder(ModelSettings())\n"
         "embedder.identity\n"
         "print('onnxruntime' in sys.modules)\n"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from lakewake.config.settings import ModelSettings
 from lakewake.embed.registry import PROVIDERS, load_embedder
 from lakewake.errors import ConfigError
-from lakewake.model.settings import ModelSettings
 
 ANY = {"dimension": 384, "url": "http://localhost/v1"}
 

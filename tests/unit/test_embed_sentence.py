@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lakewake.config.settings import ModelSettings
 from lakewake.embed.sentence import SentenceEmbedder
 from lakewake.embed.weights import PINNED, minilm_folder
 from lakewake.errors import ConfigError, SetupError
-from lakewake.model.settings import ModelSettings
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "data" / "minilm_reference.json").read_text())
 INSTALLED = importlib.util.find_spec("sentence_transformers") is not None

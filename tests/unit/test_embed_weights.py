@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from lakewake.config.home import lakewake_home
+from lakewake.config.settings import ModelSettings
 from lakewake.embed.folder import builtin_model, find_model
 from lakewake.embed.minilm import build_graph
 from lakewake.embed.onnx import OnnxEmbedder
 from lakewake.embed.weights import GRAPHS, PINNED, check_minilm, file_sha256, minilm_folder
 from lakewake.errors import SetupError
-from lakewake.home import lakewake_home
-from lakewake.model.settings import ModelSettings
 
 
 def sha256(data: bytes) -> str:

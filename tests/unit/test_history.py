@@ -12,11 +12,10 @@ import pytest
 from following import Heard, follow, table_of
 from lakewake.api import Index
 from lakewake.errors import ConfigError, EmbedError, HistoryLost, StoreError
+from lakewake.history.log import MemoryLog, newest
+from lakewake.history.record import SAME_ERROR_EVERY, Recorder
 from lakewake.model.history import SyncRecord
-from lakewake.record import SAME_ERROR_EVERY, Recorder
 from lakewake.source.memory import MemoryTable
-from lakewake.store.history import MemoryLog, newest
-from lakewake.watch import did_something
 from sampling import SCHEMA, rid, sample_recipe, values
 
 
@@ -201,7 +200,7 @@ def test_two_syncers_at_once_each_remember_what_they_did(tmp_path: Path) -> None
         thread.start()
     for thread in threads:
         thread.join()
-    did = [r.as_dict() for r in reports if did_something(r)]
+    did = [r.as_dict() for r in reports if r.did_something]
     kept = [r.as_dict() for r in other.history()]
     assert len(kept) == len(did) + 1
     for record in kept[:-1]:

@@ -10,10 +10,10 @@ import pytest
 
 from lakewake.cli import run
 from lakewake.config import load_config, parse_config
+from lakewake.config.init import PAYLOAD, draft_config, guess, index_name, render
+from lakewake.config.settings import Settings
 from lakewake.errors import ConfigError
-from lakewake.init import PAYLOAD, draft_config, guess, index_name, render
 from lakewake.model.recipe import TextField
-from lakewake.model.settings import Settings
 from lakewake.model.timeline import Look, TableIdentity
 
 FILE = Path("/proj/lakewake.toml")
@@ -209,7 +209,7 @@ def test_a_path_and_a_name_of_a_person_cannot_add_to_it_either(tmp_path: Path):
 def test_a_file_that_would_not_say_what_is_meant_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("lakewake.init._quote", lambda text: f'"{text}"')
+    monkeypatch.setattr("lakewake.config.init._quote", lambda text: f'"{text}"')
     file = tmp_path / "lakewake.toml"
     hostile = {'n"]\nstore = "lance://elsewhere"\n[spark]\njars = ["evil': '"long"', **WINES}
     with pytest.raises(ConfigError):

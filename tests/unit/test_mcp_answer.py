@@ -18,9 +18,9 @@ from mcp.types import CallToolResult
 import cellar
 import lakewake
 from lakewake.mcp import MAX_K, build_server
-from lakewake.mcp_answer import MAX_ANSWER, MAX_PART, NOTE, fit_hits, seen, shortened, size
-from lakewake.model.visible import escaped, unescaped, visible
+from lakewake.mcp.answer import MAX_ANSWER, MAX_PART, NOTE, fit_hits, seen, shortened, size
 from lakewake.recommend.tame import tame
+from lakewake.show.visible import escaped, unescaped, visible
 
 #: Tags, directions, controls, selectors, fillers: each says something that nobody sees.
 HIDDEN = "\U000e0041\U000e0042\u202e\u2066\u200b\u00ad\x1b[2J\x07\ufe01\U000e0100\u3164\u2800\ue000"

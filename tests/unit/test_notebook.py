@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from lakewake.model.history import CommitMark, SyncRecord
-from lakewake.model.html import SHOWN
 from lakewake.model.plan import Action
 from lakewake.model.query import Hit, SearchResult
 from lakewake.model.recommendation import AnsweredBy, Recommendation
 from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
 from lakewake.model.rows import RowId
-from lakewake.model.shown import Shown
+from lakewake.show.html import SHOWN
+from lakewake.show.notebook import Shown
 
 HOSTILE = "<script>alert('x')</script><img src=x onerror=alert(1)>\"'&"
 NOW, BEFORE = "20250302120000123", "20250301120000000"
@@ -276,7 +276,7 @@ def test_a_value_of_any_other_shape_is_shown_as_its_facts() -> None:
 def test_nothing_of_it_is_loaded_before_a_notebook_asks() -> None:
     code = (
         "import sys, lakewake.model.query, lakewake.model.report;"
-        "sys.exit('lakewake.model.html' in sys.modules)"
+        "sys.exit('lakewake.show.html' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 

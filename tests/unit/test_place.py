@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from lakewake.store.place import Folder
+from lakewake.store.location import Folder
 
 
 def test_a_stamp_changes_when_a_file_comes_goes_or_is_made_again(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ import pytest
 from lakewake.errors import StoreError
 from lakewake.model.chunks import index_schema
 from lakewake.model.recipe import ModelIdentity, Recipe
-from lakewake.store.qdrant_points import MOST_BYTES, WRITE_BYTES
-from lakewake.store.qdrant_rows import FOREVER, Decoder, field_key, gone_points, indexes, to_points
+from lakewake.store.qdrant.points import MOST_BYTES, WRITE_BYTES
+from lakewake.store.qdrant.rows import FOREVER, Decoder, field_key, gone_points, indexes, to_points
 
 UTC = datetime.UTC
 NOON = datetime.datetime(2024, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)

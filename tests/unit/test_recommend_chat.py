@@ -26,9 +26,9 @@ from chat_service import (
     stalls_midway,
     status,
 )
-from lakewake.deadline import TooLate, within
+from lakewake.config.settings import RecommendSettings
 from lakewake.errors import SetupError
-from lakewake.model.settings import RecommendSettings
+from lakewake.net.deadline import TooLate, within
 from lakewake.recommend.answer import Piece
 from lakewake.recommend.chat import Chat, ChatError
 

@@ -12,6 +12,7 @@ import pytest
 import lakewake
 from chat_service import KEY_ENV, Service, breaks_off, says, serving, stalls
 from lakewake.cli import run
+from lakewake.config.settings import ModelSettings
 from lakewake.embed.hashing import HashingEmbedder
 from lakewake.errors import ConfigError, FilterError, IndexMissing
 from lakewake.model.chunks import Batch, chunk_id, index_schema, text_hash
@@ -19,7 +20,6 @@ from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe, TextField
 from lakewake.model.recommendation import Recommendation
 from lakewake.model.rows import RowId
-from lakewake.model.settings import ModelSettings
 from lakewake.model.timeline import TableIdentity
 from lakewake.store.registry import open_store
 

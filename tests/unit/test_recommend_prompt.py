@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chat_service import JACKET, TENT, make_hit
+from lakewake.config.settings import RecommendSettings
 from lakewake.model.query import Hit
-from lakewake.model.settings import RecommendSettings
 from lakewake.recommend.prompt import RULES, Prompt, build_prompt, fair_shares, row_text
 from lakewake.recommend.tame import cut, speaks_to_a_model, tame
 

@@ -25,10 +25,10 @@ from chat_service import (
     stalls,
     status,
 )
+from lakewake.config.settings import RecommendSettings
 from lakewake.errors import StoreError
 from lakewake.model.query import Hit, SearchResult
 from lakewake.model.recommendation import AnsweredBy, Recommendation
-from lakewake.model.settings import RecommendSettings
 from lakewake.recommend import recommend, recommend_stream
 
 QUERY = "a warm jacket"

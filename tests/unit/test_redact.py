@@ -31,11 +31,11 @@ from lakewake.errors import ConfigError, LakewakeError, StoreError, TextRefused
 from lakewake.ingest import IngestRequest, check_request
 from lakewake.mcp import build_server
 from lakewake.model.history import SyncRecord
+from lakewake.net.s3 import find_s3
 from lakewake.progress import Lines, Terminal
-from lakewake.redact import cleaned, has_secret, without_secrets
-from lakewake.s3 import find_s3
+from lakewake.show.redact import cleaned, has_secret, without_secrets
 from lakewake.source.look import look_at
-from lakewake.store.place import place_at
+from lakewake.store.location import place_at
 from lakewake.store.registry import open_store
 from serving import asking, wine_index
 
@@ -159,7 +159,7 @@ def our_words() -> Iterator[str]:
 
 
 def test_nothing_that_we_say_ourselves_is_hidden() -> None:
-    patterns = (Path(lakewake.__file__).parent / "redact.py").read_text()
+    patterns = (Path(lakewake.__file__).parent / "show" / "redact.py").read_text()
     hidden = [words for words in our_words() if without_secrets(words) != words]
     said = [words for words in hidden if words not in patterns and words != "Bearer value"]
     assert [words for words in said if not words.startswith("(?i)")] == []

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from lakewake.config.settings import RerankSettings
 from lakewake.errors import EmbedError, SetupError
-from lakewake.model.settings import RerankSettings
 from lakewake.rerank import Reranker, load_reranker
 from lakewake.rerank.http import LONGEST, read_scores
 

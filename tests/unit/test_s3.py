@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lakewake.errors import ConfigError
-from lakewake.s3 import S3, filesystem, find_s3, lance_options, spark_options
-from lakewake.store.place import place_at
+from lakewake.net.s3 import S3, filesystem, find_s3, lance_options, spark_options
+from lakewake.store.location import place_at
 
 CONFIG = """
 [default]

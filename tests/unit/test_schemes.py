@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from lakewake import deadline
 from lakewake.cli import run
 from lakewake.config import parse_config
+from lakewake.config.init import draft_config
 from lakewake.errors import ConfigError
-from lakewake.init import draft_config
 from lakewake.model.timeline import Look, TableIdentity
+from lakewake.net import deadline
 
 UNTESTED = [
     "gs://bucket/t",
@@ -38,7 +38,8 @@ CONFIG = '[[index]]\nname = "wines"\ntable = "{table}"\ntext = "{{t}}"\n'
 #: The whole command, with less patience.
 IMPATIENT = """
 import sys
-from lakewake import cli, deadline
+from lakewake import cli
+from lakewake.net import deadline
 deadline.LOOK_SECONDS = float(sys.argv.pop(1))
 cli.main()
 """

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from lakewake import scratch
+from lakewake.spark import scratch
 
 HOLDER = """
 import sys
-from lakewake.scratch import make_folder
+from lakewake.spark.scratch import make_folder
 print(make_folder(), flush=True)
 sys.stdin.read()
 """

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lakewake.config.settings import ModelSettings
 from lakewake.embed.hashing import HashingEmbedder
 from lakewake.errors import ConfigError, EmbedError
 from lakewake.model.chunks import Batch, chunk_id, index_schema, text_hash
@@ -16,7 +17,6 @@ from lakewake.model.frontier import Frontier
 from lakewake.model.query import Hit, Mode, Question
 from lakewake.model.recipe import Recipe, TextField
 from lakewake.model.rows import RowId
-from lakewake.model.settings import ModelSettings
 from lakewake.model.timeline import TableIdentity
 from lakewake.model.words import words_of
 from lakewake.search.fuse import RANKS, best_of_rows, fuse

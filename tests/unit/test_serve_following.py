@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 
+from lakewake.cli.serve import sync_command
 from lakewake.serve.following import (
     LONGEST_PAUSE,
     WORD_CHARS,
     WORDS,
     Follower,
     pause_before,
-    sync_command,
 )
 from serving import asking, wait_until, wine_index
 
@@ -122,7 +122,7 @@ def test_the_lists_of_indexes_show_how_it_fares() -> None:
 
 def test_a_tethered_command_ends_with_who_started_it(tmp_path: Path) -> None:
     # Stands for the server: starts the command, tells its number, and is killed.
-    command = sync_command(tmp_path / "lakewake.toml", 1)
+    command = list(sync_command(tmp_path / "lakewake.toml", 1))
     assert command[1:3] == ["-m", "lakewake.cli.tethered"]
     waiting = [sys.executable, "-c", _TETHERED]
     script = (

@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from starlette.testclient import TestClient
 
-from lakewake.model.settings import ServeSettings
+from lakewake.config.settings import ServeSettings
 from lakewake.serve.app import build_app
 from serving import URL, asking, lake_of, wine_index
 

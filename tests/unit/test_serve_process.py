@@ -263,8 +263,8 @@ def slow_lake(tmp_path: Path):
     """A lake whose embedder is a service that stalls."""
     from dataclasses import replace
 
+    from lakewake.config.settings import ModelSettings
     from lakewake.embed.http import HttpEmbedder
-    from lakewake.model.settings import ModelSettings
 
     class Handler(Slow):
         asked, let_go = threading.Semaphore(0), threading.Event()

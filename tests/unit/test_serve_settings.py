@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lakewake.config import parse_config
+from lakewake.config.settings import ServeSettings
 from lakewake.errors import ConfigError
-from lakewake.model.settings import ServeSettings
 
 FILE = Path("/proj/lakewake.toml")
 INDEX = '[[index]]\nname = "wines"\ntable = "t"\ntext = "{a}"\n'

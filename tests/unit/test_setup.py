@@ -9,16 +9,6 @@ from pathlib import Path
 import pytest
 
 from lakewake.errors import SetupError
-from lakewake.jars import BUNDLE, bundle_path
-from lakewake.java import (
-    Java,
-    choose,
-    find_java,
-    installed,
-    no_java,
-    parse_settings,
-    trust_store,
-)
 from lakewake.setup import (
     HUDI,
     S3,
@@ -30,7 +20,17 @@ from lakewake.setup import (
     install,
     install_command,
 )
-from lakewake.spark import archive_path
+from lakewake.spark.jars import BUNDLE, bundle_path
+from lakewake.spark.java import (
+    Java,
+    choose,
+    find_java,
+    installed,
+    no_java,
+    parse_settings,
+    trust_store,
+)
+from lakewake.spark.session import archive_path
 
 
 def java(version: str, origin: str = "PATH") -> Java:

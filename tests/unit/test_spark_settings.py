@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lakewake.errors import SetupError
-from lakewake.jars import (
+from lakewake.spark.jars import (
     BUNDLE,
     S3_JARS,
     bundle_jar,
@@ -19,8 +19,8 @@ from lakewake.jars import (
     storage_jars,
     storage_options,
 )
-from lakewake.java import Java
-from lakewake.spark import (
+from lakewake.spark.java import Java
+from lakewake.spark.session import (
     EXTENSION,
     HUDI_OPTIONS,
     Files,
@@ -247,7 +247,7 @@ def test_the_most_telling_line_of_a_failed_program_is_shown(output: str, line: s
 def test_only_the_log_lines_of_py4j_are_left_out() -> None:
     from py4j import java_gateway
 
-    from lakewake.spark import _not_from_py4j
+    from lakewake.spark.session import _not_from_py4j
 
     def record(path: str) -> logging.LogRecord:
         return logging.LogRecord("root", logging.ERROR, path, 1, "message", None, None)

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from lakewake.embed.cache import FILE, SqliteEmbeddings
 from lakewake.embed.registry import kept_embedder
 from lakewake.errors import EmbedError, SetupError, StoreError
 from lakewake.model.chunks import text_hash
 from lakewake.model.plan import Action
 from lakewake.model.rows import Changes, Work
+from lakewake.source.distributed import MOST_PARTS, PART_BYTES, PART_ROWS, parts_of
 from lakewake.source.memory import MemoryTable
-from lakewake.source.spread import MOST_PARTS, PART_BYTES, PART_ROWS, parts_of
-from lakewake.store.embeddings import FILE, SqliteEmbeddings
 from lakewake.store.lance import LanceStore
 from lakewake.store.memory import MemoryStore
 from lakewake.sync import Parts, Wish, sync

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from lakewake.embed.cache import MemoryEmbeddings
 from lakewake.errors import (
     ConfigError,
     HistoryLost,
@@ -20,7 +21,6 @@ from lakewake.errors import (
 from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
 from lakewake.source.memory import MemoryTable
-from lakewake.store.embeddings import MemoryEmbeddings
 from lakewake.store.memory import MemoryReader, MemoryStore
 from lakewake.sync import Parts, Wish, price, sync
 from lakewake.verify import verify

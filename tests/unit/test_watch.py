@@ -14,7 +14,7 @@ from lakewake.errors import (
 )
 from lakewake.model.plan import Action
 from lakewake.model.report import SyncReport
-from lakewake.watch import LONGEST_PAUSE, StopSignal, did_something, rounds_to_wait, watch
+from lakewake.sync.watch import LONGEST_PAUSE, StopSignal, rounds_to_wait, watch
 
 
 class Round:
@@ -87,8 +87,8 @@ def test_a_failed_sync_is_said_with_the_command_that_helps() -> None:
 
 
 def test_a_round_that_embedded_for_a_commit_of_another_is_shown() -> None:
-    assert did_something(SyncReport("wines", Action.NOTHING, "why", embedded=1))
-    assert not did_something(SyncReport("wines", Action.NOTHING, "why"))
+    assert SyncReport("wines", Action.NOTHING, "why", embedded=1).did_something
+    assert not SyncReport("wines", Action.NOTHING, "why").did_something
 
 
 def test_an_error_nobody_foresaw_does_not_end_the_watch() -> None:

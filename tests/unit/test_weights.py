@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakewake import prepare
 from lakewake.model.weights import cuts, weights
-from lakewake.prepare import Ids
+from lakewake.sync import prepare
+from lakewake.sync.prepare import Ids
 
 
 def test_stretches_have_no_more_rows_and_bytes_than_allowed():

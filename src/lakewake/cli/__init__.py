@@ -104,7 +104,7 @@ def _terminated(number: int, _frame: FrameType | None) -> NoReturn:
 
 def _leave(code: int) -> NoReturn:
     """End the process, without waiting for a storage that does not answer."""
-    deadline = sys.modules.get("lakewake.deadline")
+    deadline = sys.modules.get("lakewake.net.deadline")
     if deadline is None or not deadline.still_asking():
         sys.exit(code)
     from pyarrow import fs

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import click
 
 from lakewake.errors import ConfigError, LakewakeError
-from lakewake.model.plain import spelled_out
-from lakewake.redact import without_secrets
+from lakewake.show.plain import spelled_out
+from lakewake.show.redact import without_secrets
 
 #: Commands that never write, whatever interrupts them.
 READING = frozenset({"history", "mcp", "plan", "recommend", "search", "status", "verify"})

@@ -65,7 +65,7 @@ def ingest(
     from lakewake.config import load_config
     from lakewake.ingest import IngestRequest, check_request
     from lakewake.ingest import ingest as write_rows
-    from lakewake.spark import start_session
+    from lakewake.spark.session import start_session
 
     settings = load_config(flags.config) if flags.config else None
     request = IngestRequest(

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakewake import schemes
 from lakewake.cli.flags import Flags, config_option, with_flags
 from lakewake.cli.screen import print_block, print_json
+from lakewake.net import schemes
 
 if TYPE_CHECKING:
-    from lakewake.init import Guess
+    from lakewake.config.init import Guess
 
 EXAMPLE = "lakewake init lake/wine_reviews --name wines"
 
@@ -33,7 +33,7 @@ def init(table: str, name: str | None, force: bool, untested_schemes: bool, flag
     Looks at the table first and guesses which columns are text and which are payload.
     """
     from lakewake.config import DEFAULT_FILE
-    from lakewake.init import draft_config
+    from lakewake.config.init import draft_config
     from lakewake.source.look import look_at
 
     if not untested_schemes:

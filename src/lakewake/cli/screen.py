@@ -14,12 +14,12 @@ from typing import Any
 
 import click
 
-from lakewake.model.plain import count as count
-from lakewake.model.plain import duration as duration
-from lakewake.model.plain import json_value as json_value
-from lakewake.model.plain import moment as moment
-from lakewake.model.plain import spelled_out
-from lakewake.redact import without_secrets
+from lakewake.show.plain import count as count
+from lakewake.show.plain import duration as duration
+from lakewake.show.plain import json_value as json_value
+from lakewake.show.plain import moment as moment
+from lakewake.show.plain import spelled_out
+from lakewake.show.redact import without_secrets
 
 
 class Discreet(io.TextIOWrapper):

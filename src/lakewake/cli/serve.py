@@ -14,10 +14,10 @@ from lakewake.cli.flags import Flags, config_option, with_flags
 from lakewake.cli.indexes import opened
 from lakewake.cli.screen import count, moment, print_block, print_json
 from lakewake.cli.sync import refuse_nan
-from lakewake.config_serve import check_hosts
+from lakewake.config.section import Section
+from lakewake.config.serve import check_hosts
 from lakewake.errors import SetupError
 from lakewake.progress import choose_reporter
-from lakewake.section import Section
 
 if TYPE_CHECKING:
     from lakewake.serve.run import Started
@@ -62,7 +62,7 @@ def serve(
     It listens on this machine only; any other address needs --keys.
     """
     try:
-        from lakewake.serve.run import Wish
+        from lakewake.serve.run import ServeOptions
         from lakewake.serve.run import serve as run
     except ImportError as error:
         raise SetupError(
@@ -77,15 +77,25 @@ def serve(
     }
     with opened(flags) as lake:
         settings = replace(lake.settings.serve, **_set(given))
-        wish = Wish(watch, interval, insecure_no_auth, flags.verbose)
+        follow = sync_command(lake.settings.path, interval) if watch else ()
+        options = ServeOptions(follow, insecure_no_auth, flags.verbose)
         reporter = choose_reporter(sys.stderr, quiet=flags.quiet)
         show = (lambda s: print_json(s.as_dict())) if flags.json else show_started
-        ended = run(lake, settings, wish, reporter, show)
+        ended = run(lake, settings, options, reporter, show)
     if not ended:
         # A stalled search keeps its thread, and Python would wait for it.
         sys.stdout.flush()
         os._exit(0)
     return 0
+
+
+def sync_command(config: Path, interval: float) -> tuple[str, ...]:
+    """The command that keeps all indexes of a configuration up to date.
+
+    It stops by itself when its standard input closes, so it stops even if the server is killed.
+    """
+    start = (sys.executable, "-m", "lakewake.cli.tethered", "sync", "--watch")
+    return (*start, "--interval", f"{interval:g}", "--config", str(config))
 
 
 def _set(given: dict[str, Any]) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def _refuse_beside_watch(flags: Mapping[str, bool]) -> None:
 
 
 def _follow(flags: Flags, name: str | None, interval: float, reconcile: bool | None) -> int:
-    from lakewake.watch import StopSignal, sync_or_heal, watch
+    from lakewake.sync.watch import StopSignal, sync_or_heal, watch
 
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)

@@ -71,7 +71,7 @@ def run_demo(request: DemoRequest, reporter: Reporter, console: Console) -> Demo
         DemoError: an expectation did not hold.
     """
     import lakewake
-    from lakewake.spark import start_session
+    from lakewake.spark.session import start_session
 
     began = time.monotonic()
     wines = _wines(request)

@@ -65,7 +65,7 @@ def run_shop_demo(request: DemoRequest, reporter: Reporter, console: Console) ->
     """
     import lakewake
     from lakewake.sample.shop import products
-    from lakewake.spark import start_session
+    from lakewake.spark.session import start_session
 
     began = time.monotonic()
     config = make_folder(request.folder, kept_config(request.folder))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakewake.errors import LakewakeError
-from lakewake.model.plain import spelled_out
+from lakewake.show.plain import spelled_out
 
 if TYPE_CHECKING:
     from rich.console import Console

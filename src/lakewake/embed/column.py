@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from lakewake.config.settings import ModelSettings
 from lakewake.errors import ConfigError
 from lakewake.model.recipe import ModelIdentity
-from lakewake.model.settings import ModelSettings
 
 
 class ColumnEmbedder:

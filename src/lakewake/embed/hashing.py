@@ -10,10 +10,10 @@ from itertools import chain
 
 import numpy as np
 
+from lakewake.config.settings import ModelSettings
 from lakewake.embed.texts import refuse_undecodable
 from lakewake.errors import ConfigError
 from lakewake.model.recipe import ModelIdentity
-from lakewake.model.settings import ModelSettings
 
 DIMENSION = 64
 #: Changes whenever the vectors do.

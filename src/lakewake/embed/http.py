@@ -10,11 +10,11 @@ from pathlib import Path
 import httpx
 import numpy as np
 
+from lakewake.config.settings import ModelSettings
 from lakewake.embed.texts import refuse_undecodable
 from lakewake.errors import ConfigError, EmbedError, TextRefused
 from lakewake.model.recipe import ModelIdentity
-from lakewake.model.settings import ModelSettings
-from lakewake.service import BadAnswer, NoAnswer, ServiceClient, read_key, shown
+from lakewake.net.service import BadAnswer, NoAnswer, ServiceClient, read_key, shown
 
 BATCH = 64
 #: Bytes of an answer: of one number, however it is written, of what is around a vector, and of

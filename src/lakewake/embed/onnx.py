@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lakewake.config.settings import ModelSettings
 from lakewake.embed.folder import ModelFolder, find_model
 from lakewake.embed.texts import refuse_undecodable
 from lakewake.errors import ConfigError, EmbedError, SetupError
 from lakewake.model.recipe import ModelIdentity
-from lakewake.model.settings import ModelSettings
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession

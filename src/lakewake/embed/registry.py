@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from lakewake.config.settings import ModelSettings
 from lakewake.embed import Embedder
 from lakewake.errors import ConfigError
-from lakewake.model.settings import ModelSettings
 
 
 def load_embedder(settings: ModelSettings, column: str | None = None) -> Embedder:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lakewake.config.settings import ModelSettings
 from lakewake.embed.texts import refuse_undecodable
 from lakewake.embed.weights import file_sha256
 from lakewake.errors import ConfigError, EmbedError, SetupError
 from lakewake.model.recipe import ModelIdentity
-from lakewake.model.settings import ModelSettings
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

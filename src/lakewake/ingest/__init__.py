@@ -17,8 +17,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from lakewake import schemes
-from lakewake.address import check_address
 from lakewake.errors import ConfigError, LakewakeError, TableError
 from lakewake.ingest.lines import BadLine
 from lakewake.ingest.staging import (
@@ -43,8 +41,10 @@ from lakewake.ingest.table import (
     write,
     write_options,
 )
+from lakewake.net import schemes
+from lakewake.net.address import check_address
 from lakewake.progress import Reporter, Silent
-from lakewake.scratch import own_folder
+from lakewake.spark.scratch import own_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

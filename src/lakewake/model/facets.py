@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lakewake.model.shown import Shown
+from lakewake.show.notebook import Shown
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Any
 from lakewake.errors import LakewakeError
 from lakewake.model.frontier import Frontier
 from lakewake.model.report import SyncReport
-from lakewake.model.shown import Shown
 from lakewake.model.timeline import Instant, Look
-from lakewake.redact import without_secrets
+from lakewake.show.notebook import Shown
+from lakewake.show.redact import without_secrets
 
 FORMAT = 1
 #: The action of a sync that failed: what it was about to do may not have been known yet.

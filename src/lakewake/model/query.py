@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from lakewake.model.rows import RowId
-from lakewake.model.shown import Shown
 from lakewake.model.where import Where
+from lakewake.show.notebook import Shown
 
 
 class Mode(StrEnum):

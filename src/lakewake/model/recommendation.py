@@ -8,7 +8,7 @@ from typing import Any
 
 from lakewake.model.query import Hit
 from lakewake.model.rows import RowId
-from lakewake.model.shown import Shown
+from lakewake.show.notebook import Shown
 
 
 class AnsweredBy(StrEnum):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakewake.model.plan import Action
 from lakewake.model.rows import RowId
-from lakewake.model.shown import Shown
-from lakewake.redact import without_secrets
+from lakewake.show.notebook import Shown
+from lakewake.show.redact import without_secrets
 
 if TYPE_CHECKING:
     from lakewake.model.history import SyncRecord
@@ -82,6 +82,11 @@ class SyncReport(Shown):
     to_instant: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
     instants: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def did_something(self) -> bool:
+        """Whether the sync moved the index, or embedded texts for it before another sync did."""
+        return self.action is not Action.NOTHING or self.embedded > 0
 
     def plus(self, later: SyncReport) -> SyncReport:
         """This sync and one right after it, as one."""

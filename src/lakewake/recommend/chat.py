@@ -11,12 +11,11 @@ from typing import Any
 
 import httpx
 
-from lakewake import deadline
-from lakewake.deadline import TooLate
+from lakewake.config.settings import RecommendSettings
 from lakewake.errors import ConfigError, LakewakeError
-from lakewake.model.settings import RecommendSettings
-from lakewake.recommend.answer import Piece, UnusableAnswer, read_stream, read_whole
-from lakewake.service import (
+from lakewake.net import deadline
+from lakewake.net.deadline import TooLate
+from lakewake.net.service import (
     REFUSAL,
     BadAnswer,
     Outcome,
@@ -25,6 +24,7 @@ from lakewake.service import (
     shown,
     wait_to_retry,
 )
+from lakewake.recommend.answer import Piece, UnusableAnswer, read_stream, read_whole
 
 TRIES = 3
 #: An answer longer than this was not asked for; what is around it may be some times as long.

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from lakewake.config.settings import RecommendSettings
 from lakewake.model.query import Hit
-from lakewake.model.settings import RecommendSettings
 from lakewake.recommend.tame import cut, tame
 
 INSTRUCTIONS = (

@@ -8,11 +8,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 
+from lakewake.config.settings import RecommendSettings
 from lakewake.errors import LakewakeError
 from lakewake.model.query import Hit, SearchResult
 from lakewake.model.recommendation import AnsweredBy, Recommendation
 from lakewake.model.rows import RowId
-from lakewake.model.settings import RecommendSettings
 from lakewake.recommend.chat import Chat
 from lakewake.recommend.cite import check_citations
 from lakewake.recommend.extract import extract

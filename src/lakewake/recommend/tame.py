@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from lakewake.model.visible import visible
+from lakewake.show.visible import visible
 
 _JOINERS = re.compile("[\u200c\u200d\ufe0e\ufe0f]")
 # Possessive where blanks may follow blanks: thousands of them must not stall a server.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from lakewake.model.settings import RerankSettings
+from lakewake.config.settings import RerankSettings
 
 
 class Reranker(Protocol):

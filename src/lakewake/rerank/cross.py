@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lakewake.config.settings import RerankSettings
 from lakewake.errors import EmbedError, SetupError
-from lakewake.model.settings import RerankSettings
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder

@@ -10,10 +10,10 @@ from functools import cached_property
 
 import httpx
 
-from lakewake.deadline import at_most
+from lakewake.config.settings import RerankSettings
 from lakewake.errors import EmbedError, SetupError
-from lakewake.model.settings import RerankSettings
-from lakewake.service import BadAnswer, NoAnswer, ServiceClient
+from lakewake.net.deadline import at_most
+from lakewake.net.service import BadAnswer, NoAnswer, ServiceClient
 
 #: A question waits for the answer, so that no more than one second try is made.
 TRIES = 2

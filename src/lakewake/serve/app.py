@@ -18,10 +18,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lakewake.config.settings import ServeSettings
 from lakewake.errors import LakewakeError
-from lakewake.model.plain import json_value
-from lakewake.model.settings import ServeSettings
-from lakewake.redact import without_secrets
 from lakewake.serve import asking, shapes
 from lakewake.serve.headers import KeyCheck, KnownHosts, SecurityHeaders, hosts_of, is_loopback
 from lakewake.serve.keys import KeyRing
@@ -29,6 +27,8 @@ from lakewake.serve.limits import BodyLimit, Gate, check_recommend, check_search
 from lakewake.serve.metrics import CONTENT_TYPE, Metrics
 from lakewake.serve.page import PageFile, read_page
 from lakewake.serve.refusals import Json, Refused, misshapen, refusal, refused_by
+from lakewake.show.plain import json_value
+from lakewake.show.redact import without_secrets
 
 if TYPE_CHECKING:
     from lakewake.api import Index

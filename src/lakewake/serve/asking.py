@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakewake.errors import IndexMissing, LakewakeError, StoreError, TableError, TableMissing
 from lakewake.model.rows import RowId
-from lakewake.redact import cleaned, without_secrets
 from lakewake.serve.shapes import RecommendBody, SearchBody
+from lakewake.show.redact import cleaned, without_secrets
 
 if TYPE_CHECKING:
     from lakewake.api import Index

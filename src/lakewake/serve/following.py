@@ -9,17 +9,15 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from lakewake.redact import without_secrets
+from lakewake.show.redact import without_secrets
 
 #: So many lines are kept, each cut to so many characters.
 WORDS, WORD_CHARS = 8, 400
@@ -44,15 +42,6 @@ class FollowerState:
             "restarts": self.restarts,
             "last_words": list(self.last_words),
         }
-
-
-def sync_command(config: Path, interval: float) -> list[str]:
-    """The process that keeps all indexes of a configuration in step.
-
-    It ends by itself when its standard input does: also where the server was killed.
-    """
-    start = [sys.executable, "-m", "lakewake.cli.tethered", "sync", "--watch"]
-    return [*start, "--interval", f"{interval:g}", "--config", str(config)]
 
 
 def pause_before(tries: int) -> float:

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lakewake.deadline import at_most
-from lakewake.model.settings import ServeSettings
+from lakewake.config.settings import ServeSettings
+from lakewake.net.deadline import at_most
 from lakewake.serve.refusals import Refused
 from lakewake.serve.shapes import RecommendBody, SearchBody
 

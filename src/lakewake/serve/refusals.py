@@ -18,8 +18,8 @@ from lakewake.errors import (
     LakewakeError,
     TextRefused,
 )
-from lakewake.model.plain import json_value
-from lakewake.redact import without_secrets
+from lakewake.show.plain import json_value
+from lakewake.show.redact import without_secrets
 
 #: So many of the faults of a body are told.
 TOLD = 5

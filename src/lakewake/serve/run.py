@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
+from lakewake.config.settings import ServeSettings
 from lakewake.errors import ConfigError, IndexMissing
-from lakewake.model.settings import ServeSettings
 from lakewake.serve import asking
 from lakewake.serve.app import build_app
-from lakewake.serve.following import Follower, sync_command
+from lakewake.serve.following import Follower
 from lakewake.serve.headers import is_loopback
 from lakewake.serve.keys import KeyRing
 from lakewake.serve.logs import stamp, start_log
@@ -35,18 +35,16 @@ LOADED = ("onnx", "sentence-transformers", "cross-encoder")
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What a person asks of a server besides its settings.
+class ServeOptions:
+    """What a caller may ask of a server besides its settings.
 
     Attributes:
-        watch: keep the indexes in step while serving.
-        interval: seconds between two looks at a table, with `watch`.
-        insecure: let anybody in who can reach it.
+        follow: the command that keeps the indexes up to date while the server runs; empty: none.
+        insecure: serve other machines without keys.
         verbose: log every request.
     """
 
-    watch: bool = False
-    interval: float = 1.0
+    follow: tuple[str, ...] = ()
     insecure: bool = False
     verbose: bool = False
 
@@ -87,7 +85,7 @@ class Started:
 def serve(
     lake: Lakewake,
     settings: ServeSettings,
-    wish: Wish,
+    options: ServeOptions,
     reporter: Reporter,
     announce: Callable[[Started], None],
 ) -> bool:
@@ -101,21 +99,20 @@ def serve(
         IndexMissing: an index is not built, and nobody is to build it.
         SetupError: a model is missing.
     """
-    check_exposure(settings, wish)
+    check_exposure(settings, options)
     keys = KeyRing(Path(settings.keys)) if settings.keys else None
     with listening(settings.host, settings.port) as listener:
         for index in lake.values():
-            prepare(index, reporter, needed=not wish.watch)
-        command = sync_command(lake.settings.path, wish.interval)
-        follower = Follower(command, _dated(reporter)) if wish.watch else None
+            prepare(index, reporter, needed=not options.follow)
+        follower = Follower(options.follow, _dated(reporter)) if options.follow else None
         app = build_app(lake, settings, keys, follower=follower)
-        server = _Server(_config(app, wish), follower)
+        server = _Server(_config(app, options), follower)
         server.on_start = lambda: announce(
             Started(
                 settings.host,
                 listener.getsockname()[1],
                 tuple(asking.summary(i) for i in lake.values()),
-                wish.watch,
+                bool(options.follow),
                 keys is not None,
             )
         )
@@ -135,16 +132,16 @@ def _dated(reporter: Reporter) -> Callable[[str], None]:
     return lambda line: reporter.say(f"{stamp()} {line}")
 
 
-def check_exposure(settings: ServeSettings, wish: Wish) -> None:
+def check_exposure(settings: ServeSettings, options: ServeOptions) -> None:
     """Refuse to be open to other machines by accident.
 
     Raises:
         ConfigError: another address than this machine's own needs keys, or the word that it shall
             not.
     """
-    if settings.keys and wish.insecure:
+    if settings.keys and options.insecure:
         raise ConfigError("--keys and --insecure-no-auth exclude each other", hint="choose one")
-    if not (is_loopback(settings.host) or settings.keys or wish.insecure):
+    if not (is_loopback(settings.host) or settings.keys or options.insecure):
         raise ConfigError(
             f"on {settings.host} other machines could search without a key",
             hint="`lakewake keys add keys.json NAME` and `--keys keys.json`, or "
@@ -199,12 +196,12 @@ def prepare(index: Index, reporter: Reporter, *, needed: bool) -> None:
             index.reranker.score("ready", ["ready"])
 
 
-def _config(app: Any, wish: Wish) -> uvicorn.Config:
-    start_log(verbose=wish.verbose)
+def _config(app: Any, options: ServeOptions) -> uvicorn.Config:
+    start_log(verbose=options.verbose)
     return uvicorn.Config(
         app,
         log_config=None,
-        access_log=wish.verbose,
+        access_log=options.verbose,
         lifespan="off",
         ws="none",
         proxy_headers=False,

@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakewake import executors
 from lakewake.errors import HistoryLost
 from lakewake.model.chunks import Pieces
 from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, Difference, RowBatch, RowId, T
 from lakewake.model.timeline import DUPLICATING, CommitMetadata, Instant, Look
-from lakewake.scratch import own_folder
 from lakewake.source import TableMoved, arrow, compare, versions, view
+from lakewake.source.distributed import SPREAD_ROWS, SparkSpread, read_pieces
 from lakewake.source.failures import read_through, reading
 from lakewake.source.files import GroupReader
 from lakewake.source.lineage import (
@@ -38,8 +37,9 @@ from lakewake.source.lineage import (
 from lakewake.source.look import kept_from, look_at, written_at
 from lakewake.source.partitions import Shown, timeline_of
 from lakewake.source.session import active, reading_session
-from lakewake.source.spread import SPREAD_ROWS, SparkSpread, read_pieces
-from lakewake.spark import is_local
+from lakewake.spark import executors
+from lakewake.spark.scratch import own_folder
+from lakewake.spark.session import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

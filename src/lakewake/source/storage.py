@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from pyarrow import fs
 
-from lakewake import s3
-from lakewake.address import check_address
-from lakewake.deadline import look
 from lakewake.errors import TableError
+from lakewake.net import s3
+from lakewake.net.address import check_address
+from lakewake.net.deadline import look
 
 #: Hadoop's names for S3.
 S3_SCHEMES = ("s3a", "s3n", "s3")

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from lakewake.model.chunks import StoredChunk
 from lakewake.model.rows import RowId
-from lakewake.store.nearest import as_matrix
+from lakewake.store.ranking import as_matrix
 
 #: What `chunks_by_row` takes, in this order.
 STORED = (

@@ -23,7 +23,7 @@ from lakewake.model.rows import RowId
 from lakewake.model.where import Where
 from lakewake.store import Removed
 from lakewake.store.filters import fitted, matches
-from lakewake.store.nearest import as_matrix, check_query, count_rows, first_rows, rank
+from lakewake.store.ranking import as_matrix, check_query, count_rows, first_rows, rank
 from lakewake.store.words import best_first, relevance
 
 SCAN_ROWS = 8192

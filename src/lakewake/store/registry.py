@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
-from lakewake.address import check_address
 from lakewake.errors import ConfigError, SetupError
 from lakewake.model.recall import RECALL
-from lakewake.model.recipe import ModelIdentity
-from lakewake.model.settings import IndexSettings
+from lakewake.net.address import check_address
 from lakewake.store import Store
-from lakewake.store.embeddings import FILE, MB, EmbeddingStore, SqliteEmbeddings
-from lakewake.store.history import READS, MemoryLog, PlaceLog, SyncLog
 from lakewake.store.memory import MemoryStore
-from lakewake.store.place import S3, place_at
 
 _in_this_process: dict[tuple[str, str], MemoryStore] = {}
-_logs_in_this_process: dict[tuple[str, str], MemoryLog] = {}
 
 
 def _local_lance(folder: str, name: str, recall: float) -> Store:
@@ -46,7 +39,7 @@ def _memory(place: str, name: str, recall: float) -> Store:
 
 
 def _qdrant(scheme: str, place: str, name: str, recall: float) -> Store:
-    from lakewake.store.qdrant_place import local_folder, server
+    from lakewake.store.qdrant.location import local_folder, server
 
     if scheme == "qdrant+local":
         folder, collection = local_folder(place, name)
@@ -94,32 +87,3 @@ def open_store(url: str, name: str, recall: float = RECALL) -> Store:
     if not place:
         raise ConfigError(f"store '{url}' names no place", hint=f"as in {scheme}://index")
     return STORES[scheme](place, name, recall)
-
-
-def open_embeddings(
-    settings: IndexSettings, identity: ModelIdentity, say: Callable[[str], None]
-) -> EmbeddingStore:
-    """The embedding store of an index; a private one, for this process, where it is off."""
-    kept = settings.embedding_store
-    if kept is None:
-        return SqliteEmbeddings(None, identity, say)
-    return SqliteEmbeddings(Path(kept.folder) / FILE, identity, say, kept.max_mb * MB)
-
-
-def open_history(settings: IndexSettings, home: Path) -> SyncLog:
-    """The history of an index: beside it where it lies in a folder, here or in S3.
-
-    That of an index which lies elsewhere is kept with the embedding store; `home`, the folder of
-    the configuration, has it where there is none.
-    """
-    scheme, _, place = settings.store.partition("://")
-    if scheme == "memory":
-        return _logs_in_this_process.setdefault((place, settings.name), MemoryLog())
-    beside = f"{settings.name}.history"
-    if scheme == "lance":
-        return PlaceLog(place_at(place), beside)
-    if scheme == "lance+s3":
-        return PlaceLog(place_at(S3 + place), beside, at_once=READS)
-    kept = settings.embedding_store
-    folder = Path(kept.folder) if kept else home / "index"
-    return PlaceLog(place_at(str(folder / "history")), settings.name)

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewake.model.words import words_of
-from lakewake.store.nearest import HIDDEN
+from lakewake.store.ranking import HIDDEN
 
 #: Okapi BM25, with the constants that everybody uses.
 K1, B = 1.2, 0.75

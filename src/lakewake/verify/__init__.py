@@ -12,10 +12,10 @@ from lakewake.model.frontier import Frontier, Refusal
 from lakewake.model.plan import Action
 from lakewake.model.report import VerifyReport
 from lakewake.model.rows import Changes, RowId
-from lakewake.prepare import Known, Preparation
 from lakewake.source import TableMoved, compared
 from lakewake.store import StoreReader
 from lakewake.sync import ATTEMPTS, Parts, Standing, check_recipe, frontier_then, stand
+from lakewake.sync.prepare import Known, Preparation
 from lakewake.verify.vectors import Checked, Vectors, check_vectors
 
 

@@ -14,7 +14,7 @@ from hudi_tables import HudiTables
 
 import lakewake
 from conftest import SMALL_TABLES
-from lakewake.spark import start_session
+from lakewake.spark.session import start_session
 
 COLUMNS = (
     "id string, part string, ts long, txt string, num int, tags array<string>, "

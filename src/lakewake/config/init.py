@@ -1,0 +1,342 @@
+"""A first lakewake.toml for a table, from one look at it: guesses, and says why."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lakewake.config import DEFAULT_FILE, DEFAULT_STORE, parse_config
+from lakewake.config.section import locate
+from lakewake.config.settings import IndexSettings, Settings
+from lakewake.errors import ConfigError
+from lakewake.model.chunks import RESERVED
+from lakewake.model.recipe import TextField
+from lakewake.model.timeline import Look
+from lakewake.net.schemes import KEY
+from lakewake.show.plain import spelled_out
+
+#: How many payload columns are proposed; more are easily added by hand.
+PAYLOAD = 12
+#: Words in a column's name that mean: this is what a person would search.
+HEADS = ("title", "headline", "subject", "name")
+BODIES = (
+    "description",
+    "text",
+    "body",
+    "content",
+    "review",
+    "comment",
+    "summary",
+    "abstract",
+    "message",
+    "notes",
+    "note",
+    "question",
+    "answer",
+    "article",
+    "transcript",
+    "caption",
+    "story",
+    "details",
+)
+#: What Lance refuses in the name of a column.
+_IN_LANCE = frozenset(".`")
+_SCALARS = {"string", "int", "long", "float", "double", "boolean"}
+_LOGICAL = {"date", "timestamp-millis", "timestamp-micros", "decimal", "uuid", "time-micros"}
+_TYPES = {"COPY_ON_WRITE": "copy-on-write", "MERGE_ON_READ": "merge-on-read"}
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What a table seems to want of an index.
+
+    Attributes:
+        table: its type, key, ordering and partition in words.
+        text: columns to make the text of, in order; empty: none is of text.
+        vector: a column that already holds vectors; None: there is none.
+        dimension: their length, 0 when the schema does not tell.
+        why: one sentence on how text or vector was found.
+        left_out: scalar columns that would make the payload too long.
+    """
+
+    table: str
+    text: tuple[str, ...]
+    why: str
+    payload: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    vector: str | None = None
+    dimension: int = 0
+
+
+def guess(look: Look) -> Guess:
+    """What the table's columns and properties suggest.
+
+    Raises:
+        ConfigError: no column holds text or vectors.
+    """
+    types = {n: json.loads(t) for n, t in look.schema.items() if not n.startswith(RESERVED)}
+    types = {n: t for n, t in types.items() if _can_be_written(n)}
+    key, ordering, partition = _columns_of(look)
+    strings = [n for n, t in types.items() if _plain(t) == "string" and _fits_template(n)]
+    text, why = _guess_text([n for n in strings if n not in key])
+    vector = next((n for n, t in types.items() if _is_vector(t)), None)
+    if not text and vector is None:
+        raise ConfigError(
+            f"no column of {look.table.name!r} holds text or vectors",
+            hint=f"its columns are {', '.join(types) or 'not known yet: it has no commit'}",
+        )
+    if not text:
+        why = f"no column is a string; {vector} holds vectors"
+    bodies = [n for n in text if _says(n, BODIES)]
+    unwanted = {*key, ordering, *bodies}
+    scalars = [n for n, t in types.items() if _is_scalar(t) and n not in unwanted]
+    payload = tuple(n for n in scalars if not set(n) & _IN_LANCE)[:PAYLOAD]
+    return Guess(
+        table=_in_words(look, key, ordering, partition),
+        text=text,
+        why=why,
+        payload=payload,
+        left_out=tuple(n for n in scalars if n not in payload),
+        vector=vector,
+        dimension=_dimension(types[vector]) if vector else 0,
+    )
+
+
+def _can_be_written(column: str) -> bool:
+    """Whether a file can hold the column's name: JSON can spell halves of characters."""
+    try:
+        column.encode()
+    except UnicodeEncodeError:
+        return False
+    return bool(column.strip())
+
+
+def _fits_template(column: str) -> bool:
+    """Whether a template names this column by it, and nothing else."""
+    try:
+        return TextField("text", _template((column,))).columns == (column,)
+    except ValueError:
+        return False
+
+
+def _columns_of(look: Look) -> tuple[list[str], str, list[str]]:
+    """Key columns, ordering field ('' where there is none) and partition columns."""
+    ordering = look.properties.get("hoodie.table.ordering.fields") or look.properties.get(
+        "hoodie.table.precombine.field", ""
+    )
+    key = [c for c in look.table.record_key.split(",") if c]
+    partition = [c.split(":")[0] for c in look.table.partition_fields.split(",") if c]
+    return key, ordering, partition
+
+
+def _in_words(look: Look, key: list[str], ordering: str, partition: list[str]) -> str:
+    return (
+        f"{_TYPES.get(look.table.type, look.table.type)}; key {', '.join(key) or 'made by Hudi'}; "
+        f"ordering {ordering or 'none'}; partition {', '.join(partition) or 'none'}"
+    )
+
+
+def _guess_text(strings: list[str]) -> tuple[tuple[str, ...], str]:
+    """The text columns among the string columns, and why these."""
+    head = next((n for word in HEADS for n in strings if n.lower() == word), None)
+    bodies = [n for n in strings if _says(n, BODIES)][:2]
+    found = tuple(dict.fromkeys([*([head] if head else []), *bodies]))
+    if found:
+        return found, f"the names of {' and '.join(found)} say that they hold text"
+    if strings:
+        return (strings[0],), f"{strings[0]} is the first string column; no name says more"
+    return (), ""
+
+
+def _says(name: str, words: tuple[str, ...]) -> bool:
+    """Whether a column's name has one of the words in it: `review_text`, `productTitle`."""
+    parts = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().split("_")
+    return any(part in words for part in parts)
+
+
+def _plain(avro: Any) -> Any:
+    """An Avro type without `null` and without the wrapping that says nothing."""
+    if isinstance(avro, list):
+        kinds = [t for t in avro if t != "null"]
+        return _plain(kinds[0]) if len(kinds) == 1 else kinds
+    if isinstance(avro, dict) and set(avro) == {"type"}:
+        return _plain(avro["type"])
+    return avro
+
+
+def _is_scalar(avro: Any) -> bool:
+    avro = _plain(avro)
+    if isinstance(avro, dict):
+        return avro.get("logicalType") in _LOGICAL or avro.get("type") == "enum"
+    return isinstance(avro, str) and avro in _SCALARS
+
+
+def _is_vector(avro: Any) -> bool:
+    avro = _plain(avro)
+    if not isinstance(avro, dict):
+        return False
+    if avro.get("logicalType") == "vector":
+        return True
+    return avro.get("type") == "array" and _plain(avro["items"]) in ("float", "double")
+
+
+def _dimension(avro: Any) -> int:
+    return int(_plain(avro).get("dimension", 0))
+
+
+def index_name(table: str) -> str:
+    """A name for the index of the table at a path: the last part of it, made fit."""
+    last = table.rstrip("/").rsplit("/", 1)[-1]
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", last).lstrip("_-") or "index"
+
+
+def render(guess: Guess, name: str, table: str, *, untested_schemes: bool = False) -> str:
+    """The text of a lakewake.toml that says what was guessed.
+
+    Column names come from the table, so none of them may end a line or a string.
+    """
+    left_out = ", ".join(guess.left_out)
+    return "\n".join(
+        [
+            "# Written by `lakewake init` after a look at the table. Read it, change it, keep it.",
+            "",
+            *([f"{KEY} = true", ""] if untested_schemes else []),
+            "[[index]]",
+            f"name    = {_quote(name)}",
+            f"# {spelled_out(guess.table)}",
+            f"table   = {_quote(table)}",
+            "",
+            f"# Guessed: {spelled_out(guess.why)}.",
+            *_text_lines(guess),
+            "",
+            "# Comes with every hit, and can be filtered on.",
+            f"payload = {_list(guess.payload)}",
+            *([f"# not taken: {spelled_out(left_out)}"] if left_out else []),
+            "",
+            f"store   = {_quote(DEFAULT_STORE)}",
+            "",
+            *_OTHER_CHOICES,
+        ]
+    )
+
+
+_OTHER_CHOICES = (
+    "# Other choices:",
+    '# chunk = "whole"                        # or {tokens = 200, overlap = 40} for long texts',
+    '# model = "all-MiniLM-L6-v2"             # or {precision = "int8"}: twice as fast',
+    "#",
+    "# [spark]",
+    '# master = "local[*]"',
+    "",
+)
+
+
+def _text_lines(guess: Guess) -> list[str]:
+    vector = _vector_lines(guess)
+    if not guess.text:
+        return vector
+    template = _quote(_template(guess.text))
+    return [f"text    = {template}", *(f"# or: {line}" for line in vector)]
+
+
+def _template(columns: tuple[str, ...]) -> str:
+    return ". ".join(f"{{{column}}}" for column in columns)
+
+
+def _vector_lines(guess: Guess) -> list[str]:
+    if guess.vector is None:
+        return []
+    unsure = "" if guess.dimension else "   # NOT KNOWN: write the length of its vectors"
+    return [f"vector  = {_quote(guess.vector)}", f"dimension = {guess.dimension or 384}{unsure}"]
+
+
+def _quote(text: str) -> str:
+    """A string of TOML in which every character is seen."""
+    return f'"{"".join(map(_character, text))}"'
+
+
+def _character(c: str) -> str:
+    if c in '"\\':
+        return f"\\{c}"
+    if c.isprintable():
+        return c
+    return f"\\u{ord(c):04x}" if ord(c) < 0x10000 else f"\\U{ord(c):08x}"
+
+
+def _list(items: tuple[str, ...]) -> str:
+    return f"[{', '.join(map(_quote, items))}]"
+
+
+def draft_config(
+    table: str,
+    look: Look,
+    file: str | Path = DEFAULT_FILE,
+    name: str | None = None,
+    *,
+    replace: bool = False,
+    untested_schemes: bool = False,
+) -> Guess:
+    """Write a configuration for the table that was looked at, and say what was guessed.
+
+    Args:
+        table: its path as seen from here; the file says it as seen from the file.
+
+    Raises:
+        ConfigError: the file is there already or cannot be written, or nothing can be indexed.
+    """
+    file = Path(file)
+    found = guess(look)
+    name, place = name or index_name(table), _from_file(table, file)
+    text = render(found, name, place, untested_schemes=untested_schemes)
+    _check_meant(text, file, found, name, place)
+    try:
+        with file.open("w" if replace else "x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError as error:
+        raise ConfigError(
+            f"{file} is there already", hint="--force replaces it, --config FILE writes another"
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
+    return found
+
+
+def _check_meant(text: str, file: Path, found: Guess, name: str, place: str) -> None:
+    """Read the file's text again before it is written: it must say what was guessed, and no more.
+
+    Raises:
+        ConfigError: it does not, so that a column of the table has a name that no file can hold.
+    """
+    settings = parse_config(text, file)
+    (index,) = settings.indexes
+    only = Settings(settings.path, settings.indexes, untested_schemes=settings.untested_schemes)
+    wanted = () if found.text == () else (TextField("text", _template(found.text)),)
+    meant = IndexSettings(
+        name=name,
+        table=locate(settings.path.parent, place),
+        store=index.store,
+        fields=wanted,
+        vector=None if found.text else found.vector,
+        payload=found.payload,
+        model=index.model,
+        embedding_store=index.embedding_store,
+    )
+    columns = index.fields[0].columns if index.fields else ()
+    if (settings, index, columns) != (only, meant, found.text):
+        raise ConfigError(
+            f"{file} cannot say what is meant: a column has a name that does not survive in it",
+            hint="rename that column in the table, or write the file by hand (docs/config.md)",
+        )
+
+
+def _from_file(table: str, file: Path) -> str:
+    """The table's path as the file should say it: relative where it lies below the file."""
+    if "://" in table:
+        return table
+    path, folder = os.path.abspath(Path(table).expanduser()), os.path.abspath(file.parent)
+    inside = os.path.commonpath([path, folder]) == folder
+    return os.path.relpath(path, folder) if inside else path

@@ -1,0 +1,97 @@
+"""What lakewake.toml says about models: those that embed, and those that rank anew."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+from lakewake.config.section import Section, kind_of, locate
+from lakewake.config.settings import ModelSettings, RerankSettings
+
+PROVIDERS = ("onnx", "sentence-transformers", "http", "hashing")
+PRECISIONS = ("fp32", "int8")
+RERANKERS = ("http", "cross-encoder")
+
+RERANK_KINDS = {f.name: type(f.default) for f in fields(RerankSettings)}
+MODEL_KINDS = {f.name: type(f.default) for f in fields(ModelSettings)}
+
+
+def read_text_model(section: Section, default: ModelSettings, folder: Path) -> ModelSettings:
+    """What embeds the texts: the index's own `model` where it names one, else that of all."""
+    if "dimension" in section.values:
+        raise section.fail(
+            "`dimension` belongs to `vector`", "for a model that cannot tell, put it into its table"
+        )
+    return read_model(section, folder) or default
+
+
+def read_vector_model(section: Section, vector: str, folder: Path) -> ModelSettings:
+    """What made the column's vectors: the index's own `model` where it names one, else unknown."""
+    made_by = read_model(section, folder) or ModelSettings(provider="column", name=vector)
+    dimension = section.count("dimension", made_by.dimension, least=1)
+    if not dimension and made_by.provider == "column":
+        raise section.fail(
+            "`vector` needs `dimension`, the length of its vectors", "dimension = 384"
+        )
+    return replace(made_by, dimension=dimension)
+
+
+def read_model(section: Section, folder: Path) -> ModelSettings | None:
+    """The model that a section names, or None where it names none."""
+    value = section.values.get("model")
+    if value is None:
+        return None
+    if isinstance(value, str):
+        value = {"name": section.get("model", str)}
+    if not isinstance(value, dict):
+        raise section.fail(f"`model` is {kind_of(value)}, expected a name or a table")
+    inner = Section(f"{section.where}: model", value)
+    inner.refuse_secrets()
+    inner.refuse_unknown(MODEL_KINDS)
+    found = ModelSettings(**{k: inner.get(k, MODEL_KINDS[k]) for k in value})
+    _check_model(inner, found)
+    tokenizer = locate(folder, found.tokenizer) if found.tokenizer else ""
+    return replace(found, name=_model_name(folder, found.name), tokenizer=tokenizer)
+
+
+def _check_model(section: Section, model: ModelSettings) -> None:
+    section.choice("provider", PROVIDERS, "onnx")
+    section.choice("precision", PRECISIONS, "fp32")
+    for key in ("dimension", "max_tokens", "batch", "retries"):
+        section.count(key, 0)
+    if model.timeout <= 0:
+        raise section.fail(f"`timeout` is {model.timeout}, expected more than 0 seconds")
+    if model.precision != "fp32" and model.provider != "onnx":
+        raise section.fail(f'`precision` {model.precision!r} is for provider "onnx" only')
+    if model.provider == "http":
+        for key in ("name", "url", "dimension"):
+            if not section.values.get(key):
+                raise section.fail(f'provider "http" needs `{key}`')
+
+
+def _model_name(folder: Path, name: str) -> str:
+    """A name stays; a folder written as a path is made absolute."""
+    return locate(folder, name) if name.startswith((".", "/", "~")) else name
+
+
+def read_rerank(section: Section, folder: Path) -> RerankSettings | None:
+    """What ranks the hits anew, or None where nothing does."""
+    value = section.values.get("rerank")
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise section.fail(f"`rerank` is {kind_of(value)}, expected a table")
+    inner = Section(f"{section.where}: rerank", value)
+    inner.refuse_secrets()
+    inner.refuse_unknown(RERANK_KINDS)
+    inner.choice("provider", RERANKERS, "http")
+    inner.count("rows", 1, least=1)
+    found = RerankSettings(**{k: inner.get(k, RERANK_KINDS[k]) for k in value})
+    if found.timeout <= 0:
+        raise inner.fail(f"`timeout` is {found.timeout}, expected more than 0 seconds")
+    needed = "url" if found.provider == "http" else "name"
+    if not value.get(needed):
+        raise inner.fail(f'provider "{found.provider}" needs `{needed}`')
+    if found.provider == "http" and not found.url.startswith(("http://", "https://")):
+        raise inner.fail("`url` is not an address", 'url = "http://localhost:8080"')
+    return replace(found, name=_model_name(folder, found.name))

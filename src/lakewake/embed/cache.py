@@ -1,0 +1,317 @@
+"""The embedding store: (model identity, text hash) → vector, shared by the indexes of a config.
+
+It saves work and nothing depends on it: what it lacks is embedded again. So a damaged entry counts
+as absent, the least recently used go when there is no more room, and while the file cannot be used
+it is done without.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from lakewake.config.settings import MAX_MB, IndexSettings
+from lakewake.model.recipe import ModelIdentity
+
+FILE = "embeddings.sqlite"
+MB = 1_000_000
+BUSY_SECONDS = 30.0
+#: How often, and how far apart, a process tries to open a file that another is just making.
+MEETINGS = 20
+MEETING_SECONDS = 0.05
+#: Seconds until a file that could not be written is tried again.
+WRITE_AGAIN = 60.0
+#: Below the least number of variables that any SQLite build allows.
+SLICE = 500
+#: An entry's last use is kept to the day, so that reading it again seldom writes.
+DAY = 86_400
+#: Entries evicted in one go, and how many times: a lowered bound must not lock others out for long.
+EVICTED = 100
+EVICTIONS = 100
+
+#: The id grows with every use: the lowest was used longest ago, and to evict empties whole pages.
+TABLE = """
+CREATE TABLE IF NOT EXISTS embedding (
+    id INTEGER PRIMARY KEY,
+    model TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    vector BLOB NOT NULL,
+    crc INTEGER NOT NULL,
+    used INTEGER NOT NULL,
+    UNIQUE (model, hash)
+)
+"""
+PUT = "INSERT OR REPLACE INTO embedding (model, hash, vector, crc, used) VALUES (?, ?, ?, ?, ?)"
+COPY = "INSERT INTO copy.embedding SELECT * FROM embedding WHERE model = ?"
+EVICT = "DELETE FROM embedding WHERE id IN (SELECT id FROM embedding ORDER BY id LIMIT ?)"
+
+Entry = tuple[str, str, bytes, int, int]
+
+
+class EmbeddingStore(Protocol):
+    """Vectors of texts by one model."""
+
+    def get(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
+        """The vectors of those texts that it holds."""
+
+    def put(self, vectors: Mapping[str, np.ndarray]) -> None:
+        """Keep the vectors, each by the hash of its text."""
+
+    def copy_to(self, path: Path) -> bool:
+        """Write what it holds to a new file for `SqliteEmbeddings`; False when there is nothing."""
+
+    def close(self) -> None:
+        """Let go of the file."""
+
+
+class MemoryEmbeddings:
+    """The reference: lasts as long as the object."""
+
+    def __init__(self) -> None:
+        self._vectors: dict[str, np.ndarray] = {}
+
+    def get(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
+        """The vectors of those texts that it holds."""
+        return {h: self._vectors[h] for h in hashes if h in self._vectors}
+
+    def put(self, vectors: Mapping[str, np.ndarray]) -> None:
+        """Keep the vectors, each by the hash of its text."""
+        self._vectors.update({h: np.array(v, np.float32) for h, v in vectors.items()})
+
+    def copy_to(self, path: Path) -> bool:
+        """Nothing: it is for this process only."""
+        return False
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class SqliteEmbeddings:
+    """One file for all models and processes; each `put` is one transaction.
+
+    What cannot be written is kept in a private file beside it until it can be again.
+
+    Args:
+        path: the file; None: a private one that lasts as long as the object.
+        say: told in a sentence when the file cannot be used, once until it can be again.
+        max_bytes: when the file holds more, entries used longest ago go.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        identity: ModelIdentity,
+        say: Callable[[str], None] = lambda _: None,
+        max_bytes: int = MAX_MB * MB,
+    ) -> None:
+        self._path = path
+        self._identity = identity
+        self._model = model_key(identity)
+        self._say = say
+        self._max_bytes = max_bytes
+        self._connection: sqlite3.Connection | None = None
+        self._spare: SqliteEmbeddings | None = None
+        self._failing = False
+        self._write_again = -math.inf
+
+    def get(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
+        """The vectors of those texts that it holds undamaged."""
+        found = {e[1]: np.frombuffer(e[2], "<f4") for e in self._held(hashes)}
+        if self._spare is not None and (rest := set(hashes) - found.keys()):
+            found |= self._spare.get(rest)
+        return found
+
+    def put(self, vectors: Mapping[str, np.ndarray]) -> None:
+        """Keep the vectors, each by the hash of its text."""
+        # A lock that somebody never lets go of is waited for now and then, not for every batch.
+        if time.monotonic() >= self._write_again:
+            try:
+                self._write([self._entry(h, v) for h, v in vectors.items()])
+            except (sqlite3.Error, OSError) as error:
+                self._write_again = time.monotonic() + WRITE_AGAIN
+                self._failed(error)
+            else:
+                self._failing = False
+                return
+        if self._path is not None:
+            self._spare = self._spare or SqliteEmbeddings(None, self._identity)
+            self._spare.put(vectors)
+
+    def copy_to(self, path: Path) -> bool:
+        """Write the model's vectors to a new file; False when there are none."""
+        if not self._exists():
+            return False
+        try:
+            copied = _copy(self._open(), self._model, path)
+        except (sqlite3.Error, OSError) as error:
+            self._failed(error)
+            return False
+        return copied > 0
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._spare is not None:
+            self._spare.close()
+
+    def _held(self, hashes: Collection[str]) -> list[Entry]:
+        # No file, nothing kept: asking must not make one.
+        if not self._exists():
+            return []
+        try:
+            found = [e for some in _slices(sorted(set(hashes))) for e in self._find(some)]
+        except (sqlite3.Error, OSError) as error:
+            self._failed(error)
+            return []
+        # What was read is good even where its use cannot be noted.
+        with suppress(sqlite3.Error, OSError):
+            self._write([entry for entry in found if entry[-1] < _today()])
+        return found
+
+    def _exists(self) -> bool:
+        return self._connection is not None if self._path is None else self._path.exists()
+
+    def _open(self) -> sqlite3.Connection:
+        # Someone may have removed the folder: what is written to a file without a name is lost.
+        if self._connection is not None and not self._exists():
+            self._connection.close()
+            self._connection = None
+        if self._connection is None:
+            self._connection = _connect(self._path)
+        return self._connection
+
+    def _find(self, hashes: Sequence[str]) -> list[Entry]:
+        marks = ",".join("?" * len(hashes))
+        rows = self._open().execute(
+            "SELECT model, hash, vector, crc, used FROM embedding "
+            f"WHERE model = ? AND hash IN ({marks})",
+            (self._model, *hashes),
+        )
+        return [entry for entry in rows if self._intact(entry)]
+
+    def _write(self, entries: Sequence[Entry]) -> None:
+        """Put entries, or use them again: either makes them the newest."""
+        if not entries:
+            return
+        today = _today()
+        with self._open() as transaction:
+            transaction.executemany(PUT, [(*entry[:-1], today) for entry in entries])
+            _evict(transaction, self._max_bytes)
+
+    def _entry(self, text_hash: str, vector: np.ndarray) -> Entry:
+        content = np.asarray(vector, "<f4").tobytes()
+        return self._model, text_hash, content, zlib.crc32(content), 0
+
+    def _intact(self, entry: Entry) -> bool:
+        _, _, content, crc, _ = entry
+        return (
+            isinstance(content, bytes)
+            and len(content) == 4 * self._identity.dimension
+            and zlib.crc32(content) == crc
+        )
+
+    def _failed(self, error: Exception) -> None:
+        """Say so; the next one to ask tries the file anew: a lock or a full disk may pass."""
+        if self._path is None:
+            return
+        with suppress(sqlite3.Error):
+            if self._connection is not None:
+                self._connection.close()
+        self._connection = None
+        if not self._failing:
+            self._say(
+                f"{self._path} cannot be used ({error}): vectors are kept for this run only; "
+                "remove the file when it is damaged"
+            )
+        self._failing = True
+
+
+def model_key(identity: ModelIdentity) -> str:
+    """What a model's entries are kept under: equal exactly for equal identities."""
+    text = json.dumps(identity.as_dict(), sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _connect(path: Path | None) -> sqlite3.Connection:
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    for _ in range(MEETINGS):
+        try:
+            return _set_up(path)
+        except sqlite3.OperationalError as error:
+            # Where two processes make the file at once, SQLite refuses one instead of waiting.
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise
+            time.sleep(MEETING_SECONDS)
+    return _set_up(path)
+
+
+def _set_up(path: Path | None) -> sqlite3.Connection:
+    # Without a name SQLite makes a file of its own, which goes with the process whatever ends it.
+    connection = sqlite3.connect(path or "", timeout=BUSY_SECONDS, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(TABLE)
+        connection.commit()
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _copy(connection: sqlite3.Connection, model: str, path: Path) -> int:
+    """Write the entries of one model to a file of their own; how many there are."""
+    _set_up(path).close()
+    connection.execute("ATTACH ? AS copy", (str(path),))
+    try:
+        with connection:
+            return connection.execute(COPY, (model,)).rowcount
+    finally:
+        connection.execute("DETACH copy")
+
+
+def _evict(transaction: sqlite3.Connection, max_bytes: int) -> None:
+    """Remove entries used longest ago until the rest fits; the file reuses their pages."""
+    for _ in range(EVICTIONS):
+        if _bytes_in_use(transaction) <= max_bytes:
+            return
+        transaction.execute(EVICT, (EVICTED,))
+
+
+def _bytes_in_use(connection: sqlite3.Connection) -> int:
+    pages, free, size = (
+        int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+        for name in ("page_count", "freelist_count", "page_size")
+    )
+    return (pages - free) * size
+
+
+def _slices(hashes: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (hashes[i : i + SLICE] for i in range(0, len(hashes), SLICE))
+
+
+def _today() -> int:
+    return int(time.time()) // DAY * DAY
+
+
+def open_embeddings(
+    settings: IndexSettings, identity: ModelIdentity, say: Callable[[str], None]
+) -> EmbeddingStore:
+    """The embedding store of an index; a private one, for this process, where it is off."""
+    kept = settings.embedding_store
+    if kept is None:
+        return SqliteEmbeddings(None, identity, say)
+    return SqliteEmbeddings(Path(kept.folder) / FILE, identity, say, kept.max_mb * MB)

@@ -1,0 +1,183 @@
+"""What each sync did, kept beside the index: one small file for each.
+
+    wines.history/20250301T120001123456Z.5f0c2a1b.json
+
+The names sort by time and no two are alike, so that writers need not know of one another.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+from uuid import uuid4
+
+from lakewake.config.settings import IndexSettings
+from lakewake.errors import StoreError
+from lakewake.model.history import SyncRecord
+from lakewake.store.location import S3, Place, place_at
+
+#: How many syncs are remembered.
+KEPT = 500
+#: Looking for what is too old takes a listing: once in so many syncs.
+PRUNE_EVERY = 20
+#: Files read at the same time from S3: each takes a way there and back.
+READS = 16
+_logs_in_this_process: dict[tuple[str, str], MemoryLog] = {}
+_NAME = re.compile(r"\d{8}T\d{12}Z\.[0-9a-f]{8}\.json")
+
+
+class SyncLog(Protocol):
+    """The history of one index. Several may write it at once."""
+
+    def begun(self) -> bool:
+        """Whether anything lies where it is kept: an error alone is no reason to begin there."""
+
+    def append(self, record: SyncRecord) -> None:
+        """Keep one more; the oldest beyond `KEPT` go in time."""
+
+    def records(self) -> Iterator[SyncRecord]:
+        """What is kept, newest first; read as it is asked for.
+
+        Raises:
+            StoreError: it cannot be reached.
+        """
+
+
+class MemoryLog:
+    """A history that lasts as long as the process."""
+
+    def __init__(self) -> None:
+        self._records: list[SyncRecord] = []
+
+    def begun(self) -> bool:
+        """Always."""
+        return True
+
+    def append(self, record: SyncRecord) -> None:
+        """Keep one more."""
+        self._records.append(record)
+        del self._records[:-KEPT]
+
+    def records(self) -> Iterator[SyncRecord]:
+        """Newest first."""
+        return iter(sorted(self._records, key=lambda record: record.time, reverse=True))
+
+
+class PlaceLog:
+    """A history in a folder of a place.
+
+    Args:
+        at_once: how many files are read at the same time.
+        prune_every: one in so many appends looks for what is too old.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        folder: str,
+        *,
+        at_once: int = 1,
+        kept: int = KEPT,
+        prune_every: int = PRUNE_EVERY,
+    ) -> None:
+        self._place, self._folder = place, folder
+        self._at_once, self._kept, self._prune_every = at_once, kept, prune_every
+        # A file never changes once it is there. None: no record that this version can read.
+        self._known: dict[str, SyncRecord | None] = {}
+
+    def begun(self) -> bool:
+        """Whether anything lies in the place."""
+        return bool(self._place.names())
+
+    def append(self, record: SyncRecord) -> None:
+        """Write a file of its own."""
+        content = json.dumps(record.to_stored(), ensure_ascii=False, separators=(",", ":"))
+        self._put(f"{self._folder}/{_name(record)}", content.encode())
+        # By chance, since most processes end before they have counted far.
+        if random.randrange(self._prune_every) == 0 and (old := self._names()[self._kept :]):
+            self._place.discard(self._folder, old)
+
+    def records(self) -> Iterator[SyncRecord]:
+        """Newest first. The last alone is often all that is wanted, so it is read alone."""
+        with self._reaching():
+            names = self._names()[: self._kept]
+        known = self._known
+        self._known = {n: known[n] for n in names if n in known}
+        for start in (0, *range(1, len(names), self._at_once)):
+            with self._reaching():
+                found = self._read(names[start : start + self._at_once if start else 1])
+            yield from (record for record in found if record is not None)
+
+    def _put(self, name: str, content: bytes) -> None:
+        try:
+            self._place.replace(name, content, lasting=False)
+        except FileNotFoundError:
+            self._place.prepare()
+            self._place.replace(name, content, lasting=False)
+
+    def _names(self) -> list[str]:
+        found = self._place.names(self._folder)
+        return sorted((n for n in found if _NAME.fullmatch(n)), reverse=True)
+
+    def _read(self, names: list[str]) -> list[SyncRecord | None]:
+        known = self._known
+        unknown = [n for n in names if n not in known]
+        if len(unknown) > 1:
+            with ThreadPoolExecutor(self._at_once) as pool:
+                known |= dict(zip(unknown, pool.map(self._parsed, unknown), strict=True))
+        elif unknown:
+            known[unknown[0]] = self._parsed(unknown[0])
+        return [known[n] for n in names]
+
+    def _parsed(self, name: str) -> SyncRecord | None:
+        content = self._place.read(f"{self._folder}/{name}")
+        try:
+            return SyncRecord.from_stored(json.loads(content)) if content else None
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreError(
+                f"the history in {self._place.address(self._folder)} cannot be read: {error}",
+                hint=self._place.hint,
+            ) from error
+
+
+def newest(log: SyncLog, limit: int) -> tuple[SyncRecord, ...]:
+    """The last so many."""
+    return tuple(islice(log.records(), limit))
+
+
+def _name(record: SyncRecord) -> str:
+    return f"{record.time.astimezone(UTC):%Y%m%dT%H%M%S%f}Z.{uuid4().hex[:8]}.json"
+
+
+def open_history(settings: IndexSettings, home: Path) -> SyncLog:
+    """The history of an index: beside it where it lies in a folder, here or in S3.
+
+    That of an index which lies elsewhere is kept with the embedding store; `home`, the folder of
+    the configuration, has it where there is none.
+    """
+    scheme, _, place = settings.store.partition("://")
+    if scheme == "memory":
+        return _logs_in_this_process.setdefault((place, settings.name), MemoryLog())
+    beside = f"{settings.name}.history"
+    if scheme == "lance":
+        return PlaceLog(place_at(place), beside)
+    if scheme == "lance+s3":
+        return PlaceLog(place_at(S3 + place), beside, at_once=READS)
+    kept = settings.embedding_store
+    folder = Path(kept.folder) if kept else home / "index"
+    return PlaceLog(place_at(str(folder / "history")), settings.name)

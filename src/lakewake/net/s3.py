@@ -1,0 +1,116 @@
+"""S3, told to the three that talk to it: Arrow (timelines), Lance (indexes) and Hadoop (rows).
+
+Where it is comes from AWS's own variables and configuration file. Who asks is left to each of the
+three: they find keys by themselves, in the environment, in a profile or by the machine's role, so
+that no secret ever passes through here.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyarrow import fs
+
+from lakewake.errors import ConfigError
+from lakewake.net.address import AWS_KEYS, check_address
+
+#: What a person checks when S3 does not answer as it should.
+HINT = (
+    "check the bucket, AWS_ENDPOINT_URL, AWS_REGION and the credentials"
+    " (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE)"
+)
+#: The region that stores other than Amazon's go by, unless they were told another.
+USUAL_REGION = "us-east-1"
+#: Keys given as options come first, then all that Amazon's own tools would find.
+HADOOP_CREDENTIALS = (
+    "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider,"
+    "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider,"
+    "com.amazonaws.auth.DefaultAWSCredentialsProviderChain"
+)
+
+
+@dataclass(frozen=True)
+class S3:
+    """Where S3 is.
+
+    Attributes:
+        endpoint: address of a store other than Amazon's, with its scheme; empty: Amazon's.
+        region: empty: each finds it out.
+    """
+
+    endpoint: str = ""
+    region: str = ""
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is spoken to without encryption."""
+        return self.endpoint.startswith("http://")
+
+
+def find_s3(env: Mapping[str, str] = os.environ) -> S3:
+    """Where S3 is by the environment, else by the profile in AWS's configuration file.
+
+    Raises:
+        ConfigError: that file cannot be read, or the address has a key in it.
+    """
+    profile = _profile(env)
+    named = {name: env.get(name, "") for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")}
+    named["`endpoint_url` of the AWS profile"] = profile.get("endpoint_url", "")
+    source, endpoint = next((found for found in named.items() if found[1]), ("", ""))
+    check_address(endpoint, source, AWS_KEYS)
+    if endpoint and "://" not in endpoint:
+        endpoint = f"https://{endpoint}"
+    region = env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or profile.get("region", "")
+    return S3(endpoint.rstrip("/"), region or (USUAL_REGION if endpoint else ""))
+
+
+def _profile(env: Mapping[str, str]) -> Mapping[str, str]:
+    file = Path(env.get("AWS_CONFIG_FILE") or "~/.aws/config").expanduser()
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read(file, encoding="utf-8")
+    except (configparser.Error, OSError, UnicodeDecodeError) as error:
+        first = str(error).splitlines()[0]
+        hint = "mend it, or name another in AWS_CONFIG_FILE"
+        raise ConfigError(f"{file} cannot be read: {first}", hint=hint) from error
+    name = env.get("AWS_PROFILE") or "default"
+    section = "default" if name == "default" else f"profile {name}"
+    return parser[section] if parser.has_section(section) else {}
+
+
+def filesystem(s3: S3) -> fs.FileSystem:
+    """S3 as Arrow reads and writes it; paths in it begin with the bucket."""
+    scheme, _, host = s3.endpoint.partition("://")
+    return fs.S3FileSystem(
+        region=s3.region or None,
+        endpoint_override=host or None,
+        scheme=scheme or None,
+        # A small file is then one put.
+        allow_delayed_open=True,
+    )
+
+
+def lance_options(s3: S3) -> dict[str, str]:
+    """The same for Lance: its storage options."""
+    options = {"aws_endpoint": s3.endpoint, "aws_region": s3.region}
+    return {k: v for k, v in options.items() if v} | ({"allow_http": "true"} if s3.plain else {})
+
+
+def spark_options(s3: S3) -> dict[str, str]:
+    """The same for Spark, whose s3a:// is Hadoop's."""
+    options = {"aws.credentials.provider": HADOOP_CREDENTIALS}
+    if s3.region:
+        options["endpoint.region"] = s3.region
+    if s3.endpoint:
+        options |= {
+            "endpoint": s3.endpoint,
+            "connection.ssl.enabled": str(not s3.plain).lower(),
+            "path.style.access": "true",
+            # Some stores answer it so that Hadoop asks again without end.
+            "multiobjectdelete.enable": "false",
+        }
+    return {f"spark.hadoop.fs.s3a.{key}": value for key, value in options.items()}

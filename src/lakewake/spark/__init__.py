@@ -1,0 +1,1 @@
+"""Spark: its session, its JVM, and what its executors need."""

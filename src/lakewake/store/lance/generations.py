@@ -1,0 +1,200 @@
+"""The builds of one index in a place, and the small file that names the active one.
+
+    wines.json       {"format": 1, "generation": 1, "dataset": "wines.g1.lance"}
+    wines.g1.lance   a generation; whole as soon as it has a manifest
+
+A builder may die between the two. So the file is a name, not the proof: where it is missing, or
+names a generation that is gone, the highest whole generation is the active one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from lakewake.errors import StoreError, StoreUnreachable
+from lakewake.store.location import Place, Stamp
+
+FORMAT = 1
+#: Each version of a dataset has one.
+MANIFEST = ".manifest"
+
+
+@dataclass(frozen=True)
+class Generations:
+    """Where the generations of one index lie.
+
+    All methods raise `StoreError` where the place cannot be reached.
+    """
+
+    place: Place
+    name: str
+
+    def address(self, number: int) -> str:
+        """Where a generation lies, or would."""
+        return self.place.address(dataset_name(self.name, number))
+
+    def numbers(self) -> list[int]:
+        """The generations that lie there, whole or not, ascending."""
+        with self._reaching():
+            found = [generation_number(self.name, entry) for entry in self.place.names()]
+        return sorted(n for n in found if n is not None)
+
+    def version_times(self, number: int) -> list[float]:
+        """When a generation's versions were written, in seconds since 1970, in order."""
+        with self._reaching():
+            return sorted(self.place.times(self._versions(number), MANIFEST))
+
+    def stamp(self, number: int) -> Stamp:
+        """Equal to another one while no version of the generation came or went.
+
+        Empty where a build was cut off or nothing lies there.
+        """
+        with self._reaching():
+            return self.place.stamp(self._versions(number), MANIFEST)
+
+    def whole(self, number: int) -> bool:
+        """Whether a generation was built to its end."""
+        return bool(self.stamp(number))
+
+    def check(self) -> None:
+        """Refuse a place where no index can lie."""
+        with self._reaching():
+            self.place.check()
+
+    def named(self) -> int:
+        """The generation that the pointer names, 0 where there is no pointer.
+
+        Raises:
+            StoreError: it says something else.
+        """
+        try:
+            return self._read_pointer()
+        except ValueError as error:
+            place = self.place.address(self._pointer)
+            raise StoreError(
+                f"{place} does not name a generation of index '{self.name}': {error}",
+                hint=f"remove {place}; the newest whole generation is then used",
+            ) from error
+
+    def active(self) -> int:
+        """The number of the active generation, 0 when there is none (any more)."""
+        return self.standing()[0]
+
+    def standing(self) -> tuple[int, Stamp]:
+        """The active generation and the stamp of its versions."""
+        return self._else_newest(self.named())
+
+    def newest(self) -> int:
+        """The highest whole generation, whatever the pointer says; 0 when there is none."""
+        return max((n for n in self.numbers() if self.whole(n)), default=0)
+
+    def replaceable(self) -> int:
+        """The generation that a build comes after: also where the pointer is damaged."""
+        try:
+            return self._else_newest(self._read_pointer())[0]
+        except ValueError:
+            return self.newest()
+
+    def switch(self, number: int) -> bool:
+        """Name a generation as the active one, unless that or a later one is named already.
+
+        The file is replaced in one step: a reader sees the old text or the new one.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        # A damaged pointer is replaced: only a rebuild that was asked for comes here with one.
+        with suppress(ValueError):
+            named = self._read_pointer()
+            if named >= number and self.whole(named):
+                return False
+        self.place.replace(self._pointer, pointer_text(self.name, number))
+        return True
+
+    def retire(self, before: int) -> int:
+        """Delete the generations with lower numbers; how many there were."""
+        retired = [dataset_name(self.name, n) for n in self.numbers() if n < before]
+        with self._reaching():
+            for dataset in retired:
+                # Manifests first: what a killed deletion leaves is no generation any more.
+                self.place.remove(f"{dataset}/_versions")
+                self.place.remove(dataset)
+        return len(retired)
+
+    @contextmanager
+    def mark(self) -> Iterator[str]:
+        """The name of a file that is nowhere else, to know the place by; gone with the context."""
+        own = f".{self.name}.{uuid4().hex}.here"
+        self.place.prepare()
+        self.place.replace(f"{own}/mark", b"")
+        try:
+            yield f"{own}/mark"
+        finally:
+            # What it was for is done, or has failed by itself.
+            with suppress(OSError):
+                self.place.remove(own)
+
+    @property
+    def _pointer(self) -> str:
+        return f"{self.name}.json"
+
+    def _read_pointer(self) -> int:
+        """What the pointer names; raises `ValueError` where that is no generation."""
+        with self._reaching():
+            text = self.place.read(self._pointer)
+        return 0 if text is None else parse_pointer(text, self.name)
+
+    def _else_newest(self, named: int) -> tuple[int, Stamp]:
+        if named and (stamp := self.stamp(named)):
+            return named, stamp
+        newest = self.newest()
+        return newest, self.stamp(newest) if newest else ()
+
+    def _versions(self, number: int) -> str:
+        return f"{dataset_name(self.name, number)}/_versions"
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreUnreachable(
+                f"index '{self.name}' cannot be reached in {self.place.address()}: {error}",
+                hint=self.place.hint,
+            ) from error
+
+
+def dataset_name(name: str, number: int) -> str:
+    """The folder name of a generation."""
+    return f"{name}.g{number}.lance"
+
+
+def generation_number(name: str, entry: str) -> int | None:
+    """The inverse of `dataset_name`, None for any other name."""
+    match = re.fullmatch(re.escape(name) + r"\.g([1-9][0-9]*)\.lance", entry)
+    return int(match[1]) if match else None
+
+
+def pointer_text(name: str, number: int) -> bytes:
+    """What the pointer file says."""
+    value = {"format": FORMAT, "generation": number, "dataset": dataset_name(name, number)}
+    return json.dumps(value).encode()
+
+
+def parse_pointer(text: bytes, name: str) -> int:
+    """The inverse of `pointer_text`.
+
+    Raises:
+        ValueError: not the text of a pointer of this index and format.
+    """
+    value: Any = json.loads(text)
+    number = value.get("generation") if isinstance(value, dict) else None
+    if type(number) is not int or json.loads(pointer_text(name, number)) != value:
+        raise ValueError(f"it says {text[:80]!r}")
+    return number

@@ -1,0 +1,439 @@
+"""Reading one pinned version of a Lance index."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import time
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance import LanceDataset
+
+from lakewake.errors import StoreError, StoreUnreachable
+from lakewake.lazy import lazy
+from lakewake.model.chunks import PAGE_ID, Pieces, StoredChunk
+from lakewake.model.frontier import Frontier
+from lakewake.model.pages import ReadPages
+from lakewake.model.query import Query, Words
+from lakewake.model.recall import RECALL, Effort, Searching
+from lakewake.model.recipe import Recipe
+from lakewake.model.rows import RowId
+from lakewake.net.s3 import HINT
+from lakewake.store.filters import to_sql
+from lakewake.store.held import STORED, chunks_by_row, vectors_by_hash
+from lakewake.store.lance.recall import PER_KIND, Standing, asked, choose, how_searched, standing_of
+from lakewake.store.lance.words import LanceWords, WordFiles
+from lakewake.store.location import S3
+from lakewake.store.ranking import (
+    HIDDEN,
+    SPARE,
+    check_query,
+    count_rows,
+    first_rows,
+    rank,
+    settled,
+)
+
+#: What Lance raises. Its errors have no types of their own beyond these.
+FOREIGN = (OSError, ValueError, RuntimeError, NotImplementedError, pa.ArrowException)
+#: How they begin where an object store did not answer, or not with what was asked for.
+REQUEST_FAILED = "Generic S3 error"
+#: The column is null but in the checkpoint row, so reading it costs next to nothing.
+IS_CHUNK = "_checkpoint IS NULL"
+#: The frontier is a JSON object; its pages, which are rows beside it, are JSON arrays.
+IS_CHECKPOINT = "_checkpoint LIKE '{%'"
+FORMAT = b"1"
+
+#: Values in one IN list.
+LIST_LENGTH = 10_000
+#: How chunks are read: this many at a time, fewer where they are large.
+SCANNED = {"batch_size": 8192, "batch_size_bytes": 16 * 1024 * 1024}
+EXACT = {"use_index": False}
+#: Seconds that what a probe read counts as sound: of a local index, and of one in S3.
+NEAR, FAR = 5.0, 60.0
+#: How the tags that pin a version begin.
+PIN = "lakewake-pin-"
+PINNED_FOR = timedelta(days=1)
+# Else the statistics of an index list every coordinate of its centroids, and warn of it.
+os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How a process searches the vectors of an index.
+
+    Attributes:
+        recall: the share of the nearest that a search finds, as promised.
+        least: with fewer chunks each vector is compared.
+        recent: the last questions of this process, for its own upkeep to ask again.
+    """
+
+    recall: float = RECALL
+    least: int = 0
+    recent: deque[np.ndarray] = field(default_factory=lambda: deque(maxlen=PER_KIND))
+
+
+class LanceReader:
+    """One version of one generation.
+
+    Args:
+        words: the files of counted words; without them words are counted when they are asked for.
+
+    Raises:
+        StoreError: the dataset is not an index of ours, or cannot be read.
+    """
+
+    def __init__(
+        self,
+        dataset: LanceDataset,
+        generation: int,
+        name: str,
+        asking: Asking | None = None,
+        words: WordFiles | None = None,
+    ) -> None:
+        self._asking = asking or Asking()
+        self._dataset = dataset
+        self._word_files = words or WordFiles(None, "")
+        self._generation = generation
+        self._name = name
+        self._recipe = read_recipe(dataset, name)
+        self._sound_until = -math.inf
+        self.checkpoint = read_checkpoint(dataset, name)
+        self._frontier = _parse_frontier(self.checkpoint, name, self._read_pages)
+
+    @property
+    def generation(self) -> int:
+        """Which build of the index this is, counted from 1."""
+        return self._generation
+
+    def frontier(self) -> Frontier:
+        """What this version has absorbed."""
+        return self._frontier
+
+    def recipe(self) -> Recipe:
+        """What this version was built by."""
+        return self._recipe
+
+    def schema(self) -> pa.Schema:
+        """The index's columns."""
+        return self._dataset.schema.remove_metadata()
+
+    def counts(self) -> tuple[int, int]:
+        """(rows, chunks) it holds."""
+        return self._counts
+
+    @lazy
+    def _counts(self) -> tuple[int, int]:
+        with reading(self._dataset, self._name):
+            if len(self._recipe.fields) <= 1:
+                # Each row has one first chunk, so that nothing the size of the index is held.
+                first = f"_chunk = 0 AND {IS_CHUNK}"
+                rows, chunks = (self._dataset.count_rows(f) for f in (first, IS_CHUNK))
+            else:
+                columns = ["_partition", "_key"]
+                identities = self._dataset.to_table(columns=columns, filter=IS_CHUNK)
+                rows, chunks = count_rows(identities), identities.num_rows
+            beside = self._dataset.count_rows() - chunks
+            checkpoints = 1 if beside == 1 else self._dataset.count_rows(IS_CHECKPOINT)
+        if checkpoints != 1:
+            raise _not_one_checkpoint(self._dataset, checkpoints, self._name)
+        return rows, chunks
+
+    def probe(self) -> None:
+        """Look at all files, and now and then read a little by the way that a search goes."""
+        from lakewake.store.lance.probe import check_files, read_a_little
+
+        with reading(self._dataset, self._name):
+            check_files(self._dataset, self._name)
+            now = time.monotonic()
+            if now < self._sound_until:
+                return
+            metric = self._recipe.metric if self._standing.partitions else ""
+        read_a_little(self._dataset, self._name, metric=metric)
+        self._sound_until = now + (FAR if self._dataset.uri.startswith(S3) else NEAR)
+
+    def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
+        """The chunks of those of the given rows that have any."""
+        wanted = set(rows)
+        return chunks_by_row(self._having("_key", {r.key for r in wanted}, STORED), wanted)
+
+    def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
+        """Text hash → a vector of that text, for those it holds anywhere."""
+        batches = self._having("_hash", set(hashes), ["_hash", "_vector"])
+        return vectors_by_hash(batches, self._recipe.model.dimension)
+
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """All chunks, only these columns, in bounded batches."""
+        with reading(self._dataset, self._name):
+            yield from self._dataset.to_batches(columns=list(columns), filter=IS_CHUNK, **SCANNED)
+
+    def pieces(self, columns: Sequence[str]) -> Pieces:
+        """The same, a piece for each fragment."""
+        with reading(self._dataset, self._name):
+            numbers = [f.fragment_id for f in self._dataset.get_fragments()]
+        names = tuple(columns)
+        parts = tuple(Piece(self._dataset, n, names, self._name) for n in numbers)
+        return Pieces(pa.schema([self.schema().field(c) for c in names]), parts)
+
+    def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Up to `n` chunks, picked at random, only these columns."""
+        # The checkpoint row and its pages may be among them and are left out.
+        size = min(n + 1 + len(self._frontier.pages), self._dataset.count_rows())
+        with reading(self._dataset, self._name):
+            found = self._dataset.sample(size, columns=[*columns, "_checkpoint"])
+        chunks = found.filter(pc.is_null(found["_checkpoint"])).select(list(columns))
+        yield from chunks.slice(0, n).to_batches()
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        """Keeps upkeep from dropping this version, however long it is read."""
+        pin = f"{PIN}{uuid4().hex}"
+        with suppress(*FOREIGN):
+            # Where nothing can be written, nothing is dropped either.
+            self._dataset.tags.create(pin, self._dataset.version)
+        try:
+            yield
+        finally:
+            with suppress(*FOREIGN):
+                self._dataset.tags.delete(pin)
+
+    def search(self, query: Query) -> pa.Table:
+        """The nearest chunks, best first."""
+        vector = check_query(query, self._recipe.model.dimension)
+        where = None if query.where is None else to_sql(query.where, self.schema())
+        self._asking.recent.append(vector)
+        wanted, effort = query.limit, None if query.exact else self._effort(where is not None)
+        while True:
+            exact = effort is None
+            found = self._nearest(vector, wanted + SPARE * exact, where, effort)
+            ranked = rank(found, self._recipe.metric, vector)
+            nearest, rows = first_rows(ranked, query.limit)
+            exhausted = found.num_rows < wanted + SPARE * exact
+            if exact and exhausted:
+                return nearest
+            full = rows == query.limit
+            if full and (not exact or settled(found, nearest, self._recipe.metric, vector)):
+                return nearest
+            # An approximate index may have missed some; the exact search decides.
+            effort = None if exhausted else effort
+            wanted = wanted if exhausted else wanted * 4
+
+    def searching(self) -> Searching:
+        """How it is searched by vector, and what that was found to find."""
+        return how_searched(self._standing, recall=self._asking.recall, least=self._asking.least)
+
+    def _effort(self, filtered: bool) -> Effort | None:
+        """What a search by vector costs; None where each vector is compared."""
+        asking = self._asking
+        return choose(self._standing, recall=asking.recall, least=asking.least, filtered=filtered)[
+            0
+        ]
+
+    def keyword(self, words: Words) -> pa.Table:
+        """The chunks with any of the words, best first."""
+        where = None if words.where is None else to_sql(words.where, self.schema())
+        with reading(self._dataset, self._name):
+            return self._words.search(words.text, words.limit, where, self._shown)
+
+    def _read_pages(self, names: Collection[str]) -> dict[str, str]:
+        ids = [f"{PAGE_ID}{name}" for name in sorted(names)]
+        with reading(self._dataset, self._name):
+            found = self._dataset.to_table(
+                columns=["_id", "_checkpoint"], filter=in_list("_id", ids)
+            )
+        ids, found_texts = (column.to_pylist() for column in found.columns)
+        texts = {i.removeprefix(PAGE_ID): t for i, t in zip(ids, found_texts, strict=True)}
+        if lost := set(names) - texts.keys():
+            raise StoreError(
+                f"{self._dataset.uri} lacks {len(lost)} pages of its checkpoint",
+                hint=rebuild(self._name),
+            )
+        return texts
+
+    @lazy
+    def _words(self) -> LanceWords:
+        return LanceWords(self._dataset, self._word_files)
+
+    @lazy
+    def _shown(self) -> list[str]:
+        return [c for c in self._dataset.schema.names if c not in HIDDEN]
+
+    @lazy
+    def _standing(self) -> Standing:
+        with reading(self._dataset, self._name):
+            return standing_of(self._dataset)
+
+    def _nearest(
+        self, vector: np.ndarray, k: int, where: str | None, effort: Effort | None
+    ) -> pa.Table:
+        # Arrow takes a list as it is; for an array of NumPy's it would load more of NumPy.
+        vector_asked = pa.array(vector.tolist(), pa.float32())
+        nearest = {"column": "_vector", "q": vector_asked, "k": k, "metric": self._recipe.metric}
+        with reading(self._dataset, self._name):
+            found = self._dataset.to_table(
+                columns=[*self._shown, "_vector", "_distance"],
+                nearest=asked(nearest, effort, k) if effort else nearest | EXACT,
+                filter=where,
+                prefilter=True,
+            )
+        return found.drop_columns(["_distance"])
+
+    def _having(
+        self, column: str, values: set[str], columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """The chunks whose column has one of the values."""
+        # Each list is a pass over the column: past a tenth of the index one full pass is cheaper.
+        if len(values) * 10 > self._dataset.count_rows():
+            yield from self._passing(column, values, columns)
+        else:
+            yield from self._listed(column, sorted(values), columns)
+
+    def _passing(
+        self, column: str, values: set[str], columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        wanted = pa.array(values, pa.string())
+        for batch in self.scan(columns):
+            yield batch.filter(pc.is_in(batch[column], wanted))
+
+    def _listed(
+        self, column: str, values: list[str], columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(values), LIST_LENGTH):
+            among = in_list(column, values[start : start + LIST_LENGTH])
+            with reading(self._dataset, self._name):
+                yield from self._dataset.to_batches(
+                    columns=list(columns), filter=f"{among} AND {IS_CHUNK}", **SCANNED
+                )
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some columns of the chunks in one fragment of a pinned version; can be pickled."""
+
+    dataset: LanceDataset
+    fragment: int
+    columns: tuple[str, ...]
+    name: str
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        with reading(self.dataset, self.name):
+            scanner = self.dataset.scanner(
+                columns=list(self.columns),
+                filter=IS_CHUNK,
+                **SCANNED,
+                fragments=[self.dataset.get_fragment(self.fragment)],
+            )
+            yield from scanner.to_batches()
+
+
+def in_list(column: str, values: Sequence[str]) -> str:
+    """`column IN (…)` with every value quoted."""
+    quoted = ("'" + v.replace("'", "''") + "'" for v in values)
+    return f"{column} IN ({','.join(quoted)})"
+
+
+def unpin_forgotten(dataset: LanceDataset) -> None:
+    """Remove the pins of readers that were killed."""
+    before = datetime.now(UTC) - PINNED_FOR
+    for tag, told in dataset.tags.list().items():
+        if tag.startswith(PIN) and told["created_at"] < before:
+            dataset.tags.delete(tag)
+
+
+def read_checkpoint(dataset: LanceDataset, name: str) -> str:
+    """The frontier as the index holds it.
+
+    Raises:
+        StoreError: it holds none, or more than one.
+    """
+    with reading(dataset, name):
+        found = _checkpoints(dataset)
+    if len(found) != 1:
+        raise _not_one_checkpoint(dataset, len(found), name)
+    return found[0]
+
+
+def _checkpoints(dataset: LanceDataset) -> list[str]:
+    """The checkpoint rows of the newest fragment that has any: every commit writes it anew."""
+    newest_first = sorted(dataset.get_fragments(), key=lambda f: -f.fragment_id)
+    for fragment in newest_first:
+        scanner = dataset.scanner(
+            columns=["_checkpoint"], filter=IS_CHECKPOINT, fragments=[fragment]
+        )
+        if texts := scanner.to_table()["_checkpoint"].to_pylist():
+            return [str(text) for text in texts]
+    return []
+
+
+def _not_one_checkpoint(dataset: LanceDataset, found: int, name: str) -> StoreError:
+    return StoreError(
+        f"{dataset.uri} has {found} checkpoint rows, an index has one", hint=rebuild(name)
+    )
+
+
+def read_recipe(dataset: LanceDataset, name: str) -> Recipe:
+    """What the index was built by.
+
+    Raises:
+        StoreError: not an index of ours, or of a format this version does not read.
+    """
+    metadata = dataset.schema.metadata or {}
+    if metadata.get(b"lakewake.format") != FORMAT or "_checkpoint" not in dataset.schema.names:
+        raise StoreError(
+            f"{dataset.uri} is a Lance dataset, but no index that this version reads",
+            hint="move it away, or choose another name or store for the index",
+        )
+    try:
+        return Recipe.from_dict(json.loads(metadata[b"lakewake.recipe"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreError(
+            f"{dataset.uri} does not say what it was built by", hint=rebuild(name)
+        ) from error
+
+
+def _parse_frontier(text: str, name: str, read: ReadPages) -> Frontier:
+    try:
+        return Frontier.from_json(text, read)
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreError(
+            f"index '{name}' has a checkpoint that this version cannot read: {error}",
+            hint=rebuild(name),
+        ) from error
+
+
+@contextmanager
+def reading(dataset: LanceDataset, name: str) -> Iterator[None]:
+    """Maps what Lance raises while reading."""
+    try:
+        yield
+    except FOREIGN as error:
+        fact = f"index '{name}' cannot be read: {brief(error)}"
+        raise unreadable(fact, error, name, dataset.uri) from error
+
+
+def unreadable(fact: str, error: Exception, name: str, address: str) -> StoreError:
+    """What to raise where Lance cannot read an index: in S3 it may just be out of reach."""
+    if not address.startswith(S3):
+        return StoreError(fact, hint=rebuild(name))
+    kind = StoreUnreachable if REQUEST_FAILED in str(error) else StoreError
+    return kind(fact, hint=f"{HINT}; if the index is damaged, {rebuild(name)}")
+
+
+def rebuild(name: str) -> str:
+    """The way out when an index is damaged."""
+    return f"`lakewake sync {name} --rebuild` builds it again; texts embedded before are reused"
+
+
+def brief(error: object) -> str:
+    """An error's text without S3's XML and the places in Lance's source that it passed through."""
+    return re.split(r", /\S+\.rs:|: <\?xml", str(error))[0].strip()

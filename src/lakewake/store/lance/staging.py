@@ -1,0 +1,118 @@
+"""Parts of a batch, written as Lance fragments by several machines before they are committed.
+
+They lie in the folder of the dataset that they are for. A fragment that no commit names is seen by
+nobody, and goes when old versions do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import pyarrow as pa
+from lance import FragmentMetadata
+from lance.fragment import write_fragments
+
+from lakewake.errors import StoreError
+from lakewake.model.chunks import Batch
+from lakewake.store import Removed
+from lakewake.store.lance.reader import FOREIGN, brief
+from lakewake.store.location import Place
+
+
+@dataclass(frozen=True)
+class LanceStaging:
+    """One place for the parts of one batch.
+
+    Attributes:
+        place: the dataset that the fragments are for.
+        where: the store's own place.
+        mark: a file that lies there; a machine that does not see it has another folder there.
+        mode: how Lance is to write them: `create` for a dataset that is not there yet.
+    """
+
+    place: str
+    where: Place
+    mark: str
+    mode: str
+
+    def write(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> bytes:
+        """Write chunks as fragments that belong to nothing yet.
+
+        Raises:
+            StoreError: they cannot be written, or the store's folder is not shared.
+        """
+        self._check_shared()
+        first = next(rows, None)
+        if first is None:
+            return b"[]"
+        source = Source(schema, chain([first], rows))
+        try:
+            fragments = write_fragments(
+                source.reader(),
+                self.place,
+                schema=schema,
+                mode=self.mode,
+                storage_options=self.where.options,
+            )
+        except FOREIGN as error:
+            source.raise_own()
+            raise StoreError(
+                f"rows cannot be written to {self.place}: {brief(error)}",
+                hint="check that executors may write there and that it has room, then sync again",
+            ) from error
+        return json.dumps([f.to_json() for f in fragments]).encode()
+
+    def batch(self, schema: pa.Schema, written: Sequence[bytes], removed: Removed) -> Batch:
+        """The batch of just these parts."""
+        nothing = schema.empty_table().to_reader
+        return Batch(schema, nothing, removed.deletes, tuple(written), removed.replaced)
+
+    def _check_shared(self) -> None:
+        try:
+            shared = self.where.read(self.mark) is not None
+        except OSError as error:
+            raise StoreError(
+                f"executors cannot reach {self.where.address()}: {error}", hint=self.where.hint
+            ) from error
+        if not shared:
+            raise StoreError(
+                f"executors do not see the folder of the index: {self.where.address()} is "
+                "another one there, or none",
+                hint="put the store where all machines reach it under the same path",
+            )
+
+
+def read_fragments(written: Sequence[bytes]) -> list[FragmentMetadata]:
+    """The fragments that `LanceStaging.write` told of."""
+    return [
+        FragmentMetadata.from_json(json.dumps(fragment))
+        for part in written
+        for fragment in json.loads(part)
+    ]
+
+
+class Source:
+    """Rows on their way to Lance, and the error of their own that may end them."""
+
+    def __init__(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> None:
+        self._schema, self._rows = schema, rows
+        self._error: Exception | None = None
+
+    def reader(self) -> pa.RecordBatchReader:
+        """The rows as Lance takes them, once."""
+        return pa.RecordBatchReader.from_batches(self._schema, self._stream())
+
+    def raise_own(self) -> None:
+        """Raise what the rows failed by, which Lance would pass on as its own."""
+        if self._error is not None:
+            raise self._error
+
+    def _stream(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._rows
+        except Exception as error:
+            self._error = error
+            raise

@@ -1,0 +1,172 @@
+"""Filters in Qdrant's words: which version of a point counts, and what a person asks for. Pure.
+
+Qdrant compares numbers as doubles and times as microseconds, and knows no order of texts and no
+LIKE. So a filter is translated to one that finds at least what it should, by payload indexes; what
+is found is then held against the filter itself, by `store.filters.matches`.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from qdrant_client import models
+from qdrant_client.models import Filter
+
+from lakewake.model.where import (
+    And,
+    Compare,
+    In,
+    IsNull,
+    Leaf,
+    Literal,
+    Not,
+    Or,
+    Where,
+    column_kind,
+)
+from lakewake.store.qdrant.points import NOTHING
+from lakewake.store.qdrant.rows import FOREVER, field_key, is_whole, moment_text
+
+#: Whole numbers below this are doubles without loss.
+_EXACT_BELOW = 2**53
+
+
+def among(key: str, values: Sequence[str] | Sequence[int]) -> models.FieldCondition:
+    """The field has one of the values."""
+    return models.FieldCondition(key=key, match=models.MatchAny(any=list(values)))
+
+
+def has_id(ids: Sequence[str]) -> models.HasIdCondition:
+    """The point is one of these."""
+    return models.HasIdCondition(has_id=list(ids))
+
+
+def at_most(key: str, value: int) -> models.FieldCondition:
+    """The field's number is not above the value."""
+    return models.FieldCondition(key=key, range=models.Range(lte=value))
+
+
+def exactly(key: str, value: int) -> models.FieldCondition:
+    """The field's number is the value."""
+    return models.FieldCondition(key=key, match=models.MatchValue(value=value))
+
+
+def every(*conditions: Any) -> Filter:
+    """All of them."""
+    return Filter(must=list(conditions))
+
+
+def valid_at(version: int) -> Filter:
+    """The chunks of one version."""
+    later = models.FieldCondition(key="_to", range=models.Range(gt=version))
+    return every(at_most("_from", version), later)
+
+
+def undecided(parts: Sequence[str]) -> Filter:
+    """The points of these parts that no version has."""
+    return every(among("_part", parts), exactly("_from", FOREVER))
+
+
+def unborn(parts: Sequence[str]) -> Filter:
+    """The chunks of these parts that no version has yet."""
+    return every(undecided(parts), exactly("_to", FOREVER))
+
+
+def deletions(parts: Sequence[str]) -> Filter:
+    """The points of these parts that list deleted chunks."""
+    return every(among("_part", parts), exactly("_to", 0))
+
+
+def abandoned(version: int) -> Filter:
+    """Points of parts that were begun at an earlier version and can never be decided on."""
+    return every(
+        exactly("_from", FOREVER),
+        models.FieldCondition(key="_base", range=models.Range(lt=version)),
+    )
+
+
+def superseded(ids: Sequence[str], version: int) -> Filter:
+    """The chunks of these ids that stand at a version and have no end yet."""
+    return every(among("_id", ids), at_most("_from", version), exactly("_to", FOREVER))
+
+
+def ended(version: int) -> Filter:
+    """The chunks that no reader at this version or a later one sees."""
+    return every(models.FieldCondition(key="_to", range=models.Range(gte=1, lte=version)))
+
+
+def to_filter(where: Where, schema: pa.Schema) -> Filter:
+    """A filter that finds at least what a fitted `where` does."""
+    if isinstance(where, And | Or):
+        parts = [to_filter(part, schema) for part in where.parts]
+        if not parts:
+            return Filter() if isinstance(where, And) else NOTHING
+        return Filter(must=parts) if isinstance(where, And) else Filter(should=parts)
+    leaf = where.inner if isinstance(where, Not) else where
+    assert isinstance(leaf, Leaf)
+    return _leaf(leaf, schema.field(leaf.column).type, negated=isinstance(where, Not))
+
+
+def _leaf(leaf: Leaf, type: pa.DataType, negated: bool) -> Filter:
+    key = field_key(leaf.column)
+    is_null = models.IsEmptyCondition(is_empty=models.PayloadField(key=key))
+    if isinstance(leaf, IsNull):
+        return Filter(must_not=[is_null]) if negated else every(is_null)
+    if isinstance(leaf, Compare) and leaf.op == "!=" and isinstance(leaf.value, bool):
+        leaf = Compare(leaf.column, "=", not leaf.value)
+    if isinstance(leaf, Compare) and not negated and leaf.op != "!=":
+        return _compare(key, type, leaf) or Filter(must_not=[is_null])
+    if isinstance(leaf, In) and not negated:
+        equal = [_compare(key, type, Compare(leaf.column, "=", v)) for v in leaf.values]
+        return Filter(should=equal) if equal else NOTHING
+    # What is left are the negations: whoever has a value may pass, but for one that is equal.
+    same = _equal(key, type, leaf.value) if isinstance(leaf, Compare) else None
+    return Filter(must_not=[is_null, *([same] if same else [])])
+
+
+def _compare(key: str, type: pa.DataType, leaf: Compare) -> Filter | None:
+    """At least the values that pass; None where Qdrant cannot tell."""
+    kind = column_kind(type)
+    if kind in ("text", "boolean") or is_whole(type):
+        if leaf.op == "=" and (same := _equal(key, type, leaf.value)):
+            return every(same)
+        if not is_whole(type) or abs(float(_number(leaf.value))) >= _EXACT_BELOW:
+            return None
+    if is_whole(type):
+        return every(models.FieldCondition(key=key, range=_range(leaf)))
+    # The ends are in: two decimals may be one double, two nanoseconds one microsecond.
+    low = _bound(leaf.value) if leaf.op in ("=", ">", ">=") else None
+    high = _bound(leaf.value) if leaf.op in ("=", "<", "<=") else None
+    range_type = models.Range if kind == "number" else models.DatetimeRange
+    inside = models.FieldCondition(key=key, range=range_type(gte=low, lte=high))
+    return Filter(should=[inside, among("_odd", [key])])
+
+
+def _range(leaf: Compare) -> models.Range:
+    end = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}[leaf.op]
+    return models.Range(**{end: _bound(leaf.value)})
+
+
+def _equal(key: str, type: pa.DataType, value: Literal) -> models.FieldCondition | None:
+    """Just the values that are equal, where Qdrant compares them exactly."""
+    whole = is_whole(type) and isinstance(value, int)
+    if not whole and not isinstance(value, str | bool):
+        return None
+    return models.FieldCondition(key=key, match=models.MatchValue(value=value))
+
+
+def _number(value: Literal) -> float | int | Decimal:
+    assert isinstance(value, int | float | Decimal)
+    return value
+
+
+def _bound(value: Literal) -> float | str:
+    if isinstance(value, datetime.datetime):
+        return moment_text(value)
+    if isinstance(value, datetime.date):
+        return moment_text(datetime.datetime.combine(value, datetime.time()))
+    return float(_number(value))

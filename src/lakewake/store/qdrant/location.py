@@ -1,0 +1,196 @@
+"""Where a Qdrant lies, and one client for it in each process.
+
+    qdrant://host:6333/wines    a server; qdrants:// and qdrant+https:// are the same over TLS
+    qdrant+local://folder       the client's own mode, in a folder that one process has at a time
+
+The key is taken from the environment when a client is made: it is in no address and no pickle.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from lakewake.errors import ConfigError, StoreError
+from lakewake.net.address import check_address
+
+KEY_VARIABLE = "QDRANT_API_KEY"
+PORT = 6333
+#: Seconds that an answer may take.
+TIMEOUT = 60
+#: The first server that inserts on a condition: older ones would overwrite in silence.
+OLDEST_SERVER = (1, 16)
+LOCAL_FOLDER = "qdrant"
+_COLLECTION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+
+
+class QdrantPlace(Protocol):
+    """A Qdrant that can be talked to; can be pickled and compared."""
+
+    @property
+    def address(self) -> str:
+        """How a person would write it."""
+
+    @property
+    def reached_by_all(self) -> bool:
+        """Whether other processes and machines can talk to it at the same time."""
+
+    @property
+    def has_indexes(self) -> bool:
+        """Whether payload fields can be indexed."""
+
+    def connect(self) -> Any:
+        """A client: `qdrant_client.QdrantClient`, or what has the methods that are used of it."""
+
+
+@dataclass(frozen=True)
+class QdrantServer:
+    """A server, by the address of its REST API."""
+
+    url: str
+    timeout: int = TIMEOUT
+
+    @property
+    def address(self) -> str:
+        """How a person would write it."""
+        return self.url
+
+    @property
+    def reached_by_all(self) -> bool:
+        """It is what a server is for."""
+        return True
+
+    @property
+    def has_indexes(self) -> bool:
+        """They can."""
+        return True
+
+    def connect(self) -> Any:
+        """A client with the key of the environment.
+
+        Raises:
+            StoreError: the server is too old.
+        """
+        from qdrant_client import QdrantClient
+
+        key = os.environ.get(KEY_VARIABLE) or None
+        client = QdrantClient(
+            url=self.url, api_key=key, timeout=self.timeout, check_compatibility=False
+        )
+        told = re.match(r"(\d+)\.(\d+)", client.info().version)
+        if told and (int(told[1]), int(told[2])) < OLDEST_SERVER:
+            oldest = ".".join(map(str, OLDEST_SERVER))
+            raise StoreError(
+                f"Qdrant at {self.url} is version {told[0]}, an index needs {oldest} or newer",
+                hint="older servers cannot write on a condition; update the server",
+            )
+        return client
+
+
+@dataclass(frozen=True)
+class QdrantFolder:
+    """The client's own mode: an index in a folder, for trying out and for small tables."""
+
+    folder: str
+
+    @property
+    def address(self) -> str:
+        """How a person would write it."""
+        return self.folder
+
+    @property
+    def reached_by_all(self) -> bool:
+        """The folder is locked by the process that uses it."""
+        return False
+
+    @property
+    def has_indexes(self) -> bool:
+        """Every point is looked at."""
+        return False
+
+    def connect(self) -> Any:
+        """A client that holds the folder until the process ends.
+
+        Raises:
+            StoreError: another process has it.
+        """
+        from qdrant_client import QdrantClient
+
+        try:
+            return QdrantClient(path=self.folder, force_disable_check_same_thread=True)
+        except RuntimeError as error:
+            raise StoreError(
+                f"the Qdrant folder {self.folder} is in use by another process",
+                hint="wait until that ends, or run a Qdrant server: qdrant://host:6333",
+            ) from error
+
+
+class Connections:
+    """The clients of this process, one for each place, and the lock of those that need one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[tuple[int, QdrantPlace], tuple[Any, threading.RLock]] = {}
+
+    def get(self, place: QdrantPlace) -> tuple[Any, threading.RLock]:
+        """A client and its lock; a forked process has its own."""
+        with self._lock:
+            key = os.getpid(), place
+            if key not in self._open:
+                self._open[key] = place.connect(), threading.RLock()
+            return self._open[key]
+
+    def close(self, place: QdrantPlace) -> None:
+        """Let go of a place, if it is held."""
+        with self._lock:
+            client, _ = self._open.pop((os.getpid(), place), (None, None))
+        if client is not None:
+            client.close()
+
+    def close_all(self) -> None:
+        """Let go of all that this process holds."""
+        for process, place in list(self._open):
+            if process == os.getpid():
+                self.close(place)
+
+
+CONNECTIONS = Connections()
+# The client lets go of a folder by modules that are gone when the interpreter ends.
+atexit.register(CONNECTIONS.close_all)
+
+
+def local_folder(place: str, name: str) -> tuple[QdrantFolder, str]:
+    """Where `qdrant+local://FOLDER` lies, and the name of the index's collections in it."""
+    return QdrantFolder(str(Path(place) / LOCAL_FOLDER)), name
+
+
+def server(scheme: str, place: str, name: str) -> tuple[QdrantServer, str]:
+    """The server and the name of the collections of `qdrant://HOST:PORT/COLLECTION`.
+
+    Without a collection it is the index's name.
+
+    Raises:
+        ConfigError: the address has more or less in it.
+    """
+    url = f"{scheme}://{place}"
+    check_address(url, "the Qdrant store")
+    parts = urlsplit(url)
+    collection = parts.path.strip("/") or name
+    try:
+        port = parts.port or PORT
+    except ValueError:
+        port = 0
+    sound = parts.hostname and port and not parts.query and not parts.fragment
+    if not sound or not _COLLECTION.fullmatch(collection):
+        raise ConfigError(
+            f"store '{url}' is no address of Qdrant", hint=f"as in {scheme}://host:{PORT}/wines"
+        )
+    host = f"[{parts.hostname}]" if ":" in str(parts.hostname) else parts.hostname
+    transport = "http" if scheme == "qdrant" else "https"
+    return QdrantServer(f"{transport}://{host}:{port}"), collection

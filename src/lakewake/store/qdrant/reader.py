@@ -1,0 +1,311 @@
+"""Reading one pinned version of an index in Qdrant."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from qdrant_client import models
+from qdrant_client.models import Filter
+
+from lakewake.errors import StoreError
+from lakewake.lazy import lazy
+from lakewake.model.chunks import Pieces, StoredChunk
+from lakewake.model.frontier import Frontier
+from lakewake.model.query import Query, Words
+from lakewake.model.recall import RECALL, Searching
+from lakewake.model.recipe import Recipe
+from lakewake.model.rows import RowId
+from lakewake.model.where import Where, leaves
+from lakewake.store.filters import fitted, matches
+from lakewake.store.held import STORED, chunks_by_row, vectors_by_hash
+from lakewake.store.qdrant.fence import Fence, Head
+from lakewake.store.qdrant.filters import among, every, exactly, to_filter, valid_at
+from lakewake.store.qdrant.points import Points
+from lakewake.store.qdrant.rows import Decoder
+from lakewake.store.ranking import (
+    HIDDEN,
+    SPARE,
+    check_query,
+    count_rows,
+    first_rows,
+    rank,
+    settled,
+)
+from lakewake.store.words import best_first, relevance
+
+#: Values that are looked up in one call.
+LIST_LENGTH = 1_000
+#: An index with more chunks is read in this many pieces, each a range of point ids.
+PIECES, PIECES_FROM = 16, 10_000
+_IDENTITY = ["_partition", "_key"]
+
+
+@dataclass(frozen=True)
+class QdrantReader:
+    """One version of one generation; can be pickled."""
+
+    fence: Fence
+    head: Head
+    recall: float = RECALL
+
+    @property
+    def generation(self) -> int:
+        """Which build of the index this is, counted from 1."""
+        return self.head.generation
+
+    def frontier(self) -> Frontier:
+        """What this version has absorbed."""
+        return self._frontier
+
+    @lazy
+    def _frontier(self) -> Frontier:
+        return Frontier.from_json(self.head.checkpoint, self.fence.read_pages)
+
+    def recipe(self) -> Recipe:
+        """What this version was built by."""
+        return self.head.recipe
+
+    def schema(self) -> pa.Schema:
+        """The index's columns."""
+        return self.head.schema
+
+    def pinned(self) -> AbstractContextManager[None]:
+        """Keeps upkeep from dropping this version, however long it is read."""
+        return self.fence.pin(self.head)
+
+    def counts(self) -> tuple[int, int]:
+        """(rows, chunks) it holds."""
+        return self._counts
+
+    @lazy
+    def _counts(self) -> tuple[int, int]:
+        if len(self.recipe().fields) > 1:
+            identities = pa.Table.from_batches(
+                list(self.scan(_IDENTITY)), Decoder(self.schema(), _IDENTITY).schema
+            )
+            return count_rows(identities), identities.num_rows
+        # Each row has one first chunk, so that nothing the size of the index is held.
+        first = every(self._valid, exactly("_chunk", 0))
+        rows, chunks = (self._points.count(self.head.collection, f) for f in (first, self._valid))
+        self._check_kept()
+        return rows, chunks
+
+    def probe(self) -> None:
+        """Ask for one chunk as a search does: a Qdrant that answers has all its points."""
+        self.search(Query(np.ones(self.recipe().model.dimension, np.float32), 1))
+
+    def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
+        """The chunks of those of the given rows that have any."""
+        wanted = set(rows)
+        return chunks_by_row(self._having("_key", {r.key for r in wanted}, STORED), wanted)
+
+    def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
+        """Text hash → a vector of that text, for those it holds anywhere."""
+        batches = self._having("_hash", set(hashes), ["_hash", "_vector"])
+        return vectors_by_hash(batches, self.recipe().model.dimension)
+
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """All chunks, only these columns, in bounded batches."""
+        return self._read(self._valid, columns)
+
+    def pieces(self, columns: Sequence[str]) -> Pieces:
+        """The same, in ranges of point ids; where only this process can read, read by it now."""
+        schema = Decoder(self.schema(), columns).schema
+        if not self._points.place.reached_by_all:
+            return Pieces(schema, tuple([batch] for batch in self.scan(columns)))
+        number = PIECES if self.counts()[1] > PIECES_FROM else 1
+        return Pieces(schema, tuple(Piece(self, tuple(columns), n, number) for n in range(number)))
+
+    def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Up to `n` chunks, picked at random, only these columns."""
+        decoder = Decoder(self.schema(), columns)
+        random = models.SampleQuery(sample=models.Sample.RANDOM)
+        found = self._points.nearest(
+            self.head.collection, random, self._valid, n, decoder.fields, vectors=decoder.vectors
+        )
+        self._check_kept()
+        if found:
+            yield decoder.batch(found)
+
+    def search(self, query: Query) -> pa.Table:
+        """The nearest chunks, best first."""
+        vector = check_query(query, self.recipe().model.dimension)
+        where = None if query.where is None else fitted(query.where, self.schema())
+        decoder = Decoder(self.schema(), self._shown(where))
+        if self.recipe().metric != "cosine":
+            return self._search_all(query, vector, where, decoder)
+        wanted, exact = query.limit, query.exact or self.searching().mode == "exact"
+        while True:
+            found = self._nearest(vector, wanted + SPARE * exact, where, decoder, exact)
+            nearest, rows = self._ranked(found, vector, where, query.limit)
+            exhausted = found.num_rows < wanted + SPARE * exact
+            if exact and exhausted:
+                return nearest
+            full = rows == query.limit
+            if full and (not exact or settled(_with_vectors(found), nearest, "cosine", vector)):
+                return nearest
+            # An approximate search may have missed some; the exact one decides.
+            exact = exact or exhausted
+            wanted = wanted if exhausted else wanted * 4
+
+    def searching(self) -> Searching:
+        """How it is searched by vector."""
+        return self._searching
+
+    @lazy
+    def _searching(self) -> Searching:
+        if not self._points.place.has_indexes:
+            return _exact("this Qdrant has no indexes", self.recall)
+        if self.recall >= 1:
+            return _exact("its recall is 1", self.recall)
+        return Searching("approximate", "as Qdrant's own index finds them", self.recall)
+
+    def keyword(self, words: Words) -> pa.Table:
+        """The chunks with any of the words, best first. All texts of the index are read."""
+        where = None if words.where is None else fitted(words.where, self.schema())
+        columns = [name for name in self._shown(where) if name != "_vector"]
+        batches = list(self._read(self._valid, columns))
+        found = pa.Table.from_batches(batches, Decoder(self.schema(), columns).schema)
+        # Of all chunks, whatever the filter leaves: how rare a word is does not depend on it.
+        scores = relevance(found["_text"].to_pylist(), words.text)
+        keep = np.flatnonzero(scores)
+        keep = keep[_passes(found.take(pa.array(keep)), where)]
+        return first_rows(best_first(found.take(pa.array(keep)), scores[keep]), words.limit)[0]
+
+    @property
+    def _points(self) -> Points:
+        return self.fence.points
+
+    @property
+    def _valid(self) -> Filter:
+        return valid_at(self.head.version)
+
+    def _shown(self, where: Where | None) -> list[str]:
+        asked = {leaf.column for leaf in leaves(where)} if where else set()
+        kept = {"_vector"} | asked
+        return [n for n in self.schema().names if n not in HIDDEN or n in kept]
+
+    def _nearest(
+        self, vector: np.ndarray, limit: int, where: Where | None, decoder: Decoder, exact: bool
+    ) -> pa.Table:
+        """So many chunks by their cosine, as Qdrant finds them."""
+        length = float(np.linalg.norm(vector.astype(np.float64)))
+        found = self._points.nearest(
+            self.head.collection,
+            (vector.astype(np.float64) / (length or 1.0)).tolist(),
+            self._asked(where),
+            limit,
+            decoder.fields,
+            exact=exact,
+        )
+        self._check_kept()
+        return pa.Table.from_batches([decoder.batch(found)])
+
+    def _search_all(
+        self, query: Query, vector: np.ndarray, where: Where | None, decoder: Decoder
+    ) -> pa.Table:
+        """By another metric than the collection's: compared with every chunk that passes."""
+        batches = list(self._read(self._asked(where), decoder.schema.names))
+        found = pa.Table.from_batches(batches, decoder.schema)
+        return self._ranked(found, vector, where, query.limit)[0]
+
+    def _ranked(
+        self, found: pa.Table, vector: np.ndarray, where: Where | None, limit: int
+    ) -> tuple[pa.Table, int]:
+        """What passes the filter itself, best first, up to so many rows."""
+        keep = _passing(_with_vectors(found), where)
+        return first_rows(rank(keep, self.recipe().metric, vector), limit)
+
+    def _asked(self, where: Where | None) -> Filter:
+        """What Qdrant can tell of the filter, among the chunks of this version."""
+        return every(self._valid, *([to_filter(where, self.schema())] if where else []))
+
+    def _having(
+        self, column: str, values: set[str], columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """The chunks whose column has one of the values."""
+        listed = sorted(values)
+        for start in range(0, len(listed), LIST_LENGTH):
+            some = among(column, listed[start : start + LIST_LENGTH])
+            yield from self._read(every(self._valid, some), columns)
+
+    def _read(self, where: Filter, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        yield from self.read_from(None, None, where, columns)
+
+    def read_from(
+        self, start: str | None, end: str | None, where: Filter | None, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Chunks whose points have ids in a range."""
+        decoder = Decoder(self.schema(), columns)
+        pages = self._points.pages(
+            self.head.collection,
+            where or self._valid,
+            decoder.fields,
+            vectors=decoder.vectors,
+            start=start,
+        )
+        for page in pages:
+            inside = [p for p in page if end is None or str(p.id) < end]
+            self._check_kept()
+            if inside:
+                yield decoder.batch(inside)
+            if len(inside) < len(page):
+                return
+
+    def _check_kept(self) -> None:
+        """Refuse to pass on what was read while upkeep may have removed some of it.
+
+        Raises:
+            StoreError: this version is too old.
+        """
+        if not self.fence.holds(self.head):
+            raise StoreError(
+                f"version {self.head.version} of index '{self.fence.name}' is no longer kept",
+                hint="open the index again; its newest version is always there",
+            )
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some columns of the chunks in one of several equal ranges of point ids; can be pickled."""
+
+    reader: QdrantReader
+    columns: tuple[str, ...]
+    number: int
+    of: int
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        start, end = (_bound(n, self.of) for n in (self.number, self.number + 1))
+        return self.reader.read_from(start, end, None, self.columns)
+
+
+def _exact(why: str, recall: float) -> Searching:
+    return Searching("exact", why, recall, recall_mean=1.0, recall_worst_tenth=1.0)
+
+
+def _with_vectors(chunks: pa.Table) -> pa.Table:
+    return chunks.filter(pc.is_valid(chunks["_vector"]))
+
+
+def _passing(chunks: pa.Table, where: Where | None) -> pa.Table:
+    """Those that pass the filter itself: Qdrant may have told it less finely."""
+    return chunks if where is None else chunks.filter(pa.array(_passes(chunks, where), pa.bool_()))
+
+
+def _passes(chunks: pa.Table, where: Where | None) -> np.ndarray:
+    """Which chunks pass the filter itself."""
+    if where is None:
+        return np.ones(chunks.num_rows, bool)
+    shown = [name for name in chunks.column_names if name != "_vector"]
+    return np.array([matches(where, v) for v in chunks.select(shown).to_pylist()], bool)
+
+
+def _bound(n: int, of: int) -> str | None:
+    """The smallest point id of a range; None at both ends of all ranges."""
+    return None if n in (0, of) else str(UUID(int=n * 2**128 // of))

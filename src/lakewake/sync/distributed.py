@@ -1,0 +1,167 @@
+"""The way of `prepare.py`, walked on Spark's executors, each with a part of the rows.
+
+What they make they write to the store's staging themselves; only counts come back here.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from lakewake.config.settings import ModelSettings
+from lakewake.embed import Embedder
+from lakewake.embed.cache import FILE, MemoryEmbeddings, SqliteEmbeddings
+from lakewake.embed.registry import kept_embedder, model_files
+from lakewake.errors import LakewakeError, SetupError
+from lakewake.model.chunks import Batch
+from lakewake.model.recipe import Recipe
+from lakewake.model.rows import Changes, RowBatch, RowId
+from lakewake.progress import Reporter, Silent
+from lakewake.spark.scratch import own_folder
+from lakewake.store import Removed, Staging, StoreReader
+from lakewake.sync.prepare import Ids, Known, Preparation, Tally, check_refused
+
+
+@dataclass(frozen=True)
+class Made:
+    """What became of one part of the rows: what was written and removed, and what was counted."""
+
+    written: bytes
+    removed: Removed
+    tally: Tally
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is done with a part of the rows, wherever it is; can be pickled.
+
+    Attributes:
+        model: what the embedder is made from, once for each process.
+        files: settings of the model that mean files, and where they are on the driver.
+        vectors: a copy of the embedding store, on the driver; None: it has nothing.
+    """
+
+    recipe: Recipe
+    model: ModelSettings
+    index: StoreReader | None
+    known: Known
+    quarantine: frozenset[RowId]
+    schema: pa.Schema
+    staging: Staging
+    files: Mapping[str, Path]
+    vectors: Path | None
+
+    def __call__(
+        self, rows: Iterator[RowBatch], found: Mapping[Path, Path]
+    ) -> Made | LakewakeError:
+        """Prepare and write the rows.
+
+        Our own errors are returned: Spark would try a raised one again, and tell it as text.
+        """
+        try:
+            return self._made(rows, found)
+        except LakewakeError as error:
+            return error
+
+    def _made(self, rows: Iterator[RowBatch], found: Mapping[Path, Path]) -> Made:
+        # A private store for what is new: equal texts of a part are embedded once.
+        copy = found[self.vectors] if self.vectors else None
+        embeddings = SqliteEmbeddings(copy, self.recipe.model)
+        known = replace(self.known, embeddings=embeddings)
+        work = Preparation(self.recipe, self._embedder(found), self.index, known, self.quarantine)
+        deletes = Ids()
+        ids: list[str] = []
+        try:
+            with Silent().stage("embed") as stage:
+                made = work.index_rows(rows, self.schema, deletes, stage)
+                # A new index has no former versions, and its ids would be as many as its rows.
+                passed = _noting(made, ids) if self.index else made
+                written = self.staging.write(self.schema, passed)
+        finally:
+            embeddings.close()
+        return Made(written, Removed(tuple(deletes), tuple(ids)), work.tally)
+
+    def _embedder(self, found: Mapping[Path, Path]) -> Embedder:
+        if self.recipe.vector:
+            column = ModelSettings(provider="column", dimension=self.recipe.model.dimension)
+            return kept_embedder(column, self.recipe.vector)
+        there: dict[str, Any] = {name: str(found[path]) for name, path in self.files.items()}
+        embedder = kept_embedder(replace(self.model, **there))
+        if embedder.identity != self.recipe.model:
+            differs = ", ".join(self.recipe.model.differs_from(embedder.identity))
+            raise SetupError(
+                f"executors have another model than the driver: {differs} differ",
+                hint="name the model by a folder; its files are then sent along",
+            )
+        return embedder
+
+
+@contextmanager
+def spread_batch(
+    work: Preparation, changes: Changes, staging: Staging, model: ModelSettings, reporter: Reporter
+) -> Iterator[Batch]:
+    """The whole batch, staged by those who made it; `work` has its counts.
+
+    Raises:
+        EmbedError: the embedder failed, or refused so many rows that the set-up is at fault.
+        StoreError: executors cannot write to the store.
+    """
+    assert changes.spread is not None
+    schema = work.schema(changes.payload)
+    gone = work.gone(changes)
+    work.check_deletes(changes.total)
+    with tempfile.TemporaryDirectory(prefix="spread-", dir=own_folder()) as folder:
+        part = _part(work, schema, staging, model, Path(folder))
+        files = [*part.files.values(), *([part.vectors] if part.vectors else [])]
+        with reporter.stage("embed", changes.total) as stage:
+            parts = _sound(changes.spread(part, files))
+            stage.advance(changes.total or 0)
+    for made in parts:
+        work.tally.add(made.tally)
+    check_refused(work.tally, work.quarantine)
+    for made in parts:
+        gone.add(made.removed.deletes)
+    replaced = chain.from_iterable(made.removed.replaced for made in parts)
+    removed = Removed(gone, tuple(replaced))
+    yield staging.batch(schema, [made.written for made in parts], removed)
+
+
+def _noting(rows: Iterator[pa.RecordBatch], ids: list[str]) -> Iterator[pa.RecordBatch]:
+    for batch in rows:
+        ids += batch["_id"].to_pylist()
+        yield batch
+
+
+def _part(
+    work: Preparation, schema: pa.Schema, staging: Staging, model: ModelSettings, folder: Path
+) -> Part:
+    embeds = not work.recipe.vector
+    copy = folder / FILE
+    return Part(
+        recipe=work.recipe,
+        model=model,
+        index=work.index,
+        known=replace(work.known, embeddings=MemoryEmbeddings()),
+        quarantine=frozenset(work.quarantine),
+        schema=schema,
+        staging=staging,
+        files=model_files(model) if embeds else {},
+        vectors=copy if embeds and work.known.embeddings.copy_to(copy) else None,
+    )
+
+
+def _sound(outcomes: list[Made | LakewakeError]) -> list[Made]:
+    """What was made, where nothing failed."""
+    made: list[Made] = []
+    for outcome in outcomes:
+        if isinstance(outcome, LakewakeError):
+            raise outcome
+        made.append(outcome)
+    return made

@@ -1,0 +1,528 @@
+"""From changed rows to one batch for a store: chunk, reuse what is known, embed the rest.
+
+The batch is spooled to a temporary file, so that memory stays flat and the commit that follows is
+short and can be tried again without embedding anything a second time.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+
+from lakewake.chunk import chunk_row
+from lakewake.chunk.split import Splitter
+from lakewake.embed import Embedder
+from lakewake.embed.cache import EmbeddingStore
+from lakewake.errors import (
+    EmbedError,
+    HistoryLost,
+    StoreError,
+    StoreUnreachable,
+    TableError,
+    TextRefused,
+)
+from lakewake.model.chunks import VECTOR_FIELD, Batch, Chunk, StoredChunk, index_schema
+from lakewake.model.frontier import Refusal
+from lakewake.model.recipe import Recipe
+from lakewake.model.rows import Changes, RowBatch, RowId
+from lakewake.model.weights import cuts, weights
+from lakewake.plan.patch import Patch, build_patch
+from lakewake.progress import Reporter, Stage
+from lakewake.store import StoreReader
+from lakewake.sync.deletes import DeleteGuard, Removed
+
+#: Texts per call of the embedder: what is embedded is kept, and shown, in steps of this size.
+EMBED_TEXTS = 128
+#: Characters per call, where texts are long and the model takes them whole.
+EMBED_CHARACTERS = 4_000_000
+#: Chunks that are written at once, and about how many bytes.
+WRITE_ROWS, WRITE_BYTES = 10_000, 16 * 1024 * 1024
+#: What a chunk takes besides its text, vector and payload.
+CHUNK_BYTES = 500
+#: Ids that are held in memory; more go to a file.
+HELD_IDS = 100_000
+#: Up to so many refused rows are the rows' fault, however small the batch.
+REFUSED_ROWS = 10
+
+
+@dataclass
+class Tally:
+    """Counts of one sync. `embedded` counts over all its attempts, the rest is of the last one."""
+
+    rows_changed: int = 0
+    rows_deleted: int = 0
+    chunks_upserted: int = 0
+    chunks_deleted: int = 0
+    embedded: int = 0
+    reused: int = 0
+    to_embed: int = 0
+    rows_emptied: int = 0
+    stored_twice: set[RowId] = field(default_factory=set)
+    refused: dict[RowId, Refusal] = field(default_factory=dict)
+    seen_again: set[RowId] = field(default_factory=set)
+
+    def removed(self, coming: int | None = 0) -> Removed:
+        """What is known of the rows that go."""
+        return Removed(self.rows_deleted, self.rows_emptied, self.rows_changed, coming)
+
+    def add(self, part: Tally) -> None:
+        """Count what was done elsewhere as well."""
+        for f in fields(Tally):
+            mine, theirs = getattr(self, f.name), getattr(part, f.name)
+            setattr(self, f.name, mine + theirs if isinstance(mine, int) else mine | theirs)
+
+
+@dataclass(frozen=True)
+class Known:
+    """Where vectors may come from, and what an index says that is to be believed.
+
+    Attributes:
+        index: an index whose vectors may be copied; None: none.
+        embeddings: the embedding store.
+        doubted: hashes of texts whose vectors are to be made anew whoever has one.
+        trusted: whether rows whose hashes the index has are left alone.
+        replaced: whether the index is to be replaced, perhaps for being damaged: then what the
+            embedding store has checked comes first, and what cannot be read is made anew.
+    """
+
+    index: StoreReader | None
+    embeddings: EmbeddingStore
+    doubted: frozenset[str] = frozenset()
+    trusted: bool = True
+    replaced: bool = False
+
+    def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
+        """Vectors of those texts that are known."""
+        wanted = set(hashes) - self.doubted
+        sources = [self._copied, self.embeddings.get]
+        found: dict[str, np.ndarray] = {}
+        for source in reversed(sources) if self.replaced else sources:
+            if rest := wanted - found.keys():
+                found |= source(rest)
+        return found
+
+    def kept(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
+        """Vectors that somebody has put into the embedding store meanwhile."""
+        return self.embeddings.get(set(hashes) - self.doubted)
+
+    def _copied(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
+        try:
+            return self.index.vectors(hashes) if self.index else {}
+        except StoreError as error:
+            # What a damaged index held is embedded again; one that is out of reach is waited for.
+            if not self.replaced or isinstance(error, StoreUnreachable):
+                raise
+            return {}
+
+
+class Ids(Collection[str]):
+    """Ids of chunks, each once, that can be walked again; many of them are in a file."""
+
+    def __init__(self) -> None:
+        self._held: list[str] = []
+        self._count = 0
+        self._file: IO[bytes] | None = None
+
+    def add(self, ids: Collection[str]) -> None:
+        """Take in some more."""
+        self._held += ids
+        self._count += len(ids)
+        if len(self._held) > HELD_IDS:
+            # A file without a name goes with the process, however that ends.
+            with _spooling():
+                if self._file is None:
+                    self._file = tempfile.TemporaryFile(prefix="lakewake-")  # noqa: SIM115
+                pickle.dump(self._held, self._file)
+            self._held = []
+
+    def __iter__(self) -> Iterator[str]:
+        """All of them, in the order in which they came."""
+        return chain(self._spooled(), self._held)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return self._count
+
+    def __contains__(self, id: object) -> bool:
+        """Whether it is among them; all are looked at."""
+        return any(one == id for one in self)
+
+    def _spooled(self) -> Iterator[str]:
+        if self._file is None:
+            return
+        self._file.flush()
+        end, at = self._file.tell(), 0
+        while at < end:
+            self._file.seek(at)
+            some: list[str] = pickle.load(self._file)
+            at = self._file.tell()
+            self._file.seek(end)
+            yield from some
+
+
+class Preparation:
+    """Turns the changes of one sync into a batch.
+
+    `index` is the version of the index that the batch is for; None: a new one. Of the rows in
+    `quarantine` the tally says which came by again. `guard` is asked before rows are removed.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        embedder: Embedder,
+        index: StoreReader | None,
+        known: Known,
+        quarantine: AbstractSet[RowId] = frozenset(),
+        guard: DeleteGuard | None = None,
+    ) -> None:
+        self.guard = guard
+        self.recipe = recipe
+        self.index = index
+        self.known = known
+        self.quarantine = quarantine
+        self._embedder = embedder
+        # By text hash: what was refused in one batch of rows is not tried again in the next.
+        self._refused: dict[str, str] = {}
+        self.tally = Tally()
+
+    @contextmanager
+    def batch(self, changes: Changes, reporter: Reporter) -> Iterator[Batch]:
+        """The whole batch, on disk while the context lasts.
+
+        Raises:
+            EmbedError: the embedder failed, or refused so many rows that the set-up is at fault.
+        """
+        with ExitStack() as opened:
+            with _spooling():
+                # A file without a name goes with the process, however that ends.
+                file = opened.enter_context(tempfile.TemporaryFile(prefix="lakewake-"))
+                path = Path(f"/dev/fd/{file.fileno()}")
+                schema, deletes = self._spool(changes, path, reporter)
+            check_refused(self.tally, self.quarantine)
+            yield Batch(schema, lambda: _reopened(path), deletes)
+
+    def price(self, changes: Changes) -> Tally:
+        """What `batch` would do, without embedding or writing anything."""
+        unknown: set[str] = set()
+        self.gone(changes)
+        for rows in changes.rows:
+            patch = self._patch(rows, self._existing(rows.ids))
+            self._count(patch)
+            texts = _texts(patch).keys()
+            new = set() if rows.vectors is not None else texts - self.known.vectors(texts).keys()
+            self.tally.reused += len(patch.upserts) - len(new - unknown)
+            unknown |= new
+        self.tally.to_embed = len(unknown)
+        return self.tally
+
+    def _spool(self, changes: Changes, path: Path, reporter: Reporter) -> tuple[pa.Schema, Ids]:
+        deletes = self.gone(changes)
+        batches = iter(changes.rows)
+        with reporter.stage("read", changes.total):
+            first = next(batches, None)
+        schema = self.schema(first.payload.schema if first else changes.payload)
+        self.check_deletes(changes.total)
+        with (
+            pa.OSFile(str(path), "wb") as file,
+            pa.ipc.new_stream(file, schema) as out,
+            reporter.stage("embed", changes.total) as stage,
+        ):
+            rows = chain([first] if first else [], batches)
+            for made in self.index_rows(rows, schema, deletes, stage):
+                out.write_batch(made)
+        return schema, deletes
+
+    def schema(self, payload: pa.Schema | None) -> pa.Schema:
+        """The columns of the batch; a new index has payload columns like these."""
+        if self.index:
+            return self.index.schema()
+        return index_schema(self.recipe, payload or pa.schema([]))
+
+    def index_rows(
+        self, batches: Iterable[RowBatch], schema: pa.Schema, deletes: Ids, stage: Stage
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows' chunks as the index holds them; ids of those to remove go to `deletes`."""
+        for rows in batches:
+            patch, vectors = self._made(rows, stage)
+            deletes.add(patch.deletes)
+            sizes = _written_bytes(rows, patch, self.recipe.model.dimension)
+            for start, count in cuts(sizes, WRITE_ROWS, WRITE_BYTES):
+                some = patch.upserts[start : start + count]
+                yield _index_rows(rows, some, vectors[start : start + count], schema)
+
+    def _made(self, rows: RowBatch, stage: Stage) -> tuple[Patch, np.ndarray]:
+        """What the rows change in the index, and the vectors for it."""
+        again = self._quarantined(rows.ids)
+        self.tally.seen_again |= again
+        # Of a row in quarantine nothing in the index tells that the table holds it.
+        self.tally.stored_twice |= rows.appeared & again
+        existing = self._existing(rows.ids)
+        patch = self._patch(rows, existing)
+        if rows.vectors is not None:
+            vectors = _column_vectors(rows, patch, self.recipe)
+            stage.advance(len(rows))
+            self.tally.reused += len(patch.upserts)
+        else:
+            # By row, not by text: another may well hold what became of the broken bytes.
+            unread = [n for n, _ in patch.upserts if rows.ids[n] in rows.undecodable]
+            aside = dict.fromkeys(unread, "its text is not valid UTF-8")
+            patch = self._set_aside(rows, patch, existing, aside)
+            by_hash, new = self._vectors(rows, patch, stage)
+            aside = {n: self._refused[c.hash] for n, c in patch.upserts if c.hash in self._refused}
+            patch = self._set_aside(rows, patch, existing, aside)
+            self.tally.reused += len(patch.upserts) - len(new & _texts(patch).keys())
+            vectors = np.array([by_hash[c.hash] for _, c in patch.upserts], np.float32)
+        self._count(patch)
+        return patch, vectors
+
+    def _quarantined(self, ids: Iterable[RowId]) -> set[RowId]:
+        return {row for row in ids if row in self.quarantine} if self.quarantine else set()
+
+    def _existing(self, ids: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
+        return self.index.existing(ids) if self.index and ids else {}
+
+    def _patch(self, rows: RowBatch, existing: Mapping[RowId, tuple[StoredChunk, ...]]) -> Patch:
+        if self.guard:
+            self.guard.meet(rows.ids)
+        return build_patch(
+            rows, lambda n: self._chunks(rows, n), existing, trust=self.known.trusted
+        )
+
+    def _count(self, patch: Patch) -> None:
+        self.tally.rows_changed += patch.rows_changed
+        self.tally.rows_emptied += patch.rows_emptied
+        self.tally.chunks_upserted += len(patch.upserts)
+        self.tally.chunks_deleted += len(patch.deletes)
+        self.tally.stored_twice |= patch.stored_twice
+
+    def gone(self, changes: Changes) -> Ids:
+        """The chunks of rows that are gone from the table; asked for before any row is embedded.
+
+        Raises:
+            HistoryLost: an older version than the index has went; the table may hold the newer.
+        """
+        deletes = Ids()
+        named = {row: changes.removed.get(row, "") for row in changes.deleted}
+        for lot in chain([named], changes.gone):
+            self.tally.seen_again |= self._quarantined(lot)
+            held = self._existing(lot.keys())
+            _refuse_older(held, lot)
+            deletes.add([chunk.id for chunks in held.values() for chunk in chunks])
+            self.tally.rows_deleted += len(held)
+        self.tally.chunks_deleted += len(deletes)
+        return deletes
+
+    def check_deletes(self, coming: int | None = 0) -> None:
+        """Ask whether the rows may go that are known to; `coming` are still to be read.
+
+        Raises:
+            TooManyDeletes: they are too many.
+        """
+        if self.guard:
+            self.guard.check(self.tally.removed(coming))
+
+    @cached_property
+    def _splitter(self) -> Splitter:
+        model = self.recipe.model
+        return Splitter(self.recipe.chunking, model.max_tokens, self._embedder.tokenizer)
+
+    def _chunks(self, rows: RowBatch, n: int) -> tuple[Chunk, ...]:
+        if rows.vectors is None:
+            texts = {name: column[n] for name, column in rows.texts.items()}
+            return chunk_row(rows.ids[n], texts, self._splitter.pieces)
+        if not rows.vectors[n].is_valid:
+            return ()
+        return (Chunk(rows.ids[n], VECTOR_FIELD, 0, "", rows.source_hashes[n]),)
+
+    def _vectors(
+        self, rows: RowBatch, patch: Patch, stage: Stage
+    ) -> tuple[dict[str, np.ndarray], set[str]]:
+        """A vector for each text of the patch that is not refused, by hash, and which are new."""
+        texts = {h: t for h, t in _texts(patch).items() if h not in self._refused}
+        known = self.known.vectors(texts.keys())
+        todo = sorted(texts.keys() - known.keys(), key=lambda h: (len(texts[h]), h))
+        done, shown, new = 0, 0, set[str]()
+        for some in _in_any_order(todo, texts):
+            kept = self.known.kept(some)
+            fresh = {h: texts[h] for h in some if h not in kept}
+            known |= kept | (self._embed(fresh) if fresh else {})
+            new |= fresh.keys()
+            done += len(some)
+            stage.advance(len(rows) * done // len(todo) - shown)
+            shown = len(rows) * done // len(todo)
+        stage.advance(len(rows) - shown)
+        return known, new
+
+    def _embed(self, texts: Mapping[str, str]) -> dict[str, np.ndarray]:
+        hashes = list(texts)
+        try:
+            vectors = self._embedder.embed(list(texts.values()))
+        except TextRefused as refusal:
+            self._refused |= {hashes[n]: why for n, why in refusal.reasons.items()}
+            if refusal.vectors is None:
+                return self._embed({h: t for h, t in texts.items() if h not in self._refused})
+            vectors = refusal.vectors
+        self.tally.embedded += len(texts)
+        made = {h: v for h, v in zip(hashes, vectors, strict=True) if h not in self._refused}
+        self.known.embeddings.put(made)
+        return made
+
+    def _set_aside(
+        self,
+        rows: RowBatch,
+        patch: Patch,
+        existing: Mapping[RowId, tuple[StoredChunk, ...]],
+        aside: Mapping[int, str],
+    ) -> Patch:
+        """Put rows into quarantine, by position and with the reason: nothing of them stays."""
+        for n, reason in aside.items():
+            self.tally.refused[rows.ids[n]] = Refusal(reason, rows.instants[n])
+        return patch.without({n: rows.ids[n] for n in aside}, existing)
+
+
+def _in_any_order(hashes: list[str], texts: Mapping[str, str]) -> list[list[str]]:
+    """As many as are embedded at once, the lots in random order.
+
+    Another syncer may be at the same texts: in the same order both would embed all of them, in
+    another one each finds most of what the other has kept.
+    """
+    sizes = np.array([len(texts[h]) for h in hashes])
+    lots = [hashes[n : n + count] for n, count in cuts(sizes, EMBED_TEXTS, EMBED_CHARACTERS)]
+    random.shuffle(lots)
+    return lots
+
+
+def _refuse_older(
+    held: Mapping[RowId, tuple[StoredChunk, ...]], removed: Mapping[RowId, str]
+) -> None:
+    """Refuse to take a row for gone of which the index holds a newer version than went.
+
+    There were two copies then, and nobody noticed, since one had no text when the other came. A
+    newer version that went is nothing special: an index keeps the instant of the first of several
+    with equal values.
+    """
+    for row, instant in removed.items():
+        if instant and any(instant < chunk.instant for chunk in held.get(row, ())):
+            raise HistoryLost(
+                f"of row {row.key!r} a version older than the indexed one was deleted: "
+                "the table held it twice",
+                hint="`lakewake sync` compares index and table instead",
+            )
+
+
+@contextmanager
+def _spooling() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        place = tempfile.tempdir or "any temporary folder"
+        raise StoreError(
+            f"cannot write the batch to {place}: {error.strerror or error}",
+            hint="free some space, or set TMPDIR to a folder that has it",
+        ) from error
+
+
+def check_refused(tally: Tally, quarantine: Collection[RowId]) -> None:
+    """Tell a few rows that cannot be embedded from a set-up that cannot embed.
+
+    Rows that are in quarantine already say nothing new.
+
+    Raises:
+        EmbedError: more than a tenth of the rows, and more than a few, were refused.
+    """
+    anew = {row: why for row, why in tally.refused.items() if row not in quarantine}
+    refused = len(anew)
+    if refused > REFUSED_ROWS and refused * 10 > tally.rows_changed:
+        row, why = next(iter(anew.items()))
+        raise EmbedError(
+            f"the embedder refused {refused} of {tally.rows_changed} rows, such as "
+            f"{row.key!r}: {why.reason}",
+            hint="that many point to the model's settings, not to the rows",
+        )
+
+
+def _reopened(path: Path) -> pa.RecordBatchReader:
+    # Arrow files are aligned to 8 bytes; Lance wants decimals at 16 and ends the process otherwise.
+    aligned = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
+    return pa.ipc.open_stream(pa.OSFile(str(path)), options=aligned)
+
+
+def _texts(patch: Patch) -> dict[str, str]:
+    """The distinct texts that a patch writes, by hash."""
+    return {chunk.hash: chunk.text for _, chunk in patch.upserts}
+
+
+def _column_vectors(rows: RowBatch, patch: Patch, recipe: Recipe) -> np.ndarray:
+    """The vectors that stand in the table itself."""
+    assert rows.vectors is not None
+    wanted = rows.vectors.take(pa.array([n for n, _ in patch.upserts], pa.int32()))
+    lengths = set(wanted.value_lengths().to_pylist())
+    if lengths - {recipe.model.dimension}:
+        raise TableError(
+            f"vectors in column {recipe.vector!r} have {min(lengths)} to {max(lengths)} numbers, "
+            f"not {recipe.model.dimension}",
+            hint="set `dimension` to what the table holds",
+        )
+    flat = wanted.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
+    if not np.isfinite(flat).all():
+        raise TableError(
+            f"column {recipe.vector!r} holds vectors with nulls, NaN or infinite numbers",
+            hint="correct them in the table",
+        )
+    vectors: np.ndarray = flat.reshape(-1, recipe.model.dimension)
+    return vectors
+
+
+def _written_bytes(rows: RowBatch, patch: Patch, dimension: int) -> np.ndarray:
+    """About how many bytes each chunk has in the index; the payload is there with each."""
+    # A batch without columns may have forgotten how many rows it has.
+    payload = weights(rows.payload) if rows.payload.num_columns else np.zeros(len(rows))
+    own = [payload[n] + 4 * len(chunk.text) for n, chunk in patch.upserts]
+    return np.array(own, np.float64) + CHUNK_BYTES + 4 * dimension
+
+
+def _index_rows(
+    rows: RowBatch, upserts: Sequence[tuple[int, Chunk]], vectors: np.ndarray, schema: pa.Schema
+) -> pa.RecordBatch:
+    """The chunks as rows of the index."""
+    at = [n for n, _ in upserts]
+    chunks = [chunk for _, chunk in upserts]
+    flat = pa.array(np.ascontiguousarray(vectors, np.float32).reshape(-1))
+    payload = rows.payload.take(pa.array(at, pa.int32()))
+    columns: dict[str, Collection[object]] = {
+        "_id": [c.id for c in chunks],
+        "_key": [c.row.key for c in chunks],
+        "_partition": [c.row.partition for c in chunks],
+        "_field": [c.field for c in chunks],
+        "_chunk": [c.n for c in chunks],
+        "_hash": [c.hash for c in chunks],
+        # In the first chunk only: others stay as they are when text elsewhere in the row changes.
+        "_source_hash": ["" if c.n else rows.source_hashes[n] for n, c in upserts],
+        "_payload_hash": [rows.payload_hashes[n] for n in at],
+        "_instant": [rows.instants[n] for n in at],
+        "_text": [None if rows.vectors is not None else c.text for c in chunks],
+        "_vector": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
+        "_checkpoint": [None] * len(chunks),
+        **{name: payload.column(name) for name in payload.schema.names},
+    }
+    arrays = [_typed(columns[f.name], f) for f in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _typed(values: Collection[object], field: pa.Field) -> pa.Array:
+    if isinstance(values, pa.Array):
+        return values if values.type == field.type else values.cast(field.type)
+    return pa.array(values, field.type)
