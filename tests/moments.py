@@ -10,7 +10,7 @@ from typing import Any
 from lakewake.embed.hashing import HashingEmbedder
 from lakewake.errors import TextRefused
 from lakewake.source.memory import History
-from lakewake.sync import Parts
+from lakewake.sync import IndexParts
 from sampling import HASHING
 
 Moment = Callable[[], None]
@@ -97,7 +97,7 @@ KINDS = {"table": WatchedTable, "embedder": Watched, "embeddings": Watched, "sto
 class Noted:
     """Notes for each frontier that is written which state of the table its writer had looked at."""
 
-    def __init__(self, parts: Parts, states: dict[str, History]) -> None:
+    def __init__(self, parts: IndexParts, states: dict[str, History]) -> None:
         self._table, self._store, self._states = parts.table, parts.store, states
         self._seen = History()
 
@@ -114,7 +114,7 @@ class Noted:
         self._store.commit(batch, expect, then)
 
 
-def watched(parts: Parts, states: dict[str, History] | None = None) -> Parts:
+def watched(parts: IndexParts, states: dict[str, History] | None = None) -> IndexParts:
     """The same parts, with a moment on both sides of each effect and of each look at the table.
 
     Of a table in memory `states` learns its state at each frontier.
@@ -127,13 +127,13 @@ def watched(parts: Parts, states: dict[str, History] | None = None) -> Parts:
     return replace(parts, **doubles)
 
 
-def at_each_moment(parts: Parts, moment: Moment) -> None:
+def at_each_moment(parts: IndexParts, moment: Moment) -> None:
     """From now on call `moment` at each moment of what these parts do."""
     for part in EFFECTS:
         getattr(parts, part).moment = moment
 
 
-def at_moment(parts: Parts, number: int, then: Moment) -> None:
+def at_moment(parts: IndexParts, number: int, then: Moment) -> None:
     """Call `then` once, at that moment counted from now; all later ones pass."""
     left = number
 
@@ -147,11 +147,11 @@ def at_moment(parts: Parts, number: int, then: Moment) -> None:
     at_each_moment(parts, moment)
 
 
-def known_hashes(parts: Parts) -> set[str]:
+def known_hashes(parts: IndexParts) -> set[str]:
     """Hashes of the texts whose vectors the index or the embedding store holds."""
     index = parts.store.open()
     held = (h for b in index.scan(["_hash"]) for h in b["_hash"].to_pylist()) if index else ()
-    return {*held, *parts.embeddings._vectors}
+    return {*held, *parts.vector_cache._vectors}
 
 
 class Turns:

@@ -44,7 +44,7 @@ CLEANED = ("tests/integration/test_matrix.py", "-k", "cleaning and MERGE_ON_READ
 
 FRONTIER_FIRST = """\
         nothing = Batch(batch.schema, lambda: batch.schema.empty_table().to_reader())
-        parts.store.commit(nothing, expect=standing.frontier, then=then)
+        parts.store.commit(nothing, expect=situation.frontier, then=then)
         parts.store.commit(batch, expect=then, then=replace(then, sync=then.sync + 1))
 """
 HASH_FOR_PRESENCE = """\
@@ -79,7 +79,7 @@ MUTANTS = (
     Mutant(
         "the frontier moves before the rows are committed",
         "sync.py",
-        "        parts.store.commit(batch, expect=standing.frontier, then=then)\n",
+        "        parts.store.commit(batch, expect=situation.frontier, then=then)\n",
         FRONTIER_FIRST,
         SYNC,
     ),

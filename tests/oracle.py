@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lakewake.config.settings import ModelSettings
-from lakewake.embed.cache import EmbeddingStore, MemoryEmbeddings
+from lakewake.embed.cache import MemoryVectorCache, VectorCache
 from lakewake.embed.hashing import HashingEmbedder
 from lakewake.model.recipe import Chunking, Recipe, TextField
 from lakewake.source.hudi import HudiTable
 from lakewake.store import Store, StoreReader
 from lakewake.store.lance import LanceStore
 from lakewake.store.memory import MemoryStore
-from lakewake.sync import Parts, sync
+from lakewake.sync import IndexParts, sync
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,36 +46,36 @@ def following(
     payload: tuple[str, ...] = ("id", "num"),
     fields: tuple[TextField, ...] = TEXT,
     store: Store | None = None,
-    embeddings: EmbeddingStore | None = None,
+    vector_cache: VectorCache | None = None,
     chunking: Chunking | None = None,
-) -> Parts:
+) -> IndexParts:
     """An index of a sample table in Lance, with an embedder that counts."""
     embedder = HashingEmbedder(HASHING)
     recipe = Recipe(embedder.identity, fields, payload=payload, chunking=chunking or Chunking())
-    return Parts(
+    return IndexParts(
         name="sample",
         table=HudiTable(str(table), recipe, lambda: spark),
         store=store or LanceStore(str(folder), "sample"),
         recipe=recipe,
         embedder=embedder,
-        embeddings=embeddings or MemoryEmbeddings(),
+        vector_cache=vector_cache or MemoryVectorCache(),
     )
 
 
-def built_from_nothing(parts: Parts) -> dict[str, Any]:
+def built_from_nothing(parts: IndexParts) -> dict[str, Any]:
     """What the index of these parts would say if it were built now."""
     return contents(build(parts))
 
 
-def build(parts: Parts) -> StoreReader:
+def build(parts: IndexParts) -> StoreReader:
     """The index of these parts, built now from nothing."""
-    fresh = Parts(
+    fresh = IndexParts(
         name=parts.name,
         table=parts.table,
         store=MemoryStore(),
         recipe=parts.recipe,
         embedder=HashingEmbedder(HASHING),
-        embeddings=MemoryEmbeddings(),
+        vector_cache=MemoryVectorCache(),
     )
     sync(fresh)
     reader = fresh.store.open()
@@ -83,7 +83,7 @@ def build(parts: Parts) -> StoreReader:
     return reader
 
 
-def indexed(parts: Parts) -> dict[str, Any]:
+def indexed(parts: IndexParts) -> dict[str, Any]:
     """What the index of these parts says now."""
     reader = parts.store.open()
     assert reader is not None

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from qdrant_client import QdrantClient
 
-from lakewake.store.qdrant.location import CONNECTIONS, QdrantPlace
+from lakewake.store.qdrant.location import CONNECTIONS, QdrantLocation
 
 WRITES = {
     "create_collection",
@@ -49,7 +49,7 @@ class InMemory:
 class Disturbed:
     """Another place, as one process sees it that is disturbed before and after each write."""
 
-    inner: QdrantPlace
+    inner: QdrantLocation
     moment: Callable[[], None]
     name: str = field(default_factory=lambda: uuid4().hex)
 
@@ -71,15 +71,15 @@ class Disturbed:
 
 
 class _Disturbed:
-    def __init__(self, place: QdrantPlace, moment: Callable[[], None]) -> None:
-        self._place, self._moment = place, moment
+    def __init__(self, location: QdrantLocation, moment: Callable[[], None]) -> None:
+        self._location, self._moment = location, moment
 
     def close(self) -> None:
         pass
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(*args: Any, **named: Any) -> Any:
-            client, lock = CONNECTIONS.get(self._place)
+            client, lock = CONNECTIONS.get(self._location)
             if name in WRITES:
                 self._moment()
             with lock:

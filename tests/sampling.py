@@ -5,14 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lakewake.config.settings import ModelSettings
-from lakewake.embed.cache import EmbeddingStore, MemoryEmbeddings
+from lakewake.embed.cache import MemoryVectorCache, VectorCache
 from lakewake.embed.hashing import HashingEmbedder
 from lakewake.model.recipe import Chunking, Recipe, TextField
 from lakewake.model.rows import RowId
 from lakewake.source.memory import MemoryTable
 from lakewake.store import Store
 from lakewake.store.memory import MemoryStore
-from lakewake.sync import Parts
+from lakewake.sync import IndexParts
 
 HASHING = ModelSettings(provider="hashing", name="hashing", dimension=32)
 SCHEMA = pa.schema([("txt", pa.string()), ("num", pa.int64())])
@@ -38,18 +38,18 @@ def sample_parts(
     store: Store | None = None,
     *,
     recipe: Recipe | None = None,
-    embeddings: EmbeddingStore | None = None,
+    vector_cache: VectorCache | None = None,
     model: ModelSettings | None = None,
-) -> Parts:
+) -> IndexParts:
     """An index of a memory table, with an embedder that counts."""
     recipe = recipe or sample_recipe()
-    return Parts(
+    return IndexParts(
         name="sample",
         table=table if table is not None else MemoryTable(recipe, SCHEMA),
         store=store or MemoryStore(),
         recipe=recipe,
         embedder=HashingEmbedder(HASHING),
-        embeddings=embeddings or MemoryEmbeddings(),
+        vector_cache=vector_cache or MemoryVectorCache(),
         model=model,
     )
 

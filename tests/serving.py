@@ -38,7 +38,7 @@ from lakewake.source.look import look_at, written_at
 from lakewake.source.memory import MemoryTable
 from lakewake.store import Store
 from lakewake.store.lance import LanceStore
-from lakewake.sync import Parts, sync
+from lakewake.sync import IndexParts, sync
 from sampling import HASHING, SCHEMA, rid, sample_parts, sample_recipe, values
 
 URL = "http://127.0.0.1:8377"
@@ -136,7 +136,7 @@ def served_index(
     *,
     name: str = "sample",
     freshness: float | None = None,
-    parts: Callable[[Parts], Parts] = lambda p: p,
+    parts: Callable[[IndexParts], IndexParts] = lambda p: p,
 ) -> Index:
     """A real `Index` over a memory table."""
     settings = IndexSettings(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakewake.config import load_config
 from lakewake.config.settings import IndexSettings, ModelSettings, RecommendSettings, Settings
-from lakewake.embed.cache import open_embeddings
+from lakewake.embed.cache import open_vector_cache
 from lakewake.embed.registry import load_embedder
 from lakewake.errors import ConfigError, IndexMissing, StoreError
 from lakewake.history.log import SyncLog, newest, open_history
@@ -34,7 +34,7 @@ from lakewake.progress import Reporter, Silent
 from lakewake.source.hudi import HudiTable
 from lakewake.store import StoreReader
 from lakewake.store.registry import open_store
-from lakewake.sync import Parts
+from lakewake.sync import IndexParts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -210,7 +210,7 @@ class Index:
         return self.settings.name
 
     @cached_property
-    def parts(self) -> Parts:
+    def parts(self) -> IndexParts:
         """What it is made from; the model and Spark are loaded only when used."""
         s = self.settings
         # A model named beside a vector column is what the table's vectors were made by.
@@ -224,13 +224,13 @@ class Index:
             chunking=s.chunking,
             metric=s.metric,
         )
-        return Parts(
+        return IndexParts(
             name=s.name,
             table=HudiTable(s.table, recipe, lambda: self._sessions.get(beside=embedder.load)),
             store=open_store(s.store, s.name, s.recall),
             recipe=recipe,
             embedder=embedder,
-            embeddings=open_embeddings(s, embedder.identity, self._reporter.say),
+            vector_cache=open_vector_cache(s, embedder.identity, self._reporter.say),
             reporter=self._reporter,
             model=s.model,
             max_delete=s.max_delete,
@@ -270,20 +270,20 @@ class Index:
             RecipeMismatch: the index was built by another recipe or model.
             TooManyDeletes: more than `max_delete` of the rows, and more than 1,000, would go.
         """
-        from lakewake.sync import Wish, sync
+        from lakewake.sync import SyncOptions, sync
 
-        wish = Wish(rebuild, reconcile, retry_quarantined, allow_deletes=allow_deletes)
-        return self._recorder.run(lambda: sync(self.parts, wish))
+        options = SyncOptions(rebuild, reconcile, retry_quarantined, allow_deletes=allow_deletes)
+        return self._recorder.run(lambda: sync(self.parts, options))
 
     def heal(self, damage: StoreError) -> SyncReport:
         """Build the index again because of that damage; texts that are known are not embedded.
 
         Vectors come from the embedding store, and from the index as far as it can be read.
         """
-        from lakewake.sync import Wish, sync
+        from lakewake.sync import SyncOptions, sync
 
-        wish = Wish(rebuild=True, why=damage.fact)
-        return self._recorder.run(lambda: sync(self.parts, wish))
+        options = SyncOptions(rebuild=True, why=damage.fact)
+        return self._recorder.run(lambda: sync(self.parts, options))
 
     def verify(self, *, repair: bool = False, vectors: str = "sample") -> VerifyReport:
         """Compare the index with the table, at one instant.
@@ -424,16 +424,16 @@ class Index:
             StoreError: the index could not be searched: damaged, or out of reach.
         """
         from lakewake.plan import behind_since, pending_instants
-        from lakewake.sync import stand_to_sync
+        from lakewake.sync import assess_to_sync
 
-        standing = stand_to_sync(self.parts)
-        if standing.index:
-            standing.index.probe()
-        index, frontier, look = standing.index, standing.frontier, standing.look
+        situation = assess_to_sync(self.parts)
+        if situation.index:
+            situation.index.probe()
+        index, frontier, look = situation.index, situation.frontier, situation.look
         pending = pending_instants(look, frontier) if frontier else ()
         rows, chunks = index.counts() if index else (0, 0)
-        lagging = frontier is None or standing.plan.action is not Action.NOTHING
-        late = self._lag(behind_since(standing.plan, look, frontier), pending, look, frontier)
+        lagging = frontier is None or situation.plan.action is not Action.NOTHING
+        late = self._lag(behind_since(situation.plan, look, frontier), pending, look, frontier)
         return StatusReport(
             index=self.name,
             built=index is not None,
@@ -450,8 +450,8 @@ class Index:
             duplicates=len(frontier.duplicates) if frontier else 0,
             quarantined=len(frontier.quarantine) if frontier else 0,
             model=self.parts.recipe.model.as_dict(),
-            would=standing.plan.action,
-            why="; ".join(filter(None, [standing.plan.why, late.remark])),
+            would=situation.plan.action,
+            why="; ".join(filter(None, [situation.plan.why, late.remark])),
             freshness_limit=self.settings.freshness,
             last_sync=self._last_sync(),
             searching=index.searching() if index else None,
@@ -536,7 +536,7 @@ class Index:
     def close(self) -> None:
         """Let go of files that are held open."""
         if "parts" in self.__dict__:
-            self.parts.embeddings.close()
+            self.parts.vector_cache.close()
 
 
 def _one_of(kind: type[Choice], what: str, given: str) -> Choice:

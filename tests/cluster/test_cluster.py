@@ -17,7 +17,7 @@ from standalone import Cluster, running_cluster, running_driver, wait_until
 
 import lakewake
 from lakewake.store.lance.generations import Generations
-from lakewake.store.location import place_at
+from lakewake.store.location import location_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,7 +80,7 @@ def vectors(rows: int, dimension: int) -> str:
 
 def contents(folder: Path, name: str) -> pa.Table:
     """All that an index says, in order."""
-    places = Generations(place_at(str(folder / name)), "sample")
+    places = Generations(location_at(str(folder / name)), "sample")
     found = lance.dataset(places.address(places.active()))
     chunks = found.to_table(filter="_checkpoint IS NULL")
     return chunks.sort_by("_id").replace_schema_metadata(None)

@@ -518,7 +518,7 @@ class StoreContract:
         built.commit(batch(chunk("d")), frontier(1), frontier(2))
         reader = built.open()
         assert reader is not None
-        sent = pickle.loads(pickle.dumps(reader.pieces(["_key", "points"])))
+        sent = pickle.loads(pickle.dumps(reader.scan_parts(["_key", "points"])))
         assert sent.schema.names == ["_key", "points"]
         assert all(b.schema.equals(sent.schema) for part in sent.parts for b in part)
         assert sorted(k for b in sent for k in b["_key"].to_pylist()) == [*"abcd"]

@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lakewake.embed import cache as embeddings
+from lakewake.embed import cache as vector_cache
 from lakewake.embed.cache import (
     DAY,
     EVICTED,
     EVICTIONS,
-    EmbeddingStore,
-    MemoryEmbeddings,
-    SqliteEmbeddings,
+    MemoryVectorCache,
+    SqliteVectorCache,
+    VectorCache,
 )
 from lakewake.model.recipe import ModelIdentity
 from racing import start_together
@@ -35,57 +35,57 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "index" / "embeddings.sqlite"
 
 
-STORES: dict[str, Callable[[Path], EmbeddingStore]] = {
-    "memory": lambda _: MemoryEmbeddings(),
-    "sqlite": lambda path: SqliteEmbeddings(path, MODEL),
-    "private": lambda _: SqliteEmbeddings(None, MODEL),
+STORES: dict[str, Callable[[Path], VectorCache]] = {
+    "memory": lambda _: MemoryVectorCache(),
+    "sqlite": lambda path: SqliteVectorCache(path, MODEL),
+    "private": lambda _: SqliteVectorCache(None, MODEL),
 }
 
 
 @pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, path: Path) -> Iterator[EmbeddingStore]:
+def store(request: pytest.FixtureRequest, path: Path) -> Iterator[VectorCache]:
     made = STORES[request.param](path)
     yield made
     made.close()
 
 
-def held(store: EmbeddingStore, *hashes: str) -> dict[str, list[float]]:
+def held(store: VectorCache, *hashes: str) -> dict[str, list[float]]:
     return {h: v.tolist() for h, v in store.get(hashes).items()}
 
 
-def test_it_gives_back_exactly_what_was_put(store: EmbeddingStore) -> None:
+def test_it_gives_back_exactly_what_was_put(store: VectorCache) -> None:
     store.put({"a": ONE, "b": TWO})
     assert held(store, "a", "b", "c") == {"a": ONE.tolist(), "b": TWO.tolist()}
     assert store.get(["a"])["a"].dtype == np.float32
 
 
-def test_it_holds_nothing_at_first(store: EmbeddingStore) -> None:
+def test_it_holds_nothing_at_first(store: VectorCache) -> None:
     assert held(store, "a") == {}
     assert held(store) == {}
 
 
-def test_the_last_put_counts(store: EmbeddingStore) -> None:
+def test_the_last_put_counts(store: VectorCache) -> None:
     store.put({"a": ONE})
     store.put({"a": TWO})
     assert held(store, "a") == {"a": TWO.tolist()}
 
 
-def test_thousands_are_asked_for_at_once(store: EmbeddingStore) -> None:
+def test_thousands_are_asked_for_at_once(store: VectorCache) -> None:
     many = {f"h{n}": np.full(4, n, np.float32) for n in range(5_000)}
     store.put(many)
     assert held(store, *many) == {h: v.tolist() for h, v in many.items()}
 
 
 def test_a_file_is_there_for_the_next_process(path: Path) -> None:
-    first = SqliteEmbeddings(path, MODEL)
+    first = SqliteVectorCache(path, MODEL)
     first.put({"a": ONE})
     first.close()
-    assert held(SqliteEmbeddings(path, MODEL), "a") == {"a": ONE.tolist()}
+    assert held(SqliteVectorCache(path, MODEL), "a") == {"a": ONE.tolist()}
 
 
 def test_a_model_does_not_see_the_vectors_of_another(path: Path) -> None:
-    SqliteEmbeddings(path, MODEL).put({"a": ONE})
-    assert held(SqliteEmbeddings(path, replace(MODEL, precision="int8")), "a") == {}
+    SqliteVectorCache(path, MODEL).put({"a": ONE})
+    assert held(SqliteVectorCache(path, replace(MODEL, precision="int8")), "a") == {}
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_model_does_not_see_the_vectors_of_another(path: Path) -> None:
     ],
 )
 def test_a_damaged_entry_counts_as_absent_and_can_be_put_again(path: Path, damage: str) -> None:
-    store = SqliteEmbeddings(path, MODEL)
+    store = SqliteVectorCache(path, MODEL)
     store.put({"a": ONE, "b": TWO})
     with sqlite3.connect(path) as file:
         file.execute(f"UPDATE embedding SET {damage} WHERE hash = 'a'")
@@ -111,7 +111,7 @@ def test_a_file_that_is_no_database_is_reported_once_and_left_as_it_is(path: Pat
     path.parent.mkdir()
     path.write_bytes(b"not a database, but long enough to be taken for one" * 100)
     before, said = path.read_bytes(), []
-    store = SqliteEmbeddings(path, MODEL, said.append)
+    store = SqliteVectorCache(path, MODEL, said.append)
     assert held(store, "a") == {}
     store.put({"a": ONE})
     assert held(store, "a") == {"a": ONE.tolist()}
@@ -121,14 +121,14 @@ def test_a_file_that_is_no_database_is_reported_once_and_left_as_it_is(path: Pat
 
 
 def test_a_file_damaged_while_open_is_reported_once_and_done_without(path: Path) -> None:
-    first = SqliteEmbeddings(path, MODEL)
+    first = SqliteVectorCache(path, MODEL)
     first.put({f"h{n}": ONE for n in range(1_000)})
     first.close()
     content = bytearray(path.read_bytes())
     content[4096:] = b"\xff" * (len(content) - 4096)
     path.write_bytes(content)
     said: list[str] = []
-    store = SqliteEmbeddings(path, MODEL, said.append)
+    store = SqliteVectorCache(path, MODEL, said.append)
     assert held(store, "h1", "h2") == {}
     store.put({"a": ONE})
     assert held(store, "a") == {"a": ONE.tolist()}
@@ -138,7 +138,7 @@ def test_a_file_damaged_while_open_is_reported_once_and_done_without(path: Path)
 def test_a_place_that_cannot_be_written_is_reported_once_and_done_without(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     said: list[str] = []
-    store = SqliteEmbeddings(tmp_path / "file" / "embeddings.sqlite", MODEL, said.append)
+    store = SqliteVectorCache(tmp_path / "file" / "embeddings.sqlite", MODEL, said.append)
     store.put({"a": ONE})
     assert held(store, "a") == {"a": ONE.tolist()}
     assert len(said) == 1
@@ -147,9 +147,9 @@ def test_a_place_that_cannot_be_written_is_reported_once_and_done_without(tmp_pa
 def test_a_file_locked_for_a_while_is_read_meanwhile_and_written_again_after(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embeddings, "BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(vector_cache, "BUSY_SECONDS", 0.01)
     said: list[str] = []
-    store, three = SqliteEmbeddings(path, MODEL, said.append), ONE + TWO
+    store, three = SqliteVectorCache(path, MODEL, said.append), ONE + TWO
     store.put({"a": ONE})
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -160,10 +160,13 @@ def test_a_file_locked_for_a_while_is_read_meanwhile_and_written_again_after(
     other.close()
     # Not at once: a lock that is never let go of would be waited for with every batch.
     store.put({"c": three})
-    assert held(SqliteEmbeddings(path, MODEL), "c") == {}
+    assert held(SqliteVectorCache(path, MODEL), "c") == {}
     monkeypatch.setattr(store, "_write_again", 0.0)
     store.put({"c": three})
-    assert held(SqliteEmbeddings(path, MODEL), "a", "c") == {"a": ONE.tolist(), "c": three.tolist()}
+    assert held(SqliteVectorCache(path, MODEL), "a", "c") == {
+        "a": ONE.tolist(),
+        "c": three.tolist(),
+    }
     assert held(store, "b") == {"b": TWO.tolist()}
 
 
@@ -171,11 +174,11 @@ def test_without_room_anywhere_it_holds_nothing_and_hinders_nobody(path: Path) -
     script = (
         "import pathlib, resource, signal, sys, numpy as np\n"
         "from lakewake.model.recipe import ModelIdentity\n"
-        "from lakewake.embed.cache import SqliteEmbeddings\n"
+        "from lakewake.embed.cache import SqliteVectorCache\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))\n"
         "model = ModelIdentity('hashing', 'test', 400)\n"
-        "store = SqliteEmbeddings(pathlib.Path(sys.argv[1]), model, print)\n"
+        "store = SqliteVectorCache(pathlib.Path(sys.argv[1]), model, print)\n"
         # More than SQLite keeps in memory before it writes its temporary file.
         "for n in range(20):\n"
         "    store.put({f'{n}-{i}': np.ones(400, np.float32) for i in range(500)})\n"
@@ -190,12 +193,12 @@ def test_without_room_anywhere_it_holds_nothing_and_hinders_nobody(path: Path) -
 
 def test_a_folder_removed_under_it_is_made_again(path: Path) -> None:
     said: list[str] = []
-    store = SqliteEmbeddings(path, MODEL, said.append)
+    store = SqliteVectorCache(path, MODEL, said.append)
     store.put({"a": ONE})
     shutil.rmtree(path.parent)
     assert held(store, "a") == {}
     store.put({"b": TWO})
-    assert held(SqliteEmbeddings(path, MODEL), "a", "b") == {"b": TWO.tolist()}
+    assert held(SqliteVectorCache(path, MODEL), "a", "b") == {"b": TWO.tolist()}
     assert said == []
 
 
@@ -203,7 +206,7 @@ def test_several_writers_at_once_lose_nothing(path: Path) -> None:
     said: list[str] = []
 
     def write(writer: int) -> None:
-        store = SqliteEmbeddings(path, MODEL, said.append)
+        store = SqliteVectorCache(path, MODEL, said.append)
         for n in range(20):
             store.put({f"{writer}-{n}": ONE, f"shared-{n}": TWO})
         store.close()
@@ -215,29 +218,30 @@ def test_several_writers_at_once_lose_nothing(path: Path) -> None:
         thread.join()
     assert said == []
     hashes = [f"{w}-{n}" for w in (*range(4), "shared") for n in range(20)]
-    assert set(SqliteEmbeddings(path, MODEL).get(hashes)) == set(hashes)
+    assert set(SqliteVectorCache(path, MODEL).get(hashes)) == set(hashes)
 
 
 def test_what_a_killed_process_had_put_is_there(path: Path) -> None:
     script = (
         "import os, sys, pathlib, numpy as np\n"
         "from lakewake.model.recipe import ModelIdentity\n"
-        "from lakewake.embed.cache import SqliteEmbeddings\n"
-        "store = SqliteEmbeddings(pathlib.Path(sys.argv[1]), ModelIdentity('hashing', 'test', 4))\n"
+        "from lakewake.embed.cache import SqliteVectorCache\n"
+        "model = ModelIdentity('hashing', 'test', 4)\n"
+        "store = SqliteVectorCache(pathlib.Path(sys.argv[1]), model)\n"
         "store.put({'a': np.array([1, 2, 3, 4], np.float32)})\n"
         "os.kill(os.getpid(), 9)\n"
     )
     assert subprocess.run([sys.executable, "-c", script, str(path)]).returncode == -9
-    assert held(SqliteEmbeddings(path, MODEL), "a") == {"a": ONE.tolist()}
+    assert held(SqliteVectorCache(path, MODEL), "a") == {"a": ONE.tolist()}
 
 
 WRITING = """
 import pathlib, sys, numpy as np
 from lakewake.model.recipe import ModelIdentity
-from lakewake.embed.cache import SqliteEmbeddings
+from lakewake.embed.cache import SqliteVectorCache
 print("ready", flush=True)
 sys.stdin.readline()
-store = SqliteEmbeddings(pathlib.Path(sys.argv[1]), ModelIdentity("hashing", "test", 4), print)
+store = SqliteVectorCache(pathlib.Path(sys.argv[1]), ModelIdentity("hashing", "test", 4), print)
 for n in range(100):
     store.put({f"{sys.argv[2]}-{n}-{i}": np.full(4, n, np.float32) for i in range(10)})
 """
@@ -256,7 +260,7 @@ def test_two_processes_that_put_at_once_lose_nothing(path: Path) -> None:
     start_together(writers)
     assert [w.communicate()[0] for w in writers] == ["", ""]
     put = {f"{w}-{n}-{i}": [n] * 4 for w in ("one", "two") for n in range(100) for i in range(10)}
-    assert held(SqliteEmbeddings(path, MODEL), *put) == put
+    assert held(SqliteVectorCache(path, MODEL), *put) == put
 
 
 BOUND = 500_000
@@ -279,7 +283,7 @@ def aged(path: Path) -> None:
 
 
 def test_the_file_stops_growing_at_its_bound(path: Path) -> None:
-    store = SqliteEmbeddings(path, WIDE, max_bytes=BOUND)
+    store = SqliteVectorCache(path, WIDE, max_bytes=BOUND)
     for n in range(40):
         store.put(vectors(*numbered(n * 50, n * 50 + 50)))
     assert len(store.get(numbered(0, 2_000))) * 4 * WIDE.dimension > BOUND // 3
@@ -288,7 +292,7 @@ def test_the_file_stops_growing_at_its_bound(path: Path) -> None:
 
 
 def test_what_was_put_longest_ago_goes_first(path: Path) -> None:
-    store = SqliteEmbeddings(path, WIDE, max_bytes=BOUND)
+    store = SqliteVectorCache(path, WIDE, max_bytes=BOUND)
     store.put(vectors(*numbered(0, 250)))
     assert len(store.get(numbered(0, 250))) == 250
     store.put(vectors(*numbered(250, 400)))
@@ -298,7 +302,7 @@ def test_what_was_put_longest_ago_goes_first(path: Path) -> None:
 
 
 def test_what_is_used_again_stays(path: Path) -> None:
-    store = SqliteEmbeddings(path, WIDE, max_bytes=BOUND)
+    store = SqliteVectorCache(path, WIDE, max_bytes=BOUND)
     store.put(vectors(*numbered(0, 300)))
     aged(path)
     assert len(store.get(["h0", "h1"])) == 2
@@ -308,10 +312,10 @@ def test_what_is_used_again_stays(path: Path) -> None:
 
 
 def test_a_bound_that_was_lowered_is_reached_step_by_step(path: Path) -> None:
-    large = SqliteEmbeddings(path, WIDE)
+    large = SqliteVectorCache(path, WIDE)
     large.put(vectors(*numbered(0, 12_000)))
     large.close()
-    small = SqliteEmbeddings(path, WIDE, max_bytes=BOUND)
+    small = SqliteVectorCache(path, WIDE, max_bytes=BOUND)
     small.put(vectors("one"))
     left = len(small.get(numbered(0, 12_000)))
     assert left == 12_000 - EVICTIONS * EVICTED
@@ -320,7 +324,7 @@ def test_a_bound_that_was_lowered_is_reached_step_by_step(path: Path) -> None:
 
 
 def test_a_use_is_noted_once_a_day(path: Path) -> None:
-    store = SqliteEmbeddings(path, MODEL)
+    store = SqliteVectorCache(path, MODEL)
     store.put({"a": ONE, "b": TWO})
     aged(path)
     store.get(["a"])

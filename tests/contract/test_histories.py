@@ -10,7 +10,7 @@ from history_contract import HistoryContract, record
 
 from lakewake.config.settings import EmbeddingStoreSettings, IndexSettings
 from lakewake.errors import StoreError
-from lakewake.history.log import KEPT, MemoryLog, PlaceLog, SyncLog, newest, open_history
+from lakewake.history.log import KEPT, LocationLog, MemoryLog, SyncLog, newest, open_history
 from lakewake.store.location import Folder
 
 
@@ -29,7 +29,7 @@ class TestInMemory(HistoryContract):
 class TestInAFolder(HistoryContract):
     @pytest.fixture(params=[1, 16])
     def log(self, request: pytest.FixtureRequest, tmp_path: Path) -> SyncLog:
-        return PlaceLog(Folder(tmp_path / "index"), "wines.history", at_once=request.param)
+        return LocationLog(Folder(tmp_path / "index"), "wines.history", at_once=request.param)
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "wines.history"
 
 
-def in_folder(folder: Path, **given: int) -> PlaceLog:
-    return PlaceLog(Folder(folder.parent), folder.name, **given)
+def in_folder(folder: Path, **given: int) -> LocationLog:
+    return LocationLog(Folder(folder.parent), folder.name, **given)
 
 
 def test_names_sort_by_time(folder: Path) -> None:
@@ -71,10 +71,10 @@ def test_most_syncs_do_not_look_for_old_files_and_readers_do_not_notice(folder: 
 
 def test_two_that_prune_at_once_do_not_trip_over_each_other(folder: Path) -> None:
     in_folder(folder).append(record(1))
-    place = Folder(folder.parent)
+    location = Folder(folder.parent)
     (name,) = os.listdir(folder)
     for _ in range(2):
-        place.discard(folder.name, [name])
+        location.discard(folder.name, [name])
     assert os.listdir(folder) == []
 
 

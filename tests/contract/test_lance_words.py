@@ -89,15 +89,15 @@ def test_words_whose_files_are_damaged_are_counted_from_the_texts(
 
 
 def test_chunks_that_a_restore_brings_back_are_found(folder: Path) -> None:
-    place = str(folder / "wines.g1.lance")
+    location = str(folder / "wines.g1.lance")
     store = opened(folder)
     before = contents(store.open())
-    lance.dataset(place).optimize.compact_files()
+    lance.dataset(location).optimize.compact_files()
     for file in files(folder):
         file.unlink()
     opened(folder).maintain()
     assert_right(store)
-    lance.dataset(place, version=1).restore()
+    lance.dataset(location, version=1).restore()
     assert len(contents(store.open())) > len(before)
     assert_right(store)
     assert_right(opened(folder))
@@ -123,10 +123,10 @@ def test_dropping_old_versions_leaves_the_files(
 
 
 def test_a_reader_of_an_older_version_answers_when_its_files_are_gone(folder: Path) -> None:
-    place = str(folder / "wines.g1.lance")
-    old = LanceReader(lance.dataset(place), 1, "wines")
+    location = str(folder / "wines.g1.lance")
+    old = LanceReader(lance.dataset(location), 1, "wines")
     expected = built_of(old, contents(old).values())
-    lance.dataset(place).optimize.compact_files()
+    lance.dataset(location).optimize.compact_files()
     opened(folder).maintain()
     ASKED.assert_alike(old, expected)
 
@@ -147,12 +147,12 @@ def test_an_index_of_an_earlier_version_answers_right_and_loses_lances_own_index
     store = opened(tmp_path)
     rows = [chunk(str(n), f"red {n}") for n in range(9)]
     store.create(recipe(), batch(*rows), frontier(1), after=0)
-    place = str(tmp_path / "wines.g1.lance")
-    lance.dataset(place).create_scalar_index("_text", "INVERTED", stem=False)
+    location = str(tmp_path / "wines.g1.lance")
+    lance.dataset(location).create_scalar_index("_text", "INVERTED", stem=False)
     store.commit(batch(deletes=(rows[0]["_id"],)), frontier(1), frontier(2))
     assert_right(store)
     assert not files(tmp_path)
     assert opened(tmp_path).maintain() == {"texts_indexed": 8}
-    assert lance.dataset(place).describe_indices() == []
+    assert lance.dataset(location).describe_indices() == []
     assert_right(store)
     assert keys(store.open().keyword(Words("5", 3))) == ["5"]

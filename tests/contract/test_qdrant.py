@@ -39,7 +39,7 @@ from lakewake.model.where import Compare, IsNull, Like
 from lakewake.spark.executors import closure, needed_packages
 from lakewake.store import Removed, Store
 from lakewake.store.qdrant import QdrantStore, upkeep
-from lakewake.store.qdrant.location import CONNECTIONS, QdrantFolder, QdrantPlace, server
+from lakewake.store.qdrant.location import CONNECTIONS, QdrantFolder, QdrantLocation, server
 from lakewake.store.qdrant.points import Points
 from lakewake.store.registry import open_store
 from qdrant_edge_engine import EdgePlace
@@ -47,9 +47,9 @@ from qdrant_places import InMemory
 from qdrant_rest_server import RestServer
 
 
-def opened(place: QdrantPlace) -> Iterator[QdrantStore]:
-    yield QdrantStore(place, "wines", "wines")
-    CONNECTIONS.close(place)
+def opened(location: QdrantLocation) -> Iterator[QdrantStore]:
+    yield QdrantStore(location, "wines", "wines")
+    CONNECTIONS.close(location)
 
 
 class TestQdrantInMemory(StoreContract):
@@ -76,13 +76,13 @@ class TestQdrantOverHttp(StoreContract):
     @pytest.fixture
     def store(self) -> Iterator[Store]:
         served = RestServer()
-        yield from opened(served.place())
+        yield from opened(served.location())
         served.close()
 
 
 def test_all_is_found_by_the_payload_indexes_of_the_real_engine(tmp_path: Path) -> None:
-    place = EdgePlace(str(tmp_path), indexed=True)
-    store = QdrantStore(place, "wines", "wines")
+    location = EdgePlace(str(tmp_path), indexed=True)
+    store = QdrantStore(location, "wines", "wines")
     rows = [chunk(str(n), str(n), **{**FULL, "points": n, "country": f"c{n}"}) for n in range(20)]
     store.create(recipe(), batch(*rows), frontier(1), after=0)
     changed = chunk("3", "changed", **{**FULL, "points": 30, "country": "c3"})
@@ -99,24 +99,24 @@ def test_all_is_found_by_the_payload_indexes_of_the_real_engine(tmp_path: Path) 
         (IsNull("country"), set()),
     ]:
         assert set(keys(reader.search(query("7", 20, where=where)))) == found
-    CONNECTIONS.close(place)
+    CONNECTIONS.close(location)
 
 
 @pytest.fixture
-def place() -> Iterator[InMemory]:
-    place = InMemory()
-    yield place
-    CONNECTIONS.close(place)
+def location() -> Iterator[InMemory]:
+    location = InMemory()
+    yield location
+    CONNECTIONS.close(location)
 
 
 @pytest.fixture
-def points(place: InMemory) -> Points:
-    return Points(place)
+def points(location: InMemory) -> Points:
+    return Points(location)
 
 
 @pytest.fixture
-def store(place: InMemory) -> QdrantStore:
-    return QdrantStore(place, "wines", "wines")
+def store(location: InMemory) -> QdrantStore:
+    return QdrantStore(location, "wines", "wines")
 
 
 @pytest.fixture
@@ -142,15 +142,15 @@ def held(points: Points) -> int:
 
 
 def test_an_index_on_disk_is_there_again_when_it_is_opened_again(tmp_path: Path) -> None:
-    place = QdrantFolder(str(tmp_path / "index"))
-    store = QdrantStore(place, "wines", "wines")
+    location = QdrantFolder(str(tmp_path / "index"))
+    store = QdrantStore(location, "wines", "wines")
     store.create(recipe(), batch(chunk("a"), chunk("b")), frontier(1), after=0)
     store.commit(batch(chunk("c"), deletes=(chunk("a")["_id"],)), frontier(1), frontier(2))
-    CONNECTIONS.close(place)
-    again = QdrantStore(place, "wines", "wines")
+    CONNECTIONS.close(location)
+    again = QdrantStore(location, "wines", "wines")
     assert contents(again.open()) == as_stored(chunk("b"), chunk("c"))
     assert again.open().frontier() == frontier(2)
-    CONNECTIONS.close(place)
+    CONNECTIONS.close(location)
 
 
 def test_a_folder_that_another_client_has_is_an_error_that_says_so(tmp_path: Path) -> None:
@@ -179,9 +179,9 @@ def test_a_collection_of_somebody_else_is_left_alone(store: QdrantStore, points:
 
 
 def test_two_indexes_do_not_share_a_collection_unawares(
-    built: QdrantStore, place: InMemory
+    built: QdrantStore, location: InMemory
 ) -> None:
-    other = QdrantStore(place, "beers", "wines")
+    other = QdrantStore(location, "beers", "wines")
     create = lambda: other.create(recipe(), batch(), frontier(1), after=0)  # noqa: E731
     for call in (other.open, other.generation, create, other.maintain):
         with pytest.raises(StoreError, match="belongs to index 'wines'"):
@@ -363,7 +363,7 @@ def test_upkeep_removes_old_pages_that_no_frontier_names(
     monkeypatch.setattr("lakewake.store.qdrant.fence.PAGES_FOR", -1.0)
     assert built.maintain()["pages_removed"] == 1
     assert pages() == len(more.pages)
-    reader = QdrantStore(built._points.place, "wines", "wines").open()
+    reader = QdrantStore(built._points.location, "wines", "wines").open()
     assert reader is not None
     assert reader.frontier() == more
 
@@ -380,7 +380,7 @@ def test_a_page_that_comes_back_is_not_taken_for_an_old_one(
     built._fence.keep_pages(again.new_pages(()))
     built.maintain()
     built.commit(batch(), frontier(3), again)
-    assert QdrantStore(built._points.place, "wines", "wines").open().frontier() == again
+    assert QdrantStore(built._points.location, "wines", "wines").open().frontier() == again
 
 
 def test_points_with_long_texts_are_read_a_few_at_a_time(
@@ -436,7 +436,7 @@ def test_a_deleted_collection_is_an_error_and_can_be_built_again(
 ) -> None:
     reader = built.open()
     points.drop(generations(points)[0])
-    fresh = QdrantStore(points.place, "wines", "wines")
+    fresh = QdrantStore(points.location, "wines", "wines")
     with pytest.raises(StoreError, match="is gone") as error:
         fresh.open()
     assert "--rebuild" in error.value.hint
@@ -468,17 +468,17 @@ def test_an_index_is_read_anew_only_when_it_has_moved(built: QdrantStore) -> Non
 def test_large_indexes_are_read_in_ranges_that_overlap_nowhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("lakewake.store.qdrant.reader.PIECES_FROM", 10)
+    monkeypatch.setattr("lakewake.store.qdrant.reader.SCAN_PARTS_FROM", 10)
     served = RestServer()
-    store = QdrantStore(served.place(), "wines", "wines")
+    store = QdrantStore(served.location(), "wines", "wines")
     rows = [chunk(str(n), str(n)) for n in range(60)]
     store.create(recipe(), batch(*rows), frontier(1), after=0)
-    pieces = pickle.loads(pickle.dumps(store.open().pieces(["_key"])))
+    pieces = pickle.loads(pickle.dumps(store.open().scan_parts(["_key"])))
     parts = [[k for b in part for k in b["_key"].to_pylist()] for part in pieces.parts]
     assert len(parts) == 16
     assert sum(map(bool, parts)) > 8
     assert sorted(k for part in parts for k in part) == sorted(str(n) for n in range(60))
-    CONNECTIONS.close(served.place())
+    CONNECTIONS.close(served.location())
     served.close()
 
 
@@ -523,8 +523,8 @@ def test_a_filter_that_qdrant_cannot_tell_still_fills_the_answer(store: QdrantSt
     ],
 )
 def test_an_address_names_server_and_collection(url: str, address: str, collection: str) -> None:
-    scheme, _, place = url.partition("://")
-    found, name = server(scheme, place, "the-index")
+    scheme, _, location = url.partition("://")
+    found, name = server(scheme, location, "the-index")
     assert (found.url, name) == (address, collection)
 
 
@@ -573,19 +573,19 @@ def test_executors_are_sent_the_client_and_what_it_needs() -> None:
 
 
 def test_a_recall_of_1_makes_every_search_exact(tmp_path: Path) -> None:
-    place = EdgePlace(str(tmp_path), indexed=True)
-    exact, near = (QdrantStore(place, "wines", "wines", recall=r) for r in (1.0, 0.99))
+    location = EdgePlace(str(tmp_path), indexed=True)
+    exact, near = (QdrantStore(location, "wines", "wines", recall=r) for r in (1.0, 0.99))
     near.create(recipe(), batch(chunk("a")), frontier(1), after=0)
     assert near.open().searching().mode == "approximate"
     assert near.open().searching().recall_mean is None
     assert exact.open().searching().mode == "exact"
     assert keys(exact.open().search(query("red"))) == ["a"]
-    CONNECTIONS.close(place)
+    CONNECTIONS.close(location)
 
 
 def test_a_qdrant_without_indexes_says_that_it_is_exact() -> None:
-    place = InMemory()
-    store = QdrantStore(place, "wines", "wines")
+    location = InMemory()
+    store = QdrantStore(location, "wines", "wines")
     store.create(recipe(), batch(chunk("a")), frontier(1), after=0)
     assert store.open().searching().mode == "exact"
-    CONNECTIONS.close(place)
+    CONNECTIONS.close(location)

@@ -22,7 +22,7 @@ from lakewake.store.lance.deleted import KEPT, DeletedVectors
 from lakewake.store.lance.reader import LanceReader
 from lakewake.store.lance.recall import (
     KEY,
-    Standing,
+    Situation,
     choose,
     decide,
     distances,
@@ -183,10 +183,10 @@ def test_a_filter_that_leaves_out_the_topic_asked_about_costs_no_recall(
 def test_a_reader_of_a_former_version_goes_by_what_was_decided_for_it(
     indexed: LanceStore, tmp_path: Path
 ) -> None:
-    former, place = reader_of(indexed), tmp_path / "wines.g1.lance"
-    version = lance.dataset(str(place)).version
+    former, location = reader_of(indexed), tmp_path / "wines.g1.lance"
+    version = lance.dataset(str(location)).version
     change(indexed, 1, chunks(0, 0, deletes=tuple(ids(0, GONE))))
-    again = LanceReader(lance.dataset(str(place), version=version), 1, "wines")
+    again = LanceReader(lance.dataset(str(location), version=version), 1, "wines")
     assert again.searching() == former.searching()
     assert again.searching().probes == 20 < searching(indexed).probes
 
@@ -209,7 +209,7 @@ def test_far_below_it_the_approximate_index_is_dropped(indexed: LanceStore) -> N
     assert indexed.maintain()["approximate_dropped"] == 1
     assert indexed.maintain() == {}
     dataset = indexed._dataset(1)
-    assert standing_of(dataset) == Standing(20 * PER_TOPIC)
+    assert standing_of(dataset) == Situation(20 * PER_TOPIC)
     assert KEY not in dataset.config()
     assert searching(indexed).why == "it has no approximate index"
     assert recall(indexed, topics(0, TOPICS)[::500]).mean() == 1
@@ -365,9 +365,9 @@ class TestDeletedVectors:
         assert len(self.read(tmp_path)) == 0
 
     def read(self, folder: Path) -> np.ndarray:
-        from lakewake.store.location import place_at
+        from lakewake.store.location import location_at
 
-        sample = DeletedVectors(place_at(str(folder)), "wines")
+        sample = DeletedVectors(location_at(str(folder)), "wines")
         return sample.read(RECIPE.fingerprint, DIMENSION)
 
 
@@ -447,14 +447,14 @@ class TestDecide:
 
 class TestChoose:
     decision = Decision(probed(FEW), probed(ALL), "2026", 24, 0.99, covered=100_000)
-    there = Standing(100_000, 200, 100_000, decision)
+    there = Situation(100_000, 200, 100_000, decision)
 
     @pytest.fixture(autouse=True)
     def large(self, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("lakewake.store.lance.recall.MIN_CHANGED", 500)
 
     def chosen(
-        self, there: Standing, filtered: bool = False, recall: float = 0.99
+        self, there: Situation, filtered: bool = False, recall: float = 0.99
     ) -> Effort | None:
         return choose(there, recall=recall, least=100_000, filtered=filtered)[0]
 

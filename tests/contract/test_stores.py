@@ -287,7 +287,7 @@ def test_a_batch_made_for_a_generation_does_not_land_in_the_next(
 
 
 def test_a_compaction_in_between_is_survived(built: LanceStore, folder: Path) -> None:
-    place = str(folder / "wines.g1.lance")
+    location = str(folder / "wines.g1.lance")
     for n in range(1, 4):
         built.commit(batch(chunk(f"k{n}")), frontier(n), frontier(n + 1))
     calls = []
@@ -295,7 +295,7 @@ def test_a_compaction_in_between_is_survived(built: LanceStore, folder: Path) ->
     def rows() -> pa.RecordBatchReader:
         # Lance has read its version when it asks for the rows: the compaction comes second.
         if not calls:
-            assert lance.dataset(place).optimize.compact_files().fragments_removed > 1
+            assert lance.dataset(location).optimize.compact_files().fragments_removed > 1
         calls.append(1)
         return pa.Table.from_pylist([chunk("d")], schema=SCHEMA).to_reader()
 
@@ -564,15 +564,15 @@ def test_a_file_in_place_of_the_dataset_is_an_error(folder: Path) -> None:
 
 def test_a_lance_dataset_that_is_no_index_is_left_alone(folder: Path) -> None:
     folder.mkdir()
-    place = str(folder / "wines.g1.lance")
-    lance.write_dataset(pa.table({"a": [1, 2]}), place)
+    location = str(folder / "wines.g1.lance")
+    lance.write_dataset(pa.table({"a": [1, 2]}), location)
     store = LanceStore(str(folder), "wines")
     create = lambda: store.create(recipe(), batch(), frontier(1), after=0)  # noqa: E731
     commit = lambda: store.commit(batch(), frontier(1), frontier(2))  # noqa: E731
     for call in (store.open, create, commit, store.maintain):
         with pytest.raises(StoreError):
             call()
-    assert lance.dataset(place).version == 1
+    assert lance.dataset(location).version == 1
     assert not (folder / "wines.json").exists()
 
 
@@ -627,12 +627,12 @@ def test_damaged_data_is_an_error_and_can_be_built_again(built: LanceStore, fold
 
 
 def test_a_folder_that_is_not_writable_is_an_error(built: LanceStore, folder: Path) -> None:
-    place = folder / "wines.g1.lance"
-    inside = [p for p in [place, *place.rglob("*")] if p.is_dir()]
+    location = folder / "wines.g1.lance"
+    inside = [p for p in [location, *location.rglob("*")] if p.is_dir()]
     for path in inside:
         path.chmod(0o555)
     try:
-        if os.access(place, os.W_OK):
+        if os.access(location, os.W_OK):
             pytest.skip("this user may write anywhere")
         with pytest.raises(StoreError, match="cannot be written"):
             built.commit(batch(chunk("d")), frontier(1), frontier(2))

@@ -14,11 +14,11 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from lakewake.embed.cache import FILE, SqliteEmbeddings
+from lakewake.embed.cache import FILE, SqliteVectorCache
 from lakewake.model.chunks import chunk_id
 from lakewake.source.memory import MemoryTable
 from lakewake.store.lance import LanceStore
-from lakewake.sync import Parts
+from lakewake.sync import IndexParts
 from sampling import SCHEMA, rid, sample_parts, sample_recipe, values
 
 DYING = Path(__file__).with_name("dying.py")
@@ -42,14 +42,14 @@ def deterministic_table(history: str, rows: int = ROWS) -> MemoryTable:
     return table
 
 
-def lance_parts(folder: Path, history: str, rows: int = ROWS) -> Parts:
+def lance_parts(folder: Path, history: str, rows: int = ROWS) -> IndexParts:
     """Its index in Lance, with an embedding store on disk."""
     recipe = sample_recipe()
     return sample_parts(
         deterministic_table(history, rows),
         LanceStore(str(folder), "sample"),
         recipe=recipe,
-        embeddings=SqliteEmbeddings(folder / FILE, recipe.model),
+        vector_cache=SqliteVectorCache(folder / FILE, recipe.model),
     )
 
 

@@ -18,7 +18,7 @@ from lakewake.model.recipe import ModelIdentity, Recipe
 from lakewake.model.rows import RowId
 from lakewake.model.timeline import TableIdentity
 from lakewake.store.qdrant import QdrantStore
-from lakewake.store.qdrant.location import QdrantFolder, QdrantPlace, QdrantServer
+from lakewake.store.qdrant.location import QdrantFolder, QdrantLocation, QdrantServer
 
 RECIPE = Recipe(ModelIdentity("hashing", "test", 4))
 SCHEMA = index_schema(RECIPE, pa.schema([("batch", pa.int64())]))
@@ -55,8 +55,8 @@ def expected(n: int) -> dict[str, int]:
     return {f"k{i}": n for i in range(4)} | {f"own{n}": n}
 
 
-def commit_for_ever(place: QdrantPlace) -> None:
-    store = QdrantStore(place, "wines", "wines")
+def commit_for_ever(location: QdrantLocation) -> None:
+    store = QdrantStore(location, "wines", "wines")
     if store.open() is None:
         store.create(RECIPE, batch_number(0), frontier(0), after=0)
     while True:
@@ -68,9 +68,9 @@ def commit_for_ever(place: QdrantPlace) -> None:
             store.maintain()
 
 
-def commit_raced(place: QdrantPlace, writer: str) -> None:
+def commit_raced(location: QdrantLocation, writer: str) -> None:
     """Race another process to each of some frontiers; says how often it won."""
-    store, won, at = QdrantStore(place, "wines", "wines"), 0, frontier(0)
+    store, won, at = QdrantStore(location, "wines", "wines"), 0, frontier(0)
     store.open()
     print("ready", flush=True)
     sys.stdin.readline()
@@ -86,10 +86,10 @@ def commit_raced(place: QdrantPlace, writer: str) -> None:
     print(won, flush=True)
 
 
-def place_at(address: str) -> QdrantPlace:
+def location_at(address: str) -> QdrantLocation:
     return QdrantServer(address) if address.startswith("http") else QdrantFolder(address)
 
 
 if __name__ == "__main__":
     task, address, *rest = sys.argv[1:]
-    globals()[task](place_at(address), *rest)
+    globals()[task](location_at(address), *rest)

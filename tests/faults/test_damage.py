@@ -167,8 +167,8 @@ def test_a_dataset_of_somebody_else_is_not_damage(lake: DiskLake) -> None:
     import lance
     import pyarrow as pa
 
-    place = next((lake.config.parent / "index").glob("*.lance"))
-    lance.write_dataset(pa.table({"a": [1, 2]}), place, mode="overwrite")
+    location = next((lake.config.parent / "index").glob("*.lance"))
+    lance.write_dataset(pa.table({"a": [1, 2]}), location, mode="overwrite")
     index = index_of(lake, store=_fresh(lake))
     assert damage_of(index) is None
     with pytest.raises(StoreError, match="no index that this version reads"):

@@ -12,12 +12,12 @@ import pytest
 from killing import lance_parts, received
 
 import lakewake
-from lakewake.embed.cache import FILE, SqliteEmbeddings
+from lakewake.embed.cache import FILE, SqliteVectorCache
 from lakewake.embed.hashing import HashingEmbedder
 from lakewake.model.chunks import text_hash
 from lakewake.model.plan import Action
 from lakewake.source.memory import BATCH_ROWS
-from lakewake.sync import Parts, Wish, sync
+from lakewake.sync import IndexParts, SyncOptions, sync
 from lakewake.sync.prepare import EMBED_TEXTS
 from oracle import built_from_nothing, indexed
 from sampling import HASHING, rid, sample_parts, sample_recipe, values
@@ -37,17 +37,17 @@ model = {{ provider = "hashing", dimension = 32 }}
 """
 
 
-def embedded_by(parts: Parts, wish: Wish = Wish()) -> list[str]:  # noqa: B008
+def embedded_by(parts: IndexParts, options: SyncOptions = SyncOptions()) -> list[str]:  # noqa: B008
     """What a sync gives to the embedder, as its report says too."""
     parts.embedder.received.clear()
-    report = sync(parts, wish)
+    report = sync(parts, options)
     assert report.embedded == len(parts.embedder.received)
     assert indexed(parts) == built_from_nothing(parts)
     return list(parts.embedder.received)
 
 
-def stored(folder: Path) -> SqliteEmbeddings:
-    return SqliteEmbeddings(folder / FILE, sample_recipe().model)
+def stored(folder: Path) -> SqliteVectorCache:
+    return SqliteVectorCache(folder / FILE, sample_recipe().model)
 
 
 def test_a_build_killed_at_half_embeds_at_most_a_twentieth_of_that_again(kill, tmp_path):
@@ -66,7 +66,7 @@ def test_a_build_killed_at_half_embeds_at_most_a_twentieth_of_that_again(kill, t
 
 
 def test_a_row_deleted_and_inserted_again_is_not_embedded_again(tmp_path):
-    parts = sample_parts(embeddings=stored(tmp_path))
+    parts = sample_parts(vector_cache=stored(tmp_path))
     parts.table.upsert({rid(f"k{n}"): values(f"text {n}") for n in range(5)})
     assert len(embedded_by(parts)) == 5
     parts.table.delete([rid("k1"), rid("k3")])
@@ -78,7 +78,7 @@ def test_a_row_deleted_and_inserted_again_is_not_embedded_again(tmp_path):
 def test_a_rebuild_embeds_nothing(tmp_path):
     parts = lance_parts(tmp_path, "new")
     sync(parts)
-    assert embedded_by(parts, Wish(rebuild=True)) == []
+    assert embedded_by(parts, SyncOptions(rebuild=True)) == []
 
 
 def test_an_index_that_is_gone_is_built_again_and_embeds_nothing(tmp_path):
@@ -89,13 +89,13 @@ def test_an_index_that_is_gone_is_built_again_and_embeds_nothing(tmp_path):
 
 
 def test_what_is_spoilt_in_the_file_is_embedded_again_and_nothing_else(tmp_path):
-    embeddings = stored(tmp_path)
-    first = sample_parts(embeddings=embeddings)
+    vector_cache = stored(tmp_path)
+    first = sample_parts(vector_cache=vector_cache)
     first.table.upsert({rid(f"k{n}"): values(f"text {n}") for n in range(5)})
     sync(first)
-    embeddings._open().execute("UPDATE embedding SET crc = crc + 1 WHERE id = 2")
-    embeddings._open().commit()
-    assert len(embedded_by(sample_parts(first.table, embeddings=stored(tmp_path)))) == 1
+    vector_cache._open().execute("UPDATE embedding SET crc = crc + 1 WHERE id = 2")
+    vector_cache._open().commit()
+    assert len(embedded_by(sample_parts(first.table, vector_cache=stored(tmp_path)))) == 1
 
 
 def test_what_another_syncer_embeds_meanwhile_is_not_embedded_again(tmp_path):
@@ -112,7 +112,7 @@ def test_what_another_syncer_embeds_meanwhile_is_not_embedded_again(tmp_path):
                 other.put({text_hash(text): vector for text, vector in known})
             return super().embed(some)
 
-    parts = replace(sample_parts(embeddings=stored(tmp_path)), embedder=Beside(HASHING))
+    parts = replace(sample_parts(vector_cache=stored(tmp_path)), embedder=Beside(HASHING))
     parts.table.upsert({rid(f"k{n}"): values(text) for n, text in enumerate(texts)})
     report = sync(parts)
     assert report.embedded == len(parts.embedder.received) == EMBED_TEXTS
@@ -124,8 +124,8 @@ def test_what_another_syncer_embeds_meanwhile_is_not_embedded_again(tmp_path):
 def test_without_a_file_a_text_is_still_embedded_once_in_a_sync(damaged, tmp_path):
     if damaged:
         (tmp_path / FILE).write_bytes(b"no database" * 1000)
-    embeddings = stored(tmp_path) if damaged else SqliteEmbeddings(None, sample_recipe().model)
-    parts = sample_parts(embeddings=embeddings)
+    vector_cache = stored(tmp_path) if damaged else SqliteVectorCache(None, sample_recipe().model)
+    parts = sample_parts(vector_cache=vector_cache)
     repeated = {rid(f"k{n}"): values(f"text {n % 10}") for n in range(2 * BATCH_ROWS + 1)}
     parts.table.upsert(repeated)
     assert sorted(embedded_by(parts)) == [f"text {n}" for n in range(10)]

@@ -14,7 +14,7 @@ from killing import die as die
 
 import lakewake
 from lakewake.model.plan import Action
-from lakewake.sync import Parts, sync
+from lakewake.sync import IndexParts, sync
 from lakewake.sync.prepare import EMBED_TEXTS
 from lakewake.verify import repair, verify
 from oracle import built_from_nothing, indexed
@@ -44,7 +44,7 @@ def landed(at: tuple[str, str]) -> bool:
     return at == ("write", "end")
 
 
-def check_sync(parts: Parts, dead: list[str], action: Action) -> None:
+def check_sync(parts: IndexParts, dead: list[str], action: Action) -> None:
     """Finish what a killed sync began, compare, and count what was embedded."""
     report = sync(parts)
     assert report.action is action

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import pytest
 import qdrant_committing
-from qdrant_committing import RACES, RECIPE, batch_number, expected, frontier, place_at
+from qdrant_committing import RACES, RECIPE, batch_number, expected, frontier, location_at
 
-from lakewake.embed.cache import FILE, SqliteEmbeddings
+from lakewake.embed.cache import FILE, SqliteVectorCache
 from lakewake.errors import OutcomeUnknown, StoreError, StoreUnreachable
 from lakewake.model.plan import Action
 from lakewake.model.query import Query
@@ -31,10 +31,10 @@ from lakewake.store.qdrant import QdrantStore
 from lakewake.store.qdrant.location import (
     CONNECTIONS,
     KEY_VARIABLE,
-    QdrantPlace,
+    QdrantLocation,
 )
 from lakewake.store.qdrant.points import TRIES
-from lakewake.sync import Wish, sync
+from lakewake.sync import SyncOptions, sync
 from lakewake.verify import verify
 from oracle import built_from_nothing, indexed
 from qdrant_rest_server import Hangup, Refused, Request, RestServer, honest
@@ -47,9 +47,9 @@ AHEAD = np.array([0, 1, 2, 3], np.float32)
 SECRET = "s3cr3t-key"
 
 
-def state(place: QdrantPlace) -> tuple[int, dict[str, int]]:
+def state(location: QdrantLocation) -> tuple[int, dict[str, int]]:
     """How far the index is, and the batch that each of its rows is of."""
-    reader = QdrantStore(place, "wines", "wines").open()
+    reader = QdrantStore(location, "wines", "wines").open()
     assert reader is not None
     rows = [r for b in reader.scan(["_key", "batch"]) for r in b.to_pylist()]
     held = {r["_key"]: r["batch"] for r in rows}
@@ -61,7 +61,7 @@ def state(place: QdrantPlace) -> tuple[int, dict[str, int]]:
 def served() -> Iterator[RestServer]:
     server = RestServer()
     yield server
-    CONNECTIONS.close(server.place())
+    CONNECTIONS.close(server.location())
     server.close()
 
 
@@ -72,7 +72,7 @@ def waits() -> list[float]:
 
 @pytest.fixture
 def store(served: RestServer, waits: list[float]) -> QdrantStore:
-    return QdrantStore(served.place(), "wines", "wines", sleep=waits.append)
+    return QdrantStore(served.location(), "wines", "wines", sleep=waits.append)
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_whichever_request_of_a_commit_fails_once_it_is_sent_again_and_the_commi
         served.mischief, done = only(n, fault)
         built.commit(batch_number(n + 1), frontier(n), frontier(n + 1))
         served.mischief = honest
-        assert state(served.place()) == (n + 1, expected(n + 1))
+        assert state(served.location()) == (n + 1, expected(n + 1))
         if not done:
             break
     assert 10 < n < 59
@@ -149,7 +149,7 @@ def test_whichever_request_of_a_build_fails_once_it_is_sent_again_and_the_build_
         served.mischief, done = only(n, fault)
         store.create(RECIPE, batch_number(n), frontier(n), after=n)
         served.mischief = honest
-        assert state(served.place()) == (n, expected(n))
+        assert state(served.location()) == (n, expected(n))
         if not done:
             break
     assert 20 < n < 89
@@ -181,10 +181,10 @@ def test_a_server_that_is_gone_for_good_at_any_request_leaves_the_old_index_or_t
         told.add((type(error), error.landed))
         assert error.hint
         assert len(waits) in (TRIES - 1, 2 * (TRIES - 1))
-        assert state(served.place()) in [(n, expected(n)), (n + 1, expected(n + 1))]
-        fresh = QdrantStore(served.place(), "wines", "wines")
+        assert state(served.location()) in [(n, expected(n)), (n + 1, expected(n + 1))]
+        fresh = QdrantStore(served.location(), "wines", "wines")
         fresh.commit(batch_number(n + 1), frontier(n), frontier(n + 1))
-        assert state(served.place()) == (n + 1, expected(n + 1))
+        assert state(served.location()) == (n + 1, expected(n + 1))
     assert 10 < n < 59
     assert told == {
         (StoreUnreachable, "nothing was written"),
@@ -196,7 +196,7 @@ def test_a_server_that_is_gone_for_good_at_any_request_leaves_the_old_index_or_t
 def test_an_answer_that_does_not_come_is_asked_for_again(
     built: QdrantStore, served: RestServer
 ) -> None:
-    impatient = served.place(timeout=1)
+    impatient = served.location(timeout=1)
     store = QdrantStore(impatient, "wines", "wines", sleep=lambda _: None)
     reader = store.open()
 
@@ -215,9 +215,9 @@ def test_a_server_that_is_not_there_is_said_with_its_address(waits: list[float])
     # Nobody listens on the port of a server that has ended.
     ended = RestServer()
     ended.close()
-    place = ended.place()
-    with pytest.raises(StoreUnreachable, match=rf"{place.url} cannot be reached") as error:
-        QdrantStore(place, "wines", "wines", sleep=waits.append).open()
+    location = ended.location()
+    with pytest.raises(StoreUnreachable, match=rf"{location.url} cannot be reached") as error:
+        QdrantStore(location, "wines", "wines", sleep=waits.append).open()
     assert error.value.landed == "nothing was written"
     assert error.value.hint
     assert len(waits) == TRIES - 1
@@ -254,7 +254,7 @@ def test_what_the_server_refuses_is_not_sent_again(
         built.commit(batch_number(1), frontier(0), frontier(1))
     assert error.value.landed == "nothing was written"
     assert waits == []
-    assert state(served.place()) == (0, expected(0))
+    assert state(served.location()) == (0, expected(0))
 
 
 def test_a_reader_whose_key_may_only_read_is_served(built: QdrantStore, served: RestServer) -> None:
@@ -265,7 +265,7 @@ def test_a_reader_whose_key_may_only_read_is_served(built: QdrantStore, served: 
             raise Refused(403)
 
     served.mischief = read_only
-    reader = QdrantStore(served.place(), "wines", "wines").open()
+    reader = QdrantStore(served.location(), "wines", "wines").open()
     with reader.pinned():
         assert reader.search(Query(AHEAD, 2)).num_rows == 2
         assert reader.counts() == (5, 5)
@@ -278,7 +278,7 @@ def guarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[RestServer]:
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
     server = RestServer(key=SECRET)
     yield server
-    CONNECTIONS.close(server.place())
+    CONNECTIONS.close(server.location())
     server.close()
 
 
@@ -290,7 +290,7 @@ def test_without_the_key_the_error_names_the_variable_and_no_key(
     if key:
         monkeypatch.setenv(KEY_VARIABLE, key)
     with pytest.raises(StoreError, match=r"refuses the key \(401\)") as error:
-        QdrantStore(guarded.place(), "wines", "wines", sleep=waits.append).open()
+        QdrantStore(guarded.location(), "wines", "wines", sleep=waits.append).open()
     assert KEY_VARIABLE in error.value.hint
     assert "wrong" not in str(error.value)
     assert waits == []
@@ -301,11 +301,11 @@ def test_the_key_is_in_nothing_that_is_kept_or_sent_elsewhere(
     guarded: RestServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(KEY_VARIABLE, SECRET)
-    store = QdrantStore(guarded.place(), "wines", "wines")
+    store = QdrantStore(guarded.location(), "wines", "wines")
     store.create(RECIPE, batch_number(0), frontier(0), after=0)
     reader = store.open()
     with store.staging() as staging:
-        kept = pickle.dumps([reader, staging, reader.pieces(["_key"])])
+        kept = pickle.dumps([reader, staging, reader.scan_parts(["_key"])])
     assert SECRET.encode() not in kept
     assert SECRET not in f"{vars(store)} {reader} {staging}"
     payloads = guarded.client.scroll("wines.frontier", with_payload=True)[0]
@@ -347,7 +347,7 @@ def certificate(tmp_path: Path) -> Path:
 def encrypted(certificate: Path) -> Iterator[RestServer]:
     server = RestServer(key=SECRET, certificate=certificate)
     yield server
-    CONNECTIONS.close(server.place())
+    CONNECTIONS.close(server.location())
     server.close()
 
 
@@ -356,9 +356,9 @@ def test_over_tls_with_a_key_an_index_is_built_and_read(
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     monkeypatch.setenv(KEY_VARIABLE, SECRET)
-    store = QdrantStore(encrypted.place(), "wines", "wines")
+    store = QdrantStore(encrypted.location(), "wines", "wines")
     store.create(RECIPE, batch_number(0), frontier(0), after=0)
-    assert state(encrypted.place()) == (0, expected(0))
+    assert state(encrypted.location()) == (0, expected(0))
 
 
 def test_a_certificate_that_is_not_trusted_ends_it_at_once(
@@ -367,7 +367,7 @@ def test_a_certificate_that_is_not_trusted_ends_it_at_once(
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     monkeypatch.setenv(KEY_VARIABLE, SECRET)
     with pytest.raises(StoreError, match="cannot be reached") as error:
-        QdrantStore(encrypted.place(), "wines", "wines", sleep=waits.append).open()
+        QdrantStore(encrypted.location(), "wines", "wines", sleep=waits.append).open()
     assert "certificate" in error.value.hint
     assert waits == []
     assert encrypted.requests == []
@@ -396,24 +396,24 @@ def test_a_commit_killed_anywhere_landed_whole_or_not_at_all(
     where: str, served: RestServer, tmp_path: Path
 ) -> None:
     dice = random.Random(7)
-    address = str(tmp_path / "index") if where == "folder" else served.place().url
+    address = str(tmp_path / "index") if where == "folder" else served.location().url
     for _ in range(KILLS):
         process = child("commit_for_ever", address)
         reported = kill_after(process, dice.randint(1, 3), dice.uniform(0, 0.1))
-        sync, held = state(place_at(address))
+        sync, held = state(location_at(address))
         # One that was decided on lands with the next commit.
         assert sync in (reported, reported + 1)
         assert held == expected(sync)
-        CONNECTIONS.close(place_at(address))
+        CONNECTIONS.close(location_at(address))
 
 
 def test_racing_processes_commit_each_frontier_once(served: RestServer) -> None:
-    place = served.place()
-    QdrantStore(place, "wines", "wines").create(RECIPE, batch_number(0), frontier(0), after=0)
-    writers = [child("commit_raced", place.url, w) for w in ("one", "two")]
+    location = served.location()
+    QdrantStore(location, "wines", "wines").create(RECIPE, batch_number(0), frontier(0), after=0)
+    writers = [child("commit_raced", location.url, w) for w in ("one", "two")]
     start_together(writers)
     won = [int(w.communicate()[0]) for w in writers]
-    sync, held = state(place)
+    sync, held = state(location)
     assert sync == sum(won) == RACES
     assert {k for k in held if k.startswith("shared")} == {f"shared{n + 1}" for n in range(RACES)}
     for name, times in zip(("one", "two"), won, strict=True):
@@ -423,7 +423,7 @@ def test_racing_processes_commit_each_frontier_once(served: RestServer) -> None:
 def test_syncs_over_a_bad_network_keep_the_index_equal_to_its_table(served: RestServer) -> None:
     dice = random.Random(20_260_729)
     table = MemoryTable(sample_recipe(), ROW_SCHEMA)
-    store = QdrantStore(served.place(), "sample", "sample", sleep=lambda _: None)
+    store = QdrantStore(served.location(), "sample", "sample", sleep=lambda _: None)
     parts = sample_parts(table, store, recipe=sample_recipe())
 
     def bad(request: Request) -> None:
@@ -436,7 +436,7 @@ def test_syncs_over_a_bad_network_keep_the_index_equal_to_its_table(served: Rest
         served.mischief = bad
         # A call may fail more often than it is tried.
         with suppress(StoreError):
-            sync(parts, Wish(rebuild=n == 6))
+            sync(parts, SyncOptions(rebuild=n == 6))
         served.mischief = honest
         sync(parts)
         assert indexed(parts) == built_from_nothing(parts)
@@ -453,14 +453,14 @@ def test_an_index_that_moves_from_lance_to_qdrant_embeds_nothing(
         table,
         LanceStore(str(tmp_path), "sample"),
         recipe=recipe,
-        embeddings=SqliteEmbeddings(tmp_path / FILE, recipe.model),
+        vector_cache=SqliteVectorCache(tmp_path / FILE, recipe.model),
     )
     assert sync(in_lance).embedded == 40
     in_qdrant = sample_parts(
         table,
-        QdrantStore(served.place(), "sample", "sample"),
+        QdrantStore(served.location(), "sample", "sample"),
         recipe=recipe,
-        embeddings=SqliteEmbeddings(tmp_path / FILE, recipe.model),
+        vector_cache=SqliteVectorCache(tmp_path / FILE, recipe.model),
     )
     report = sync(in_qdrant)
     assert (report.action, report.embedded, report.reused) == (Action.BUILD, 0, 40)
@@ -475,7 +475,7 @@ def test_rows_are_staged_and_read_by_those_who_work_on_them(served: RestServer) 
     recipe = sample_recipe()
     table = MemoryTable(recipe, ROW_SCHEMA)
     table.parts = 3
-    store = QdrantStore(served.place(), "sample", "sample")
+    store = QdrantStore(served.location(), "sample", "sample")
     parts = sample_parts(table, store, recipe=recipe, model=HASHING)
     table.upsert({rid(f"k{n}"): values(f"text number {n}", n) for n in range(12)})
     assert sync(parts).chunks_upserted == 12

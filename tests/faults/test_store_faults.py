@@ -27,7 +27,7 @@ from lakewake.model.query import Question, SearchResult
 from lakewake.progress import Silent, Stage
 from lakewake.search import search
 from lakewake.store.lance.generations import pointer_text
-from lakewake.sync import Parts, Wish, sync
+from lakewake.sync import IndexParts, SyncOptions, sync
 from lakewake.verify import repair, verify
 from oracle import built_from_nothing, indexed
 
@@ -42,7 +42,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 FULL = 1024
 #: Texts that the changed history has and the new one has not.
 CHANGED = sum(n % 7 != 0 for n in range(ROWS * 3 // 4))
-REBUILD = Wish(rebuild=True)
+REBUILD = SyncOptions(rebuild=True)
 
 
 class Meddles(Silent):
@@ -98,7 +98,7 @@ def told(folder: Path, history: str, full_at: str = "", *by: str) -> dict[str, s
     return dict(json.loads(ran.stdout))
 
 
-def ask(parts: Parts, text: str, k: int = 1) -> SearchResult:
+def ask(parts: IndexParts, text: str, k: int = 1) -> SearchResult:
     reader = parts.store.open()
     if reader is None:
         raise IndexMissing("there is none")
@@ -113,10 +113,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "index"
 
 
-def check_recovered(parts: Parts, wish: Wish, *, embedded: int = 0) -> None:
+def check_recovered(parts: IndexParts, options: SyncOptions, *, embedded: int = 0) -> None:
     """One sync, and the index says what the table says."""
     parts.embedder.received.clear()
-    report = sync(parts, wish)
+    report = sync(parts, options)
     assert report.embedded == len(parts.embedder.received) == embedded
     assert indexed(parts) == built_from_nothing(parts)
     assert verify(parts).agrees
@@ -130,7 +130,7 @@ def test_a_full_disk_under_the_batch_lands_nothing_and_names_the_place(folder):
     assert "TMPDIR" in said["hint"]
     assert said["found"] == "IndexMissing"
     assert list((folder.parent / "tmp").iterdir()) == []
-    check_recovered(lance_parts(folder, "new"), Wish(), embedded=ROWS)
+    check_recovered(lance_parts(folder, "new"), SyncOptions(), embedded=ROWS)
 
 
 @pytest.mark.parametrize("history", ["new", "changed", "archived"])
@@ -143,7 +143,7 @@ def test_a_full_disk_under_the_index_leaves_what_was_there(history, folder):
     assert "the disk has room" in said["hint"]
     assert said["found"] == ("IndexMissing" if history == "new" else ["k3"])
     assert list((folder.parent / "tmp").iterdir()) == []
-    check_recovered(lance_parts(folder, history), Wish())
+    check_recovered(lance_parts(folder, history), SyncOptions())
 
 
 def test_a_read_only_store_is_served_as_it_was_until_it_can_be_written(folder):
@@ -163,7 +163,7 @@ def test_a_read_only_store_is_served_as_it_was_until_it_can_be_written(folder):
     assert "writable" in said["hint"]
     assert said["found"] == ["k3"]
     # What was embedded could not be kept either.
-    check_recovered(lance_parts(folder, "changed"), Wish(), embedded=CHANGED)
+    check_recovered(lance_parts(folder, "changed"), SyncOptions(), embedded=CHANGED)
 
 
 @pytest.mark.parametrize("stage", ["read", "embed", "write"])
@@ -293,8 +293,8 @@ def test_a_damaged_pointer_removed_as_the_hint_says_gives_the_index_back(folder)
 def test_a_damaged_embedding_store_costs_time_and_nothing_else(folder):
     (folder / "embeddings.sqlite").write_bytes(b"no database" * 1000)
     parts, said = lance_parts(folder, "new"), []
-    parts.embeddings._say = said.append
-    check_recovered(parts, Wish(), embedded=ROWS)
+    parts.vector_cache._say = said.append
+    check_recovered(parts, SyncOptions(), embedded=ROWS)
     assert len(said) == 1
 
 

@@ -14,7 +14,7 @@ from lakewake.errors import LakewakeError
 from lakewake.model.frontier import Frontier
 from lakewake.model.plan import Action
 from lakewake.model.recipe import TextField
-from lakewake.sync import Parts, sync
+from lakewake.sync import IndexParts, sync
 from oracle import built_from_nothing, following, indexed
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def play(history: History, type_: str, spark: SparkSession, folder: Path, **sett
     return ", ".join(dict.fromkeys(did[1:] or did))
 
 
-def _play_step(step: Step, table: HudiTables, parts: Parts) -> str:
+def _play_step(step: Step, table: HudiTables, parts: IndexParts) -> str:
     step.does(table)
     parts.embedder.received.clear()
     if step.refused:
@@ -107,7 +107,7 @@ def _play_step(step: Step, table: HudiTables, parts: Parts) -> str:
     return report.action.value
 
 
-def _frontier(parts: Parts) -> Frontier:
+def _frontier(parts: IndexParts) -> Frontier:
     reader = parts.store.open()
     assert reader is not None
     return reader.frontier()

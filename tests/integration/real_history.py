@@ -18,7 +18,7 @@ from lakewake.model.chunks import text_hash
 from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
 from lakewake.source import arrow, view
-from lakewake.sync import Parts, prepare, sync
+from lakewake.sync import IndexParts, prepare, sync
 from lakewake.verify import verify
 from moments import (
     PowerCut,
@@ -87,9 +87,9 @@ class RealHistory:
     """
 
     table: HudiTables
-    parts: Parts
+    parts: IndexParts
     dice: random.Random
-    clean: Parts
+    clean: IndexParts
     plans: bool = False
     told: list[str] = field(default_factory=list)
     syncs: int = 0
@@ -280,11 +280,11 @@ class RealHistory:
         finish(*works)
         at_each_moment(self.parts, never)
 
-    def _another_syncer(self) -> Parts:
+    def _another_syncer(self) -> IndexParts:
         spark, folder = self.table.spark, self.table.path.with_name("index")
-        held = self.parts.embeddings.inner
+        held = self.parts.vector_cache.inner
         path = self.table.path
-        other = following(spark, path, folder, payload=PAYLOAD, embeddings=held, chunking=CHUNKS)
+        other = following(spark, path, folder, payload=PAYLOAD, vector_cache=held, chunking=CHUNKS)
         return watched(other)
 
     def verify(self) -> None:

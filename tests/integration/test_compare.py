@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lakewake.embed.hashing import HashingEmbedder
-from lakewake.model.chunks import Pieces, chunk_id, text_hash
+from lakewake.model.chunks import ScanParts, chunk_id, text_hash
 from lakewake.model.recipe import Recipe, TextField
 from lakewake.model.rows import RowId
 from lakewake.source import compare
@@ -126,7 +126,7 @@ def checked(recipe: Recipe, **wrong: object) -> list[bool]:
         "_text": "ü",
     }
     batch = pa.RecordBatch.from_pylist([right, {**right, **wrong}])
-    told = compare.checked(Pieces(batch.schema, ([batch],)), recipe)
+    told = compare.checked(ScanParts(batch.schema, ([batch],)), recipe)
     return [sound for batch in told for sound in batch["_sound"].to_pylist()]
 
 

@@ -12,7 +12,7 @@ from playing import COW, MOR
 
 from lakewake.embed.hashing import HashingEmbedder
 from lakewake.errors import TextRefused
-from lakewake.sync import Parts, sync
+from lakewake.sync import IndexParts, sync
 from oracle import HASHING, built_from_nothing, following, indexed
 
 pytestmark = pytest.mark.spark
@@ -29,7 +29,7 @@ class Choosy(HashingEmbedder):
         return vectors
 
 
-def said(parts: Parts) -> dict[str, str]:
+def said(parts: IndexParts) -> dict[str, str]:
     """What the index says of each key."""
     return {chunk["_key"]: chunk["_text"] for chunk, _ in indexed(parts).values()}
 

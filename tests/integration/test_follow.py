@@ -10,7 +10,7 @@ from hudi_tables import HudiTables, row
 
 from lakewake.model.plan import Action
 from lakewake.model.report import SyncReport
-from lakewake.sync import Parts, sync
+from lakewake.sync import IndexParts, sync
 from oracle import built_from_nothing, following, indexed
 
 pytestmark = pytest.mark.spark
@@ -27,7 +27,7 @@ def table(request, spark, small_tables, tmp_path) -> HudiTables:
 
 
 @pytest.fixture
-def parts(table, spark, tmp_path) -> Parts:
+def parts(table, spark, tmp_path) -> IndexParts:
     """An index of it, built."""
     made = following(spark, table.path, tmp_path / "index")
     sync(made)
@@ -104,7 +104,7 @@ def test_following_an_operation_equals_a_build_and_does_no_more_than_it(case, ta
     assert_nothing_left(parts)
 
 
-def assert_nothing_left(parts: Parts) -> None:
+def assert_nothing_left(parts: IndexParts) -> None:
     again = sync(parts)
     assert again.action is Action.NOTHING
     assert again.embedded == 0

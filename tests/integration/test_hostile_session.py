@@ -18,7 +18,7 @@ from lakewake.errors import TableError
 from lakewake.model.recipe import TextField
 from lakewake.source.hudi import HudiTable
 from lakewake.source.session import reading_session
-from lakewake.sync import Parts, Wish, sync
+from lakewake.sync import IndexParts, SyncOptions, sync
 from lakewake.verify import repair, verify
 from oracle import built_from_nothing, following, indexed
 
@@ -45,12 +45,12 @@ def hostile(spark) -> Iterator[SparkSession]:
     defaults.clearGlobalProps()
 
 
-def read_by(parts: Parts, session: SparkSession) -> Parts:
+def read_by(parts: IndexParts, session: SparkSession) -> IndexParts:
     """The same index, its table read in another session."""
     return replace(parts, table=HudiTable(parts.table._path, parts.recipe, lambda: session))
 
 
-def built_in_a_clean_session(parts: Parts, spark: SparkSession) -> dict:
+def built_in_a_clean_session(parts: IndexParts, spark: SparkSession) -> dict:
     defaults = spark._jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration
     kept = defaults.getGlobalProps()
     defaults.clearGlobalProps()
@@ -95,7 +95,7 @@ def test_an_index_is_followed_in_a_session_where_every_setting_is_against_it(
         assert indexed(parts) == built_in_a_clean_session(parts, spark)
     assert verify(parts).agrees
     table.write([row("k5", "seen by a reconcile", part="b", ts=9)])
-    sync(parts, Wish(reconcile=True))
+    sync(parts, SyncOptions(reconcile=True))
     assert indexed(parts) == built_in_a_clean_session(parts, spark)
     assert repair(parts).repaired == 0
 
@@ -143,7 +143,7 @@ def test_a_sync_leaves_the_callers_session_as_it_was(spark, hostile, small_table
     before = _state(hostile)
     sync(parts)
     table.write([row("a", "changed", ts=2)])
-    sync(parts, Wish(reconcile=True))
+    sync(parts, SyncOptions(reconcile=True))
     assert verify(parts).agrees
     assert _state(hostile) == before
 

@@ -14,7 +14,7 @@ from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
 from lakewake.model.rows import RowId
 from lakewake.source import arrow, compare, hudi, view
-from lakewake.sync import Wish, prepare, sync
+from lakewake.sync import SyncOptions, prepare, sync
 from lakewake.verify import repair, verify
 from oracle import built_from_nothing, following, indexed
 
@@ -75,11 +75,11 @@ def test_large_rows_are_built_followed_compared_and_repaired(
     assert (report.embedded, report.chunks_upserted) == (16, 32)
     assert verify(parts).agrees
     table.write([row(k, long_text(k, 3), ts=10**7) for k in keys[8:]])
-    report = sync(parts, Wish(reconcile=True))
+    report = sync(parts, SyncOptions(reconcile=True))
     assert (report.action, report.rows_changed) == (Action.RECONCILE, 16)
     lance.dataset(str(tmp_path / "index" / "sample.g1.lance")).delete("_key >= 'k12'")
     assert repair(parts).repaired == 12
-    assert sync(parts, Wish(rebuild=True)).embedded == 0
+    assert sync(parts, SyncOptions(rebuild=True)).embedded == 0
     assert indexed(parts) == built_from_nothing(parts)
 
 
@@ -134,6 +134,6 @@ def test_rows_that_are_gone_are_passed_on_in_lots(
     table.write([row(k, part="d") for k in keys])
     sync(parts)
     table.write([row(k, part="d") for k in keys], "delete")
-    report = sync(parts, Wish(reconcile=True))
+    report = sync(parts, SyncOptions(reconcile=True))
     assert (report.action, report.rows_deleted) == (Action.RECONCILE, 20)
     assert indexed(parts) == built_from_nothing(parts)

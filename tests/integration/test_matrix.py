@@ -9,7 +9,7 @@ from histories import HISTORIES
 from hudi_tables import HudiTables, row
 from playing import COW, MOR, play
 
-from lakewake.embed.cache import MemoryEmbeddings
+from lakewake.embed.cache import MemoryVectorCache
 from lakewake.model.plan import Action
 from lakewake.sync import sync
 from lakewake.verify import verify
@@ -53,7 +53,7 @@ def test_a_restore_of_a_large_table_embeds_only_texts_that_the_index_lacks(
     table.write([row("k4", ts=2, num=7), row("new", "brand new")])
     sync(parts)
     # What the embedding store keeps would hide what the index itself saves.
-    parts = replace(parts, embeddings=MemoryEmbeddings())
+    parts = replace(parts, vector_cache=MemoryVectorCache())
     table.restore(savepoint)
     parts.embedder.received.clear()
     report = sync(parts)

@@ -19,7 +19,7 @@ from playing import COW, MOR, play
 
 from lakewake.errors import TableError
 from lakewake.model.plan import Action
-from lakewake.sync import Parts, sync
+from lakewake.sync import IndexParts, sync
 from lakewake.verify import verify
 from oracle import built_from_nothing, following, indexed
 
@@ -116,7 +116,7 @@ def _write_older(version: str, ivy: Path, table: HudiTables, step: str) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def _synced(parts: Parts, changed: int | None = None, deleted: int | None = None) -> str:
+def _synced(parts: IndexParts, changed: int | None = None, deleted: int | None = None) -> str:
     parts.embedder.received.clear()
     report = sync(parts)
     assert indexed(parts) == built_from_nothing(parts)

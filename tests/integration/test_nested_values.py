@@ -7,7 +7,7 @@ from hudi_tables import COLUMNS, HudiTables, row
 
 from lakewake.model.plan import Action
 from lakewake.model.recipe import TextField
-from lakewake.sync import Wish, sync
+from lakewake.sync import SyncOptions, sync
 from lakewake.verify import verify
 from oracle import built_from_nothing, following, indexed
 
@@ -49,7 +49,7 @@ def test_nested_values_that_cannot_be_null_are_followed(type_, spark, small_tabl
     assert (report.action, report.rows_changed) == (Action.FOLLOW, 3), report.why
     assert parts.embedder.received == ["text of d"]
     assert indexed(parts) == built_from_nothing(parts)
-    assert sync(parts, Wish(reconcile=True)).chunks_upserted == 0
+    assert sync(parts, SyncOptions(reconcile=True)).chunks_upserted == 0
 
 
 BROKEN = "cast(unhex('61FF62') AS string)"
@@ -74,7 +74,7 @@ def test_what_is_not_utf8_in_a_nested_payload_is_marked_and_the_index_stays_read
     assert chunks["b"]["attrs"] == [("a\ufffdb", "w"), ("k", "v")]
     assert indexed(parts) == built_from_nothing(parts)
     assert verify(parts).agrees
-    assert sync(parts, Wish(reconcile=True)).chunks_upserted == 0
+    assert sync(parts, SyncOptions(reconcile=True)).chunks_upserted == 0
 
 
 def test_map_keys_that_are_marked_alike_are_one(spark, small_tables, tmp_path):
@@ -106,7 +106,7 @@ def test_nested_timestamps_in_a_template_do_not_follow_the_sessions_time_zone(
         assert verify(parts).agrees
         assert indexed(parts) == built_from_nothing(parts)
         parts.embedder.received.clear()
-        assert sync(parts, Wish(reconcile=True)).chunks_upserted == 0
+        assert sync(parts, SyncOptions(reconcile=True)).chunks_upserted == 0
         assert parts.embedder.received == []
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)

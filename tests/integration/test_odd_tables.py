@@ -18,7 +18,7 @@ from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking, Recipe, TextField
 from lakewake.model.rows import RowId
 from lakewake.source.hudi import HudiTable
-from lakewake.sync import Wish, price, sync
+from lakewake.sync import SyncOptions, price, sync
 from lakewake.verify import repair, verify
 from lakewake.verify.vectors import Vectors
 from oracle import HASHING, built_from_nothing, following, indexed
@@ -216,7 +216,7 @@ def test_cleaned_files_are_reconciled_and_nothing_is_lost(spark, small_tables, t
     table.write([row("c", "a new one")])
     old.unlink()
     with pytest.raises(HistoryLost, match="the cleaner removed"):
-        sync(parts, Wish(reconcile=False))
+        sync(parts, SyncOptions(reconcile=False))
     parts.embedder.received.clear()
     report = sync(parts)
     assert report.action is Action.RECONCILE
@@ -249,7 +249,7 @@ def test_verify_finds_what_was_done_to_the_index_behind_its_back(spark, small_ta
 
 
 @pytest.mark.parametrize("lost", ["_field = 'id'", "_field = 'text' AND _chunk = 1"])
-@pytest.mark.parametrize("mend", [repair, lambda parts: sync(parts, Wish(reconcile=True))])
+@pytest.mark.parametrize("mend", [repair, lambda parts: sync(parts, SyncOptions(reconcile=True))])
 def test_a_lost_text_field_and_a_lost_piece_are_noticed(mend, lost, spark, small_tables, tmp_path):
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
     long = "This is the first sentence of it. Here is another one. And this is the last. \u3000 "

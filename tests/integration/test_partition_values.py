@@ -12,7 +12,7 @@ from lakewake.model.plan import Action
 from lakewake.model.recipe import TextField
 from lakewake.source import partitions
 from lakewake.source.view import hudi_reader
-from lakewake.sync import Wish, sync
+from lakewake.sync import SyncOptions, sync
 from oracle import built_from_nothing, following, indexed
 
 pytestmark = pytest.mark.spark
@@ -31,7 +31,7 @@ def _follows(table, parts, changes) -> None:
         assert report.action is Action.FOLLOW, report.why
         assert indexed(parts) == built_from_nothing(parts)
     parts.embedder.received.clear()
-    assert sync(parts, Wish(reconcile=True)).chunks_upserted == 0
+    assert sync(parts, SyncOptions(reconcile=True)).chunks_upserted == 0
     assert parts.embedder.received == []
 
 

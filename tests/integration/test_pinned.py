@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from hudi_tables import HudiTables, row
 
-from lakewake.embed.cache import MemoryEmbeddings
+from lakewake.embed.cache import MemoryVectorCache
 from lakewake.errors import HistoryLost
 from lakewake.model.chunks import Batch, chunk_id
 from lakewake.model.plan import Action
 from lakewake.model.rows import RowId
 from lakewake.source import TableMoved
 from lakewake.store.memory import MemoryStore
-from lakewake.sync import Parts, Wish, sync
+from lakewake.sync import IndexParts, SyncOptions, sync
 from lakewake.verify import repair, verify
 from oracle import built_from_nothing, following, indexed
 
@@ -31,7 +31,7 @@ class Moving:
     """A table that moves at a given moment of a read, and an index of it."""
 
     table: HudiTables
-    parts: Parts
+    parts: IndexParts
     ts: int = 1
 
     def commit_and_clean(self) -> None:
@@ -81,7 +81,7 @@ def moving(request, spark, small_tables, tmp_path_factory) -> Moving:
 
 
 def test_a_build_has_every_row_when_files_are_cleaned_after_it_checked_the_timeline(moving):
-    fresh = replace(moving.parts, store=MemoryStore(), embeddings=MemoryEmbeddings())
+    fresh = replace(moving.parts, store=MemoryStore(), vector_cache=MemoryVectorCache())
     moving.right_after("_check_unmoved", moving.commit_and_clean)
     sync(fresh)
     assert indexed(fresh) == built_from_nothing(fresh)
@@ -90,7 +90,7 @@ def test_a_build_has_every_row_when_files_are_cleaned_after_it_checked_the_timel
 def test_a_reconcile_deletes_no_row_when_files_are_cleaned_after_it_checked_the_timeline(moving):
     sync(moving.parts)
     moving.right_after("_check_unmoved", moving.commit_and_clean)
-    report = sync(moving.parts, Wish(reconcile=True))
+    report = sync(moving.parts, SyncOptions(reconcile=True))
     assert (report.rows_changed, report.rows_deleted) == (1, 0)
     assert indexed(moving.parts) == built_from_nothing(moving.parts)
 
@@ -144,7 +144,7 @@ def test_a_follow_loses_no_change_when_files_are_cleaned_before_its_first_job(mo
 
 
 def test_a_table_that_commits_at_every_look_is_built_reconciled_and_then_followed(moving):
-    fresh = replace(moving.parts, store=MemoryStore(), embeddings=MemoryEmbeddings())
+    fresh = replace(moving.parts, store=MemoryStore(), vector_cache=MemoryVectorCache())
     table, look = moving.parts.table, moving.parts.table.look
 
     def commit_then_look(frontier):
@@ -157,7 +157,7 @@ def test_a_table_that_commits_at_every_look_is_built_reconciled_and_then_followe
     table.look = commit_then_look
     try:
         assert sync(fresh).action is Action.BUILD
-        assert sync(fresh, Wish(reconcile=True)).action is Action.RECONCILE
+        assert sync(fresh, SyncOptions(reconcile=True)).action is Action.RECONCILE
     finally:
         del table.look
     assert sync(fresh).action is Action.FOLLOW

@@ -10,7 +10,7 @@ from hudi_tables import HudiTables, row
 
 from lakewake.model.plan import Action
 from lakewake.source.hudi import HudiTable
-from lakewake.sync import Parts, Wish, price, sync
+from lakewake.sync import IndexParts, SyncOptions, price, sync
 from lakewake.verify import verify
 from oracle import HASHING, built_from_nothing, following, indexed
 
@@ -25,10 +25,12 @@ TYPED = """SELECT cast(id AS string) id, 's' sub, 'a' part, {ts}L ts,
 PAYLOAD = ("num", "price", "day", "seen", "tags")
 
 
-def spread(spark, table: Path, folder: Path, payload: tuple[str, ...] = ("id", "num")) -> Parts:
+def spread(
+    spark, table: Path, folder: Path, payload: tuple[str, ...] = ("id", "num")
+) -> IndexParts:
     """An index of a table whose rows never come to this process."""
     made = following(spark, table, folder, payload=payload)
-    there = HudiTable(str(table), made.recipe, lambda: spark, spread_rows=1)
+    there = HudiTable(str(table), made.recipe, lambda: spark, distributed_rows=1)
     return replace(made, table=there, model=HASHING)
 
 
@@ -60,7 +62,7 @@ def test_workers_reconcile_and_verify_rows_of_every_type(spark, small_tables, tm
     sync(parts)
     assert verify(parts).agrees
     table.write_frame(spark.sql(TYPED.format(ts=2, said="other")).where("num < 3"))
-    report = sync(parts, Wish(reconcile=True))
+    report = sync(parts, SyncOptions(reconcile=True))
     assert (report.action, report.rows_changed) == (Action.RECONCILE, 3)
     assert verify(parts).agrees
     assert indexed(parts) == built_from_nothing(parts)

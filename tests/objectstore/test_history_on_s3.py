@@ -9,8 +9,8 @@ import pytest
 from pyarrow.fs import FileSelector
 
 from lakewake.config.settings import IndexSettings
-from lakewake.history.log import PlaceLog, SyncLog, newest, open_history
-from lakewake.store.location import place_at
+from lakewake.history.log import LocationLog, SyncLog, newest, open_history
+from lakewake.store.location import location_at
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
 from history_contract import HistoryContract, record
@@ -26,7 +26,7 @@ class TestHistoryOnS3(HistoryContract):
 
 
 def test_the_oldest_objects_go(files, bucket):
-    log = PlaceLog(place_at(f"s3://{bucket}/index"), "wines.history", kept=3, prune_every=1)
+    log = LocationLog(location_at(f"s3://{bucket}/index"), "wines.history", kept=3, prune_every=1)
     for second in range(6):
         log.append(record(second))
     left = files.get_file_info(FileSelector(f"{bucket}/index/wines.history"))
@@ -35,7 +35,7 @@ def test_the_oldest_objects_go(files, bucket):
 
 
 def test_it_has_begun_once_anything_lies_in_the_folder(files, bucket):
-    log = PlaceLog(place_at(f"s3://{bucket}/index"), "wines.history")
+    log = LocationLog(location_at(f"s3://{bucket}/index"), "wines.history")
     assert not log.begun()
     log.append(record(1))
     assert log.begun()

@@ -15,7 +15,7 @@ import pytest
 import lakewake
 from lakewake.model.plan import Action
 from lakewake.store.registry import open_store
-from lakewake.sync import Parts, sync
+from lakewake.sync import IndexParts, sync
 from lakewake.verify import verify
 from oracle import built_from_nothing, following, indexed
 
@@ -68,7 +68,7 @@ def table(spark, bucket, small_tables) -> HudiTables:
     return make_table(spark, bucket, small_tables)
 
 
-def parts_of(spark, table, bucket) -> Parts:
+def parts_of(spark, table, bucket) -> IndexParts:
     store = open_store(f"lance+s3://{bucket}/index", "sample")
     return following(spark, table.path, Path(), store=store)
 

@@ -38,8 +38,8 @@ from lakewake.store.lance import upkeep as lance_upkeep
 from lakewake.store.lance import words as lance_words
 from lakewake.store.memory import MemoryStore
 from lakewake.store.qdrant import QdrantStore
-from lakewake.store.qdrant.location import CONNECTIONS, QdrantPlace
-from lakewake.sync import ORDINARY, Parts, Wish, prepare, sync
+from lakewake.store.qdrant.location import CONNECTIONS, QdrantLocation
+from lakewake.sync import NO_OPTIONS, IndexParts, SyncOptions, prepare, sync
 from lakewake.verify import repair, verify
 from lakewake.verify.vectors import Vectors
 from moments import (
@@ -92,11 +92,11 @@ RECIPE = sample_recipe(Chunking(tokens=14))
 ASKED = Answering(HashingEmbedder(HASHING), ("an odd end of one sentence",), limits=(2,))
 WISHES = st.sampled_from(
     [
-        *[ORDINARY] * 4,
-        Wish(retry_quarantined=True),
-        Wish(reconcile=True),
-        Wish(reconcile=True, retry_quarantined=True),
-        Wish(rebuild=True),
+        *[NO_OPTIONS] * 4,
+        SyncOptions(retry_quarantined=True),
+        SyncOptions(reconcile=True),
+        SyncOptions(reconcile=True, retry_quarantined=True),
+        SyncOptions(rebuild=True),
     ]
 )
 SPOILT = {
@@ -148,11 +148,11 @@ class AnyHistory(RuleBasedStateMachine):
             self._store = MemoryStore()
         return self._store
 
-    def syncer(self) -> Parts:
+    def syncer(self) -> IndexParts:
         """One of those that keep the index in step."""
         shared = getattr(self, "parts", None)
-        embeddings = shared.embeddings.inner if shared else None
-        made = sample_parts(self.table, self.store(), recipe=RECIPE, embeddings=embeddings)
+        vector_cache = shared.vector_cache.inner if shared else None
+        made = sample_parts(self.table, self.store(), recipe=RECIPE, vector_cache=vector_cache)
         choosy = Choosy()
         if shared:
             choosy.word = shared.embedder.word
@@ -224,17 +224,17 @@ class AnyHistory(RuleBasedStateMachine):
         self.parts.embedder.inner.word = word
         self.parts.embedder.inner.gives_the_others = gives_the_others
 
-    @rule(at=MOMENTS, wish=WISHES)
-    def sync_cut_off(self, at, wish) -> None:
+    @rule(at=MOMENTS, options=WISHES)
+    def sync_cut_off(self, at, options) -> None:
         at_moment(self.parts, at, cut_off)
         with suppress(PowerCut):
-            sync(self.parts, wish)
+            sync(self.parts, options)
         at_each_moment(self.parts, never)
 
-    @rule(at=MOMENTS, rows=ROWS, wish=WISHES, cleaned=st.booleans())
-    def sync_while_the_table_is_written(self, at, rows, wish, cleaned) -> None:
+    @rule(at=MOMENTS, rows=ROWS, options=WISHES, cleaned=st.booleans())
+    def sync_while_the_table_is_written(self, at, rows, options, cleaned) -> None:
         at_moment(self.parts, at, lambda: self.write_and_clean(rows, cleaned))
-        sync(self.parts, wish)
+        sync(self.parts, options)
         at_each_moment(self.parts, never)
 
     def write_and_clean(self, rows, cleaned) -> None:
@@ -248,10 +248,10 @@ class AnyHistory(RuleBasedStateMachine):
         sync(self.parts)
         at_each_moment(self.parts, never)
 
-    @rule(schedule=TURNS, at=st.integers(0, 18), rows=ROWS, wishes=st.tuples(WISHES, WISHES))
-    def two_syncers_by_turns(self, schedule, at, rows, wishes) -> None:
+    @rule(schedule=TURNS, at=st.integers(0, 18), rows=ROWS, options=st.tuples(WISHES, WISHES))
+    def two_syncers_by_turns(self, schedule, at, rows, options) -> None:
         both = self.parts, self.syncer()
-        works = [Turns(lambda p=p, w=w: sync(p, w)) for p, w in zip(both, wishes, strict=True)]
+        works = [Turns(lambda p=p, w=w: sync(p, w)) for p, w in zip(both, options, strict=True)]
         for parts, work in zip(both, works, strict=True):
             at_each_moment(parts, work.moment)
         take_turns(schedule[:at], *works)
@@ -263,18 +263,18 @@ class AnyHistory(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Every history ends with a sync that nothing disturbs."""
         at_each_moment(self.parts, never)
-        self.sync_undisturbed(ORDINARY)
+        self.sync_undisturbed(NO_OPTIONS)
 
-    @rule(wish=WISHES)
-    def sync_undisturbed(self, wish) -> None:
+    @rule(options=WISHES)
+    def sync_undisturbed(self, options) -> None:
         known = known_hashes(self.parts)
         self.parts.embedder.received.clear()
-        report = sync(self.parts, wish)
+        report = sync(self.parts, options)
         received = self.parts.embedder.received
         assert report.embedded == len(received)
         assert not known & {text_hash(text) for text in received}
         # A row that is tried again by request may have the text of one that was refused just now.
-        once = [t for t in received if not (wish.retry_quarantined and "odd" in t)]
+        once = [t for t in received if not (options.retry_quarantined and "odd" in t)]
         assert len(once) == len(set(once))
         self.assert_equals_a_build_of(self.table.history)
         assert sync(self.parts).action is Action.NOTHING
@@ -368,7 +368,7 @@ def row_in(chunk: dict[str, str]) -> RowId:
     return RowId(chunk["_partition"], chunk["_key"])
 
 
-def spoil(parts: Parts, chunk_id: str, how: str) -> None:
+def spoil(parts: IndexParts, chunk_id: str, how: str) -> None:
     """Put something else into an index behind its back, as a faulty tool would."""
     index = parts.store.open()
     rows = [r for b in index.scan(index.schema().names) for r in b.to_pylist()]
@@ -415,24 +415,24 @@ class AnyHistoryInQdrant(AnyHistory):
 
     answers = True
 
-    def place(self) -> QdrantPlace:
+    def place(self) -> QdrantLocation:
         """Where Qdrant lies."""
         return InMemory()
 
     def store(self) -> Store:
         if not hasattr(self, "_place"):
-            self._place = self.place()
-        return QdrantStore(self._place, "sample", "sample")
+            self._location = self.place()
+        return QdrantStore(self._location, "sample", "sample")
 
     def teardown(self) -> None:
         super().teardown()
-        CONNECTIONS.close(self._place)
+        CONNECTIONS.close(self._location)
 
 
 class AnyHistoryInEdge(AnyHistoryInQdrant):
     """The same on Qdrant's real engine."""
 
-    def place(self) -> QdrantPlace:
+    def place(self) -> QdrantLocation:
         self._folder = tempfile.TemporaryDirectory(prefix="lakewake-any-history-")
         return EdgePlace(self._folder.name)
 

@@ -79,7 +79,7 @@ def test_every_piece_fits_the_model(
     kind: str, least: int, text: str, room: int, overlap: int
 ) -> None:
     limit = room + least
-    for piece in splitter(kind, 0, overlap, limit).pieces(text):
+    for piece in splitter(kind, 0, overlap, limit).split(text):
         assert len(counting(kind).encode(piece)) <= limit
 
 
@@ -89,7 +89,7 @@ def test_every_piece_fits_the_model(
 def test_pieces_without_overlap_cover_the_text_once_in_order(
     kind: str, least: int, text: str, room: int
 ) -> None:
-    pieces = splitter(kind, room + least, 0, 256).pieces(text)
+    pieces = splitter(kind, room + least, 0, 256).split(text)
     assert compact("".join(pieces)) == compact(text)
 
 
@@ -98,7 +98,7 @@ def test_pieces_without_overlap_cover_the_text_once_in_order(
 def test_pieces_by_characters_are_as_long_as_they_may_be(
     text: str, limit: int, overlap: int
 ) -> None:
-    pieces = Splitter(Chunking(0, min(overlap, limit - 1)), limit, None).pieces(text)
+    pieces = Splitter(Chunking(0, min(overlap, limit - 1)), limit, None).split(text)
     assert all(len(p) <= limit * CHARACTERS_PER_TOKEN for p in pieces)
     if not overlap:
         assert compact("".join(pieces)) == compact(text)
@@ -108,8 +108,8 @@ def test_pieces_by_characters_are_as_long_as_they_may_be(
 @given(text=texts, limit=limits)
 def test_a_text_is_cut_the_same_way_each_time(text: str, limit: int) -> None:
     tokenizer = tokenizer_text("bytes")
-    first = Splitter(Chunking(), limit + 12, tokenizer).pieces(text)
-    assert Splitter(Chunking(), limit + 12, tokenizer).pieces(text) == first
+    first = Splitter(Chunking(), limit + 12, tokenizer).split(text)
+    assert Splitter(Chunking(), limit + 12, tokenizer).split(text) == first
 
 
 @settings(max_examples=50, deadline=None)
@@ -119,7 +119,7 @@ def test_an_edit_at_the_end_leaves_all_pieces_that_begin_a_pieces_length_before_
 ) -> None:
     limit = 100
     cut = splitter("bytes", limit, 0, 0)
-    before, after = cut.pieces("".join(kept) + old), cut.pieces("".join(kept) + new)
+    before, after = cut.split("".join(kept) + old), cut.split("".join(kept) + new)
     whole, done = compact("".join(kept)), 0
     # What a piece takes in is decided by the text that could fit into it, and by no more.
     for one, other in zip(before, after, strict=False):

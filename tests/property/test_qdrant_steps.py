@@ -24,7 +24,7 @@ from lakewake.errors import IndexMissing, StaleFrontier
 from lakewake.model.chunks import Batch
 from lakewake.store import Removed
 from lakewake.store.qdrant import QdrantStore, upkeep
-from lakewake.store.qdrant.location import CONNECTIONS, QdrantPlace
+from lakewake.store.qdrant.location import CONNECTIONS, QdrantLocation
 from lakewake.store.qdrant.points import Points
 from moments import PowerCut
 from qdrant_edge_engine import EdgePlace
@@ -43,11 +43,11 @@ Work = Callable[[QdrantStore], None]
 
 
 @pytest.fixture(params=["memory", "edge"])
-def fresh_place(request: pytest.FixtureRequest) -> Iterator[Callable[[], QdrantPlace]]:
-    made: list[QdrantPlace] = []
+def fresh_place(request: pytest.FixtureRequest) -> Iterator[Callable[[], QdrantLocation]]:
+    made: list[QdrantLocation] = []
     with tempfile.TemporaryDirectory(prefix="lakewake-steps-") as folder:
 
-        def make() -> QdrantPlace:
+        def make() -> QdrantLocation:
             while made:
                 CONNECTIONS.close(made.pop())
             edge = request.param == "edge"
@@ -59,7 +59,7 @@ def fresh_place(request: pytest.FixtureRequest) -> Iterator[Callable[[], QdrantP
         CONNECTIONS.close(made.pop())
 
 
-def store_in(place: QdrantPlace) -> QdrantStore:
+def store_in(place: QdrantLocation) -> QdrantStore:
     return QdrantStore(place, "wines", "wines")
 
 
@@ -86,7 +86,7 @@ def others(store: QdrantStore) -> None:
     store.commit(batch(chunk("theirs")), frontier(1), frontier(2, "b"))
 
 
-def disturbed(place: QdrantPlace, at: int, deed: Callable[[], None], work: Work) -> bool:
+def disturbed(place: QdrantLocation, at: int, deed: Callable[[], None], work: Work) -> bool:
     """Do a work with something happening at one of its moments; whether it had that moment."""
     moments = Moments(at, deed)
     there = Disturbed(place, moments)
@@ -108,7 +108,7 @@ class Death:
         raise PowerCut
 
 
-def killed(place: QdrantPlace, at: int, work: Work) -> bool:
+def killed(place: QdrantLocation, at: int, work: Work) -> bool:
     """Do a work in a process that dies at one of its moments."""
     death = Death()
     moments = Moments(at, death)
@@ -134,7 +134,7 @@ def each_moment(happened: Callable[[int], bool]) -> None:
     raise AssertionError("there are more moments")
 
 
-def check_tidy(store: QdrantStore, place: QdrantPlace, expected: dict[str, Any]) -> None:
+def check_tidy(store: QdrantStore, place: QdrantLocation, expected: dict[str, Any]) -> None:
     """After upkeep there is what the index says, and nothing else."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(upkeep, "KEEP_FOR", -1.0)
@@ -149,7 +149,7 @@ def check_tidy(store: QdrantStore, place: QdrantPlace, expected: dict[str, Any])
 
 @pytest.mark.parametrize("work", [commit, commit_staged])
 def test_a_commit_that_dies_between_any_two_steps_is_finished_by_the_next(
-    work: Work, fresh_place: Callable[[], QdrantPlace]
+    work: Work, fresh_place: Callable[[], QdrantLocation]
 ) -> None:
     landed = []
 
@@ -176,7 +176,7 @@ def test_a_commit_that_dies_between_any_two_steps_is_finished_by_the_next(
 
 
 def test_after_a_death_another_batch_finds_the_old_frontier_or_is_told_that_it_moved(
-    fresh_place: Callable[[], QdrantPlace],
+    fresh_place: Callable[[], QdrantLocation],
 ) -> None:
     outcomes = []
 
@@ -199,7 +199,7 @@ def test_after_a_death_another_batch_finds_the_old_frontier_or_is_told_that_it_m
 
 
 def test_upkeep_finishes_what_was_decided_and_nothing_else(
-    fresh_place: Callable[[], QdrantPlace],
+    fresh_place: Callable[[], QdrantLocation],
 ) -> None:
     finished = []
 
@@ -219,7 +219,7 @@ def test_upkeep_finishes_what_was_decided_and_nothing_else(
 
 
 def test_a_build_that_dies_between_any_two_steps_leaves_nothing_or_the_index(
-    fresh_place: Callable[[], QdrantPlace],
+    fresh_place: Callable[[], QdrantLocation],
 ) -> None:
     def happened(at: int) -> bool:
         place = fresh_place()
@@ -238,7 +238,7 @@ def test_a_build_that_dies_between_any_two_steps_leaves_nothing_or_the_index(
 
 
 def test_a_rebuild_that_dies_between_any_two_steps_leaves_the_former_index_or_the_new_one(
-    fresh_place: Callable[[], QdrantPlace],
+    fresh_place: Callable[[], QdrantLocation],
 ) -> None:
     def rebuild(store: QdrantStore) -> None:
         store.create(recipe(), batch(*CHANGED), frontier(2), after=1)
@@ -260,7 +260,7 @@ def test_a_rebuild_that_dies_between_any_two_steps_leaves_the_former_index_or_th
 
 @pytest.mark.parametrize("work", [commit, commit_staged])
 def test_of_two_writers_at_any_two_steps_one_lands_and_the_other_is_told(
-    work: Work, fresh_place: Callable[[], QdrantPlace]
+    work: Work, fresh_place: Callable[[], QdrantLocation]
 ) -> None:
     winners = []
 
@@ -295,7 +295,7 @@ def lands(work: Callable[[], None]) -> bool:
 
 
 def test_of_two_builders_at_any_two_steps_one_lands_and_the_other_is_told(
-    fresh_place: Callable[[], QdrantPlace],
+    fresh_place: Callable[[], QdrantLocation],
 ) -> None:
     def happened(at: int) -> bool:
         place = fresh_place()
@@ -321,7 +321,7 @@ def test_of_two_builders_at_any_two_steps_one_lands_and_the_other_is_told(
 
 
 def test_a_writer_that_slept_through_later_commits_and_upkeep_changes_nothing(
-    fresh_place: Callable[[], QdrantPlace],
+    fresh_place: Callable[[], QdrantLocation],
 ) -> None:
     """However late it goes on: what it began is done by others or never."""
 
@@ -360,7 +360,7 @@ def test_a_writer_that_slept_through_later_commits_and_upkeep_changes_nothing(
 
 
 def test_readers_at_any_step_see_the_index_before_or_after(
-    fresh_place: Callable[[], QdrantPlace],
+    fresh_place: Callable[[], QdrantLocation],
 ) -> None:
     place = fresh_place()
     build(store_in(place))
@@ -383,7 +383,7 @@ def test_readers_at_any_step_see_the_index_before_or_after(
 
 
 def test_a_batch_whose_points_upkeep_took_for_abandoned_is_stale(
-    fresh_place: Callable[[], QdrantPlace],
+    fresh_place: Callable[[], QdrantLocation],
 ) -> None:
     place = fresh_place()
     store = store_in(place)

@@ -76,47 +76,47 @@ def test_a_blank_text_has_no_chunks_and_is_not_split(text: str | None) -> None:
 
 def test_a_text_that_fits_is_one_piece_as_it_is() -> None:
     text = "  smoky red with leather and dry \n"
-    assert Splitter(WHOLE, 8, TOKENIZER).pieces(text) == (text,)
+    assert Splitter(WHOLE, 8, TOKENIZER).split(text) == (text,)
 
 
 def test_the_special_tokens_of_the_model_take_their_room() -> None:
     text = "smoky red with leather and dry plum"
-    assert Splitter(WHOLE, 9, TOKENIZER).pieces(text) == (text,)
-    assert len(Splitter(WHOLE, 8, TOKENIZER).pieces(text)) == 2
+    assert Splitter(WHOLE, 9, TOKENIZER).split(text) == (text,)
+    assert len(Splitter(WHOLE, 8, TOKENIZER).split(text)) == 2
 
 
 def test_a_tokenizer_that_cuts_and_pads_does_not_hide_the_length_of_a_text() -> None:
     assert json.loads(TOKENIZER)["truncation"]["max_length"] == 8
-    pieces = Splitter(WHOLE, 22, TOKENIZER).pieces("Smoky red. " * 100)
+    pieces = Splitter(WHOLE, 22, TOKENIZER).split("Smoky red. " * 100)
     assert len(pieces) == 17
     assert max(words(p) for p in pieces) == 18
 
 
 def test_pieces_end_where_sentences_do() -> None:
-    pieces = Splitter(WHOLE, 22, TOKENIZER).pieces(" ".join(sentences(40)))
+    pieces = Splitter(WHOLE, 22, TOKENIZER).split(" ".join(sentences(40)))
     assert len(pieces) > 5
     assert all(p.endswith(".") and p[0].isupper() for p in pieces)
 
 
 def test_a_whole_text_is_kept_where_no_limit_is_known() -> None:
     text = "Smoky red. " * 1000
-    assert Splitter(WHOLE, 0, TOKENIZER).pieces(text) == (text,)
-    assert Splitter(WHOLE, 0, None).pieces(text) == (text,)
+    assert Splitter(WHOLE, 0, TOKENIZER).split(text) == (text,)
+    assert Splitter(WHOLE, 0, None).split(text) == (text,)
 
 
 def test_tokens_asked_for_bound_the_pieces_below_the_model() -> None:
-    pieces = Splitter(Chunking(tokens=10), 256, TOKENIZER).pieces("Smoky red. " * 100)
+    pieces = Splitter(Chunking(tokens=10), 256, TOKENIZER).split("Smoky red. " * 100)
     assert max(words(p) for p in pieces) == 9
 
 
 def test_tokens_asked_for_above_the_model_are_cut_to_it() -> None:
-    pieces = Splitter(Chunking(tokens=500), 22, TOKENIZER).pieces("Smoky red. " * 100)
+    pieces = Splitter(Chunking(tokens=500), 22, TOKENIZER).split("Smoky red. " * 100)
     assert max(words(p) for p in pieces) == 18
 
 
 def test_overlap_repeats_the_end_of_a_piece_at_the_start_of_the_next() -> None:
     text = " ".join(sentences(40))
-    pieces = Splitter(Chunking(tokens=20, overlap=8), 256, TOKENIZER).pieces(text)
+    pieces = Splitter(Chunking(tokens=20, overlap=8), 256, TOKENIZER).split(text)
     repeated = [b for a, b in pairwise(pieces) if a.endswith(b.split(".")[0] + ".")]
     assert len(repeated) > len(pieces) // 2
     assert max(words(p) for p in pieces) <= 20
@@ -124,8 +124,8 @@ def test_overlap_repeats_the_end_of_a_piece_at_the_start_of_the_next() -> None:
 
 def test_without_a_tokenizer_four_characters_are_a_token() -> None:
     splitter = Splitter(WHOLE, 10, None)
-    assert splitter.pieces("x" * 40) == ("x" * 40,)
-    assert splitter.pieces("x" * 41) == ("x" * 40, "x")
+    assert splitter.split("x" * 40) == ("x" * 40,)
+    assert splitter.split("x" * 41) == ("x" * 40, "x")
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ def test_limits_that_leave_no_room_are_refused(chunking: Chunking, max_tokens: i
 
 def test_an_edit_of_the_last_sentence_leaves_all_pieces_but_the_last_two() -> None:
     splitter, old = Splitter(WHOLE, 22, TOKENIZER), sentences(60)
-    before = splitter.pieces(" ".join(old))
-    after = splitter.pieces(" ".join([*old[:-1], "Changed with plum."]))
+    before = splitter.split(" ".join(old))
+    after = splitter.split(" ".join([*old[:-1], "Changed with plum."]))
     assert len(before) > 20
     assert before[:-2] == after[: len(before) - 2]
     assert before != after
@@ -155,8 +155,8 @@ def test_an_edit_of_the_last_sentence_leaves_all_pieces_but_the_last_two() -> No
 
 def test_an_edit_of_the_first_sentence_leaves_the_pieces_after_the_borders_meet() -> None:
     splitter, old = Splitter(WHOLE, 22, TOKENIZER), sentences(60)
-    before = splitter.pieces(" ".join(old))
-    after = splitter.pieces(" ".join(["Changed with plum and leather.", *old[1:]]))
+    before = splitter.split(" ".join(old))
+    after = splitter.split(" ".join(["Changed with plum and leather.", *old[1:]]))
     assert before[0] != after[0]
     assert len(set(before) & set(after)) >= len(before) * 2 // 3
 
@@ -164,7 +164,7 @@ def test_an_edit_of_the_first_sentence_leaves_the_pieces_after_the_borders_meet(
 def test_an_edit_that_keeps_the_count_of_tokens_changes_one_piece() -> None:
     splitter, old = Splitter(WHOLE, 22, TOKENIZER), sentences(60)
     edited = [*old[:30], old[30].replace(".", "").rsplit(" ", 1)[0] + " changed.", *old[31:]]
-    before, after = splitter.pieces(" ".join(old)), splitter.pieces(" ".join(edited))
+    before, after = splitter.split(" ".join(old)), splitter.split(" ".join(edited))
     assert len(before) == len(after)
     assert sum(a != b for a, b in zip(before, after, strict=True)) == 1
 
@@ -178,7 +178,7 @@ def test_an_edit_that_keeps_the_count_of_tokens_changes_one_piece() -> None:
 def test_a_text_without_borders_is_cut_and_nothing_is_lost(
     text: str, tokenizer: str | None
 ) -> None:
-    pieces = Splitter(WHOLE, 256, tokenizer).pieces(text)
+    pieces = Splitter(WHOLE, 256, tokenizer).split(text)
     assert "".join("".join(pieces).split()) == "".join(text.split())
 
 
@@ -187,7 +187,7 @@ def test_a_text_of_a_megabyte_is_cut_in_seconds() -> None:
     text = " ".join(sentences(1000) * 35)
     assert len(text) > 1_000_000
     began = time.process_time()
-    pieces = Splitter(WHOLE, 256, TOKENIZER).pieces(text)
+    pieces = Splitter(WHOLE, 256, TOKENIZER).split(text)
     assert time.process_time() - began < 20
     assert len(pieces) > 500
     assert max(words(p) for p in pieces) <= 254

@@ -121,7 +121,7 @@ def test_a_result_is_shown_without_rich() -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "wish", "code", "said"),
+    ("properties", "options", "code", "said"),
     [
         (None, [], 2, "no key to create it with"),
         (None, ["--operation", "delete"], 1, "no table at"),
@@ -130,7 +130,7 @@ def test_a_result_is_shown_without_rich() -> None:
 )
 def test_an_ingest_that_does_not_fit_its_table_is_refused_before_spark_starts(
     properties: str | None,
-    wish: list[str],
+    options: list[str],
     code: int,
     said: str,
     tmp_path: Path,
@@ -147,7 +147,7 @@ def test_an_ingest_that_does_not_fit_its_table_is_refused_before_spark_starts(
         (table / ".hoodie/hoodie.properties").write_text(properties)
     rows = tmp_path / "wines.csv"
     rows.write_text("id,t\n1,a\n")
-    assert run(["ingest", str(rows), str(table), *wish]) == code
+    assert run(["ingest", str(rows), str(table), *options]) == code
     assert said in capsys.readouterr().err
 
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakewake.errors import ConfigError
+from lakewake.ingest.convert import BadLines, Converted, Wanted, convert, find_source
 from lakewake.ingest.lines import BadLine, Row, csv_type, read_csv, read_json
-from lakewake.ingest.staging import BadLines, Staged, Wanted, find_source, stage
 
 
 class Staging:
@@ -24,16 +24,16 @@ class Staging:
         self.bad = BadLines()
         self.progress: list[int] = []
 
-    def run(self, name: str, content: str | bytes, **wanted: object) -> Staged:
+    def run(self, name: str, content: str | bytes, **wanted: object) -> Converted:
         data = content.encode() if isinstance(content, str) else content
         (self.folder / name).write_bytes(data)
         return self.read(str(self.folder / name), **wanted)
 
-    def read(self, source: str, **wanted: object) -> Staged:
+    def read(self, source: str, **wanted: object) -> Converted:
         out = self.folder / "out"
         out.mkdir(exist_ok=True)
         found = find_source(source)
-        return stage(found, Wanted(**wanted), out, self.bad, self.progress.append)  # type: ignore[arg-type]
+        return convert(found, Wanted(**wanted), out, self.bad, self.progress.append)  # type: ignore[arg-type]
 
     @property
     def reasons(self) -> list[tuple[int, str]]:
@@ -45,15 +45,15 @@ def staging(tmp_path: Path) -> Staging:
     return Staging(tmp_path)
 
 
-def rows(staged: Staged) -> list[dict]:
-    return pq.read_table(staged.file).to_pylist()
+def rows(converted: Converted) -> list[dict]:
+    return pq.read_table(converted.file).to_pylist()
 
 
 def test_csv_types_are_the_narrowest_that_keep_every_value(staging: Staging):
-    staged = staging.run(
+    converted = staging.run(
         "a.csv", "i,d,b,z,t,n,big\n1,1,true,007,x,,9223372036854775808\n-2,1.5e3,false,12,,,1\n"
     )
-    assert staged.schema == pa.schema(
+    assert converted.schema == pa.schema(
         [
             ("i", pa.int64()),
             ("d", pa.float64()),
@@ -64,7 +64,7 @@ def test_csv_types_are_the_narrowest_that_keep_every_value(staging: Staging):
             ("big", pa.string()),
         ]
     )
-    assert rows(staged)[0] == {
+    assert rows(converted)[0] == {
         "i": 1,
         "d": 1.0,
         "b": True,
@@ -73,7 +73,7 @@ def test_csv_types_are_the_narrowest_that_keep_every_value(staging: Staging):
         "n": None,
         "big": "9223372036854775808",
     }
-    assert (staged.read, staged.rows, sum(staging.progress)) == (2, 2, 2)
+    assert (converted.read, converted.rows, sum(staging.progress)) == (2, 2, 2)
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "1.", ".5", "+1", "1_000", " 1", "True", "٣"])
@@ -121,8 +121,8 @@ def test_lines_that_are_not_utf8_are_bad_and_others_are_not(tmp_path: Path):
 
 def test_a_field_of_a_megabyte_and_odd_characters_are_kept(staging: Staging):
     text = "x" * 1_000_000
-    staged = staging.run("a.csv", f"id,t\n1,{text}\n2,\x00'🍷\u2028\n")
-    assert [r["t"] for r in rows(staged)] == [text, "\x00'🍷\u2028"]
+    converted = staging.run("a.csv", f"id,t\n1,{text}\n2,\x00'🍷\u2028\n")
+    assert [r["t"] for r in rows(converted)] == [text, "\x00'🍷\u2028"]
 
 
 def test_a_column_without_a_name_is_given_one(staging: Staging):
@@ -139,20 +139,21 @@ def test_a_header_that_cannot_be_used_is_refused(staging: Staging, text: str, fa
 
 
 def test_json_keeps_types_nested_values_and_absent_ones(staging: Staging):
-    staged = staging.run(
+    converted = staging.run(
         "a.jsonl",
         '{"id": "1", "n": 1, "v": [1, 0.5], "s": {"a": 1}}\n\n'
         '{"id": "2", "n": 2.5, "s": {"b": "x"}}\n',
     )
-    assert rows(staged) == [
+    assert rows(converted) == [
         {"id": "1", "n": 1.0, "v": [1.0, 0.5], "s": {"a": 1, "b": None}},
         {"id": "2", "n": 2.5, "v": None, "s": {"a": None, "b": "x"}},
     ]
 
 
 def test_json_values_of_different_kinds_become_text(staging: Staging):
-    staged = staging.run("a.jsonl", '{"x": 1}\n{"x": "a"}\n{"x": [1, 2]}\n{"x": {}}\n{"x": true}\n')
-    assert [r["x"] for r in rows(staged)] == ["1", "a", "[1, 2]", "{}", "true"]
+    lines = '{"x": 1}\n{"x": "a"}\n{"x": [1, 2]}\n{"x": {}}\n{"x": true}\n'
+    converted = staging.run("a.jsonl", lines)
+    assert [r["x"] for r in rows(converted)] == ["1", "a", "[1, 2]", "{}", "true"]
 
 
 def test_lines_that_are_no_json_objects_are_bad(tmp_path: Path):
@@ -164,15 +165,15 @@ def test_lines_that_are_no_json_objects_are_bad(tmp_path: Path):
 
 
 def test_a_file_in_which_no_line_is_a_row_is_all_bad_lines(staging: Staging):
-    staged = staging.run("a.json", "[\n]\n", filled=("id",))
-    assert (staged.read, staged.rows, staging.bad.count) == (2, 0, 2)
+    converted = staging.run("a.json", "[\n]\n", filled=("id",))
+    assert (converted.read, converted.rows, staging.bad.count) == (2, 0, 2)
 
 
 def test_a_blank_key_is_a_bad_line(staging: Staging):
-    staged = staging.run("a.csv", "id,t\n1,a\n,b\n  ,c\n", filled=("id",))
-    assert [r["id"] for r in rows(staged)] == ["1"]
+    converted = staging.run("a.csv", "id,t\n1,a\n,b\n  ,c\n", filled=("id",))
+    assert [r["id"] for r in rows(converted)] == ["1"]
     assert staging.reasons == [(3, "id is empty"), (4, "id is empty")]
-    assert (staged.read, staged.rows) == (3, 1)
+    assert (converted.read, converted.rows) == (3, 1)
 
 
 def test_types_decided_beforehand_make_bad_lines_of_what_does_not_fit(staging: Staging):
@@ -184,7 +185,7 @@ def test_types_decided_beforehand_make_bad_lines_of_what_does_not_fit(staging: S
         "v": pa.list_(pa.float32()),
         "s": pa.string(),
     }
-    staged = staging.run(
+    converted = staging.run(
         "a.csv",
         "i,d,t,m,v,s\n"
         '1,2024-01-02,2024-01-02 03:04:05,1.25,"[1, 2]",7\n'
@@ -196,7 +197,7 @@ def test_types_decided_beforehand_make_bad_lines_of_what_does_not_fit(staging: S
         types=types,
     )
     day = datetime.datetime(2024, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
-    first, second = rows(staged)
+    first, second = rows(converted)
     assert first["d"] == day.date()
     assert (first["t"], first["v"], first["s"]) == (day, [1.0, 2.0], "7")
     assert str(first["m"]) == "1.25"
@@ -207,8 +208,8 @@ def test_types_decided_beforehand_make_bad_lines_of_what_does_not_fit(staging: S
 
 def test_only_the_first_bad_lines_are_kept_and_all_are_counted_and_written(staging: Staging):
     staging.bad.sink = io.StringIO()
-    staged = staging.run("a.csv", "id,t\n" + "1\n" * 50, filled=("id",))
-    assert (staging.bad.count, len(staging.bad.first), staged.read) == (50, 20, 50)
+    converted = staging.run("a.csv", "id,t\n" + "1\n" * 50, filled=("id",))
+    assert (staging.bad.count, len(staging.bad.first), converted.read) == (50, 20, 50)
     written = [json.loads(line) for line in staging.bad.sink.getvalue().splitlines()]
     assert [b["line"] for b in written] == list(range(2, 52))
 
@@ -228,8 +229,8 @@ def test_a_csv_must_have_all_columns_of_the_table_and_json_need_not(staging: Sta
 
 
 def test_a_file_with_only_a_header_has_columns_and_no_rows(staging: Staging):
-    staged = staging.run("a.csv", "id,t\n", filled=("id",))
-    assert (staged.schema.names, staged.read, staged.rows) == (["id", "t"], 0, 0)
+    converted = staging.run("a.csv", "id,t\n", filled=("id",))
+    assert (converted.schema.names, converted.read, converted.rows) == (["id", "t"], 0, 0)
 
 
 def test_only_the_columns_asked_for_are_taken(staging: Staging):
@@ -245,11 +246,11 @@ def test_parquet_keeps_types_cuts_nanoseconds_and_names_rows(staging: Staging, t
         }
     )
     pq.write_table(table, tmp_path / "a.parquet")
-    staged = staging.read(str(tmp_path / "a.parquet"), filled=("id",))
-    assert staged.schema.field("at").type == pa.timestamp("us", "UTC")
-    assert staged.schema.field("v").type == pa.list_(pa.float32())
-    assert [r["id"] for r in rows(staged)] == ["a", "c"]
-    assert rows(staged)[1]["at"].microsecond == 1
+    converted = staging.read(str(tmp_path / "a.parquet"), filled=("id",))
+    assert converted.schema.field("at").type == pa.timestamp("us", "UTC")
+    assert converted.schema.field("v").type == pa.list_(pa.float32())
+    assert [r["id"] for r in rows(converted)] == ["a", "c"]
+    assert rows(converted)[1]["at"].microsecond == 1
     assert staging.reasons == [(2, "id is empty")]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from lakewake.model.recipe import Chunking, TextField
 from lakewake.source.memory import MemoryTable
-from lakewake.sync import Parts, Wish, sync
+from lakewake.sync import IndexParts, SyncOptions, sync
 from lakewake.verify import verify
 from oracle import built_from_nothing, indexed
 from sampling import SCHEMA, rid, sample_parts, sample_recipe, values
@@ -23,7 +23,7 @@ def text(**edited: str) -> str:
 
 
 @pytest.fixture
-def parts() -> Parts:
+def parts() -> IndexParts:
     """An index of one long row."""
     made = sample_parts(recipe=RECIPE)
     made.table.upsert({rid("a"): values(text())})
@@ -76,7 +76,7 @@ def test_a_payload_that_changes_is_written_with_every_chunk(parts):
 def test_a_reconcile_after_an_edit_finds_nothing_to_do(parts):
     parts.table.upsert({rid("a"): values(text(n50="Short."))})
     sync(parts)
-    report = sync(parts, Wish(reconcile=True))
+    report = sync(parts, SyncOptions(reconcile=True))
     assert (report.rows_changed, report.chunks_upserted) == (0, 0)
 
 
@@ -110,4 +110,4 @@ def test_an_index_whose_every_chunk_tells_its_source_is_followed_as_one_of_today
     report = sync(parts)
     assert (report.embedded, report.chunks_upserted) == (1, 2)
     assert verify(parts).agrees
-    assert sync(parts, Wish(reconcile=True)).rows_changed == 0
+    assert sync(parts, SyncOptions(reconcile=True)).rows_changed == 0

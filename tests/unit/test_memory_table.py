@@ -6,13 +6,13 @@ import pytest
 
 from lakewake.model.plan import Action
 from lakewake.source.memory import History
-from lakewake.sync import Parts, sync
+from lakewake.sync import IndexParts, sync
 from oracle import built_from_nothing, indexed
 from sampling import rid, sample_parts, values
 
 
 @pytest.fixture
-def parts() -> Parts:
+def parts() -> IndexParts:
     """An index of one row, built."""
     made = sample_parts()
     made.table.upsert({rid("a"): values("first")})

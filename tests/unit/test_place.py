@@ -9,11 +9,11 @@ from lakewake.store.location import Folder
 
 
 def test_a_stamp_changes_when_a_file_comes_goes_or_is_made_again(tmp_path: Path) -> None:
-    place, versions = Folder(tmp_path), tmp_path / "versions"
-    assert place.stamp("versions", ".manifest") == ()
+    location, versions = Folder(tmp_path), tmp_path / "versions"
+    assert location.stamp("versions", ".manifest") == ()
 
     def stamp() -> object:
-        return place.stamp("versions", ".manifest")
+        return location.stamp("versions", ".manifest")
 
     versions.mkdir()
     assert stamp() == ()

@@ -14,7 +14,7 @@ from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
 from lakewake.model.rows import Changes
 from lakewake.source.memory import MemoryTable
-from lakewake.sync import Parts, Wish, price, stand, sync
+from lakewake.sync import IndexParts, SyncOptions, price, stand, sync
 from lakewake.verify import verify
 from oracle import built_from_nothing, indexed
 from sampling import HASHING, SCHEMA, rid, sample_parts, sample_recipe, values
@@ -34,7 +34,7 @@ class Choosy(HashingEmbedder):
 
 
 @pytest.fixture
-def choosy() -> Parts:
+def choosy() -> IndexParts:
     """An index of twenty rows whose embedder refuses some texts."""
     made = replace(sample_parts(), embedder=Choosy(HASHING))
     made.table.upsert({rid(f"k{n}"): values(f"text {n}") for n in range(20)})
@@ -108,10 +108,10 @@ def test_other_changes_leave_the_quarantine_alone(choosy):
 def test_a_reconcile_tries_quarantined_rows_again(choosy):
     choosy.table.upsert({rid("k0"): values("refused")})
     sync(choosy)
-    sync(choosy, Wish(reconcile=True))
+    sync(choosy, SyncOptions(reconcile=True))
     assert choosy.store.open().frontier().quarantine[rid("k0")].attempts == 2
     choosy.embedder.word = ""
-    sync(choosy, Wish(reconcile=True))
+    sync(choosy, SyncOptions(reconcile=True))
     assert choosy.store.open().frontier().quarantine == {}
     assert indexed(choosy) == built_from_nothing(choosy)
 
@@ -119,10 +119,10 @@ def test_a_reconcile_tries_quarantined_rows_again(choosy):
 def test_quarantined_rows_are_tried_again_when_asked(choosy):
     choosy.table.upsert({rid("k0"): values("refused")})
     sync(choosy)
-    sync(choosy, Wish(retry_quarantined=True))
+    sync(choosy, SyncOptions(retry_quarantined=True))
     assert choosy.store.open().frontier().quarantine[rid("k0")].attempts == 2
     choosy.embedder.word = ""
-    report = sync(choosy, Wish(retry_quarantined=True))
+    report = sync(choosy, SyncOptions(retry_quarantined=True))
     assert report.rows_changed == 1
     assert choosy.store.open().frontier().quarantine == {}
     assert indexed(choosy) == built_from_nothing(choosy)
@@ -133,7 +133,7 @@ def test_new_commits_and_quarantined_rows_are_done_in_one_sync_when_asked(choosy
     sync(choosy)
     choosy.embedder.word = ""
     choosy.table.upsert({rid("k1"): values("other")})
-    report = sync(choosy, Wish(retry_quarantined=True))
+    report = sync(choosy, SyncOptions(retry_quarantined=True))
     assert (report.rows_changed, report.quarantined) == (2, 0)
     assert indexed(choosy) == built_from_nothing(choosy)
 
@@ -171,8 +171,8 @@ def test_rows_in_quarantine_do_not_keep_a_reconcile_from_working():
     rows |= {rid(f"r{n}"): values(f"refused {n}") for n in range(12)}
     parts.table.upsert(rows)
     assert sync(parts).quarantined == 12
-    assert sync(parts, Wish(reconcile=True)).quarantined == 12
-    assert sync(parts, Wish(retry_quarantined=True)).quarantined == 12
+    assert sync(parts, SyncOptions(reconcile=True)).quarantined == 12
+    assert sync(parts, SyncOptions(retry_quarantined=True)).quarantined == 12
     assert len(parts.store.open().frontier().quarantine) == 12
 
 

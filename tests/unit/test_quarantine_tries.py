@@ -10,7 +10,7 @@ from lakewake.embed.hashing import HashingEmbedder
 from lakewake.errors import TextRefused
 from lakewake.model.plan import Action
 from lakewake.source import memory
-from lakewake.sync import Parts, Wish, sync
+from lakewake.sync import IndexParts, SyncOptions, sync
 from sampling import HASHING, rid, sample_parts, values
 
 
@@ -26,7 +26,7 @@ class Choosy(HashingEmbedder):
 
 
 @pytest.fixture
-def choosy() -> Parts:
+def choosy() -> IndexParts:
     """An index of one good and one refused row, the embedder's count at zero."""
     made = replace(sample_parts(), embedder=Choosy(HASHING))
     made.table.upsert({rid("good"): values("fine"), rid("bad"): values("refused")})
@@ -35,7 +35,7 @@ def choosy() -> Parts:
     return made
 
 
-def attempts(parts: Parts) -> dict[str, int]:
+def attempts(parts: IndexParts) -> dict[str, int]:
     quarantine = parts.store.open().frontier().quarantine
     return {row.key: refusal.attempts for row, refusal in quarantine.items()}
 
@@ -51,18 +51,18 @@ def test_a_text_refused_in_one_batch_of_rows_is_not_tried_again_in_the_next(choo
 
 def test_a_retry_leaves_out_what_the_same_sync_has_just_tried(choosy):
     choosy.table.upsert({rid("new"): values("refused"), rid("good"): values("better")})
-    report = sync(choosy, Wish(retry_quarantined=True))
+    report = sync(choosy, SyncOptions(retry_quarantined=True))
     assert sorted(choosy.embedder.received) == ["better", "refused", "refused"]
     assert attempts(choosy) == {"bad": 2, "new": 1}
     assert report.quarantined == 2
 
 
 @pytest.mark.parametrize(
-    ("wish", "action"),
-    [(Wish(reconcile=True), Action.RECONCILE), (Wish(rebuild=True), Action.BUILD)],
+    ("options", "action"),
+    [(SyncOptions(reconcile=True), Action.RECONCILE), (SyncOptions(rebuild=True), Action.BUILD)],
 )
-def test_a_retry_beside_a_sync_of_all_rows_tries_each_once(choosy, wish, action):
-    report = sync(choosy, replace(wish, retry_quarantined=True))
+def test_a_retry_beside_a_sync_of_all_rows_tries_each_once(choosy, options, action):
+    report = sync(choosy, replace(options, retry_quarantined=True))
     assert report.action is action
     assert choosy.embedder.received == ["refused"]
     assert report.embedded == 1

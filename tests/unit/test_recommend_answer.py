@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakewake.recommend.answer import Piece, UnusableAnswer, read_events, read_stream, read_whole
+from lakewake.recommend.answer import Delta, UnusableAnswer, read_events, read_stream, read_whole
 
 STREAM = (
     b": hello\r\n\r\nevent: message\r\n"
@@ -26,7 +26,7 @@ def event(**choice: object) -> bytes:
     return b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n"
 
 
-def read(*chunks: bytes) -> list[Piece]:
+def read(*chunks: bytes) -> list[Delta]:
     return list(read_stream(chunks))
 
 
@@ -38,9 +38,9 @@ def test_a_stream_reads_the_same_wherever_it_is_cut(cuts: list[int]) -> None:
 
 
 def test_the_last_piece_says_why_it_ends() -> None:
-    assert read(STREAM)[-1] == Piece("", "stop")
-    assert read(event(delta={"content": "a"}, finish_reason="length")) == [Piece("a", "length")]
-    assert read(event(delta={"content": "a"}), b"data: [DONE]\n\n")[-1] == Piece("", "stop")
+    assert read(STREAM)[-1] == Delta("", "stop")
+    assert read(event(delta={"content": "a"}, finish_reason="length")) == [Delta("a", "length")]
+    assert read(event(delta={"content": "a"}), b"data: [DONE]\n\n")[-1] == Delta("", "stop")
 
 
 def test_what_follows_the_end_is_not_read() -> None:
@@ -71,7 +71,7 @@ def test_a_stream_that_cannot_be_used_is_refused(stream: bytes, said: str) -> No
 
 def test_an_answer_in_one_is_read() -> None:
     body = {"choices": [{"message": {"content": "Warm [1]"}, "finish_reason": "length"}]}
-    assert read_whole(json.dumps(body).encode()) == Piece("Warm [1]", "length")
+    assert read_whole(json.dumps(body).encode()) == Delta("Warm [1]", "length")
 
 
 @pytest.mark.parametrize(

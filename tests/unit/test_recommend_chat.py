@@ -29,7 +29,7 @@ from chat_service import (
 from lakewake.config.settings import RecommendSettings
 from lakewake.errors import SetupError
 from lakewake.net.deadline import TooLate, within
-from lakewake.recommend.answer import Piece
+from lakewake.recommend.answer import Delta
 from lakewake.recommend.chat import Chat, ChatError
 
 MESSAGES = ({"role": "user", "content": "Which jacket?"},)
@@ -43,11 +43,11 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
         yield running
 
 
-def ask(service: Service, *, stream: bool = True, **given: Any) -> list[Piece]:
+def ask(service: Service, *, stream: bool = True, **given: Any) -> list[Delta]:
     return list(Chat(service.settings(**given), lambda _: None).ask(MESSAGES, stream=stream))
 
 
-def text(pieces: list[Piece]) -> str:
+def text(pieces: list[Delta]) -> str:
     return "".join(piece.text for piece in pieces)
 
 
@@ -74,7 +74,7 @@ def test_pieces_come_before_the_answer_is_whole(service: Service) -> None:
 
     service.script = [waits_for_a_reader]
     pieces = Chat(service.settings()).ask(MESSAGES, stream=True)
-    assert next(pieces) == Piece("Take ")
+    assert next(pieces) == Delta("Take ")
     service.released.set()
     assert text(list(pieces)) == "it [1]."
 

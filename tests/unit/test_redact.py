@@ -35,7 +35,7 @@ from lakewake.net.s3 import find_s3
 from lakewake.progress import Lines, Terminal
 from lakewake.show.redact import cleaned, has_secret, without_secrets
 from lakewake.source.look import look_at
-from lakewake.store.location import place_at
+from lakewake.store.location import location_at
 from lakewake.store.registry import open_store
 from serving import asking, wine_index
 
@@ -251,7 +251,7 @@ def test_no_seam_takes_an_address_with_a_secret(address: str, hint: str) -> None
     request = IngestRequest("rows.csv", address)
     seams: list[Any] = [
         lambda: open_store(address, "wines"),
-        lambda: place_at(address),
+        lambda: location_at(address),
         lambda: look_at(address),
         lambda: check_request(request),
         lambda: check_request(IngestRequest(address, "lake")),

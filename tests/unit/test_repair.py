@@ -11,7 +11,7 @@ from lakewake.errors import OutcomeUnknown
 from lakewake.model.recipe import TextField
 from lakewake.model.rows import RowId
 from lakewake.source.memory import MemoryTable
-from lakewake.sync import Parts, sync
+from lakewake.sync import IndexParts, sync
 from lakewake.verify import repair, verify
 from lakewake.verify.vectors import Vectors
 from oracle import built_from_nothing, indexed
@@ -19,7 +19,7 @@ from sampling import SCHEMA, rid, sample_parts, sample_recipe, values
 
 
 @pytest.fixture
-def parts() -> Parts:
+def parts() -> IndexParts:
     """An index of three rows, built, the embedder's count at zero."""
     made = sample_parts()
     made.table.upsert({rid(f"k{n}"): values(f"text {n}") for n in range(3)})
@@ -28,7 +28,7 @@ def parts() -> Parts:
     return made
 
 
-def spoil(parts: Parts, row: RowId, column: str, value: object) -> None:
+def spoil(parts: IndexParts, row: RowId, column: str, value: object) -> None:
     """Put something else into an index behind its back, as a faulty tool would."""
     index = parts.store.open()
     chunks = index.chunks.to_pylist()
@@ -39,7 +39,7 @@ def spoil(parts: Parts, row: RowId, column: str, value: object) -> None:
     parts.store._version = replace(index, chunks=spoilt)
 
 
-def lose(parts: Parts, **where: object) -> None:
+def lose(parts: IndexParts, **where: object) -> None:
     """Take chunks out of an index behind its back."""
     index = parts.store.open()
     chunks = [c for c in index.chunks.to_pylist() if any(c[k] != v for k, v in where.items())]

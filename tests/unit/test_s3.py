@@ -8,7 +8,7 @@ import pytest
 
 from lakewake.errors import ConfigError
 from lakewake.net.s3 import S3, filesystem, find_s3, lance_options, spark_options
-from lakewake.store.location import place_at
+from lakewake.store.location import location_at
 
 CONFIG = """
 [default]
@@ -93,11 +93,11 @@ def test_no_option_holds_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_address_in_s3_is_written_as_a_uri(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "eu-west-3")
-    place = place_at("s3://bucket/my index/")
+    place = location_at("s3://bucket/my index/")
     assert place.address("wines.json") == "s3://bucket/my%20index/wines.json"
     assert place.address() == "s3://bucket/my%20index"
 
 
 def test_a_place_on_another_file_system_is_refused() -> None:
     with pytest.raises(ConfigError, match="neither on a local file system nor in S3"):
-        place_at("gs://bucket/index")
+        location_at("gs://bucket/index")

@@ -73,7 +73,7 @@ def test_a_version_is_opened_once_however_many_threads_ask(tmp_path: Path) -> No
 
 
 def test_a_rebuild_under_searches_fails_none_of_them(tmp_path: Path) -> None:
-    from lakewake.sync import Wish, sync
+    from lakewake.sync import SyncOptions, sync
 
     lake = DiskLake(tmp_path)
     write(lake, 0)
@@ -93,7 +93,7 @@ def test_a_rebuild_under_searches_fails_none_of_them(tmp_path: Path) -> None:
         hammering = [pool.submit(hammer) for _ in range(4)]
         try:
             for _ in range(5):
-                sync(lake.parts, Wish(rebuild=True))
+                sync(lake.parts, SyncOptions(rebuild=True))
         finally:
             done.set()
         assert {code for h in hammering for code in h.result()} == {200}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lakewake.embed.cache import FILE, SqliteEmbeddings
+from lakewake.embed.cache import FILE, SqliteVectorCache
 from lakewake.embed.registry import kept_embedder
 from lakewake.errors import EmbedError, SetupError, StoreError
 from lakewake.model.chunks import text_hash
@@ -19,7 +19,7 @@ from lakewake.source.distributed import MOST_PARTS, PART_BYTES, PART_ROWS, parts
 from lakewake.source.memory import MemoryTable
 from lakewake.store.lance import LanceStore
 from lakewake.store.memory import MemoryStore
-from lakewake.sync import Parts, Wish, sync
+from lakewake.sync import IndexParts, SyncOptions, sync
 from oracle import built_from_nothing, indexed
 from sampling import HASHING, SCHEMA, rid, sample_parts, sample_recipe, values
 
@@ -35,7 +35,7 @@ def counted() -> list[str]:
 
 
 @pytest.fixture(params=["memory", "lance"])
-def spread(request, tmp_path: Path) -> Parts:
+def spread(request, tmp_path: Path) -> IndexParts:
     """An index whose rows are worked on in parts."""
     store = MemoryStore() if request.param == "memory" else LanceStore(str(tmp_path), "sample")
     made = sample_parts(store=store, model=HASHING)
@@ -53,22 +53,24 @@ def change_some(table: MemoryTable) -> None:
     table.delete([rid("k9"), rid("k10")])
 
 
-def counts(parts: Parts, wish: Wish) -> dict[str, Any]:
-    report = sync(parts, wish).as_dict()
+def counts(parts: IndexParts, options: SyncOptions) -> dict[str, Any]:
+    report = sync(parts, options).as_dict()
     del report["seconds"]
     return report
 
 
-@pytest.mark.parametrize("wish", [Wish(), Wish(reconcile=True), Wish(rebuild=True)], ids=str)
-def test_parts_make_the_same_index_and_report_as_one(wish, spread, counted):
+@pytest.mark.parametrize(
+    "options", [SyncOptions(), SyncOptions(reconcile=True), SyncOptions(rebuild=True)], ids=str
+)
+def test_parts_make_the_same_index_and_report_as_one(options, spread, counted):
     alone = sample_parts()
     for parts in (spread, alone):
         write_some(parts.table)
-    assert counts(spread, Wish()) == counts(alone, Wish())
+    assert counts(spread, SyncOptions()) == counts(alone, SyncOptions())
     assert indexed(spread) == indexed(alone)
     for parts in (spread, alone):
         change_some(parts.table)
-    assert counts(spread, wish) == counts(alone, wish)
+    assert counts(spread, options) == counts(alone, options)
     assert indexed(spread) == indexed(alone) == built_from_nothing(alone)
     assert sorted(counted) == sorted(alone.embedder.received)
     assert spread.embedder.received == []
@@ -89,12 +91,12 @@ def test_a_table_without_rows_is_built_in_parts(spread):
 
 def test_texts_of_the_embedding_store_are_not_embedded_elsewhere(tmp_path, counted):
     recipe = sample_recipe()
-    embeddings = SqliteEmbeddings(tmp_path / FILE, recipe.model)
-    parts = sample_parts(embeddings=embeddings, model=HASHING)
+    vector_cache = SqliteVectorCache(tmp_path / FILE, recipe.model)
+    parts = sample_parts(vector_cache=vector_cache, model=HASHING)
     parts.table.parts = PARTS
     parts.table.upsert({rid("a"): values("known"), rid("b"): values("new")})
     [vector] = parts.embedder.embed(["known"])
-    embeddings.put({text_hash("known"): vector})
+    vector_cache.put({text_hash("known"): vector})
     assert sync(parts).embedded == 1
     assert counted == ["new"]
 
@@ -113,10 +115,10 @@ class Unlucky(MemoryTable):
         found = super().snapshot(look)
 
         def twice(work: Work[Any], files: Any) -> list[Any]:
-            found.spread(work, files)
-            return found.spread(work, files)
+            found.distributed(work, files)
+            return found.distributed(work, files)
 
-        return replace(found, spread=twice)
+        return replace(found, distributed=twice)
 
 
 def test_a_part_that_is_done_twice_counts_and_lands_once(tmp_path):

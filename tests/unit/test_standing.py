@@ -7,7 +7,7 @@ import pytest
 from lakewake.model.frontier import Frontier
 from lakewake.model.plan import Action, Plan
 from lakewake.model.timeline import Look, TableIdentity
-from lakewake.sync import Standing
+from lakewake.sync import Situation
 
 TABLE = TableIdentity("t", "id", "", "COPY_ON_WRITE")
 
@@ -19,4 +19,4 @@ def test_only_columns_of_another_type_need_a_new_generation(after, builds):
     before = Frontier(TABLE, {"1": "2"}, schema={"num": '"int"'})
     plan = Plan(Action.RECONCILE, "because", Frontier(TABLE, schema=after))
     look = Look(TABLE, (), after)
-    assert Standing(1, None, before, look, plan).builds is builds
+    assert Situation(1, None, before, look, plan).builds is builds

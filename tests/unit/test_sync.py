@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from lakewake.embed.cache import MemoryEmbeddings
+from lakewake.embed.cache import MemoryVectorCache
 from lakewake.errors import (
     ConfigError,
     HistoryLost,
@@ -22,14 +22,14 @@ from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
 from lakewake.source.memory import MemoryTable
 from lakewake.store.memory import MemoryReader, MemoryStore
-from lakewake.sync import Parts, Wish, price, sync
+from lakewake.sync import IndexParts, SyncOptions, price, sync
 from lakewake.verify import verify
 from oracle import built_from_nothing, indexed
 from sampling import SCHEMA, rid, sample_parts, sample_recipe, values
 
 
 @pytest.fixture
-def parts() -> Parts:
+def parts() -> IndexParts:
     """An index of three rows, built, the embedder's count at zero."""
     made = sample_parts()
     made.table.upsert({rid(f"k{n}"): values(f"text {n}") for n in range(3)})
@@ -72,7 +72,7 @@ def test_a_payload_change_patches_the_payload_and_embeds_nothing(parts):
 
 
 def test_a_text_that_another_row_has_is_copied_not_embedded():
-    parts = sample_parts(embeddings=Forgetful())
+    parts = sample_parts(vector_cache=Forgetful())
     parts.table.upsert({rid("a"): values("text")})
     sync(parts)
     parts.embedder.received.clear()
@@ -81,7 +81,7 @@ def test_a_text_that_another_row_has_is_copied_not_embedded():
     assert parts.embedder.received == []
 
 
-class Forgetful(MemoryEmbeddings):
+class Forgetful(MemoryVectorCache):
     """An embedding store that is switched off."""
 
     def put(self, vectors):
@@ -208,12 +208,12 @@ def test_a_reconcile_that_a_follow_overtakes_still_puts_right_what_it_found(part
         assert sync(rival).action is Action.FOLLOW
 
     parts.store.fail_before_commit = another_comes_first
-    report = sync(parts, Wish(reconcile=True))
+    report = sync(parts, SyncOptions(reconcile=True))
     assert (report.action, report.rows_changed) == (Action.RECONCILE, 1)
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def lose_behind_our_back(parts: Parts, key: str) -> None:
+def lose_behind_our_back(parts: IndexParts, key: str) -> None:
     """Take a row out of an index without moving its frontier, as a faulty tool would."""
     index = parts.store.open()
     chunks = [chunk for chunk in index.chunks.to_pylist() if chunk["_key"] != key]
@@ -221,7 +221,7 @@ def lose_behind_our_back(parts: Parts, key: str) -> None:
     parts.store._version = replace(index, chunks=table)
 
 
-def lost_answer(parts: Parts) -> None:
+def lost_answer(parts: IndexParts) -> None:
     """Let the next commit land, and its answer get lost."""
 
     def lose() -> None:
@@ -231,13 +231,15 @@ def lost_answer(parts: Parts) -> None:
     parts.store.fail_after_commit = lose
 
 
-@pytest.mark.parametrize("wish", [Wish(), Wish(reconcile=True), Wish(rebuild=True)])
-def test_a_commit_whose_answer_was_lost_is_recognised_and_reported_as_it_was(parts, wish):
+@pytest.mark.parametrize(
+    "options", [SyncOptions(), SyncOptions(reconcile=True), SyncOptions(rebuild=True)]
+)
+def test_a_commit_whose_answer_was_lost_is_recognised_and_reported_as_it_was(parts, options):
     instant = parts.table.upsert({rid("k0"): values("new"), rid("k1"): values("text 2")})
-    generation = parts.store.generation() + wish.rebuild
-    changed, reused = (3, 2) if wish.rebuild else (2, 1)
+    generation = parts.store.generation() + options.rebuild
+    changed, reused = (3, 2) if options.rebuild else (2, 1)
     lost_answer(parts)
-    report = sync(parts, wish)
+    report = sync(parts, options)
     assert report.action is not Action.NOTHING
     assert (report.rows_changed, report.embedded, report.reused) == (changed, 1, reused)
     assert (list(report.instants), report.to_instant) == ([instant], instant)
@@ -390,7 +392,7 @@ def test_a_reconcile_that_is_forbidden_says_why_and_writes_nothing(parts):
     before = indexed(parts)
     parts.table.restore(1)
     with pytest.raises(HistoryLost) as error:
-        sync(parts, Wish(reconcile=False))
+        sync(parts, SyncOptions(reconcile=False))
     assert undone in error.value.fact
     assert error.value.exit_code == 3
     assert indexed(parts) == before
@@ -400,11 +402,11 @@ def test_cleaned_files_are_not_reconciled_when_that_is_forbidden(parts):
     parts.table.upsert({rid("k0"): values("new")})
     parts.table.clean(keep=1)
     with pytest.raises(HistoryLost, match="the cleaner"):
-        sync(parts, Wish(reconcile=False))
+        sync(parts, SyncOptions(reconcile=False))
 
 
 def test_a_reconcile_can_be_asked_for_and_finds_nothing_where_all_is_well(parts):
-    report = sync(parts, Wish(reconcile=True))
+    report = sync(parts, SyncOptions(reconcile=True))
     assert (report.action, report.rows_changed) == (Action.RECONCILE, 0)
     assert parts.embedder.received == []
 
@@ -422,7 +424,7 @@ def test_a_changed_type_of_a_used_column_makes_a_new_generation_and_embeds_nothi
 
 def test_a_rebuild_replaces_the_generation_and_embeds_nothing_it_knows(parts):
     parts.table.restore(1)
-    report = sync(parts, Wish(rebuild=True))
+    report = sync(parts, SyncOptions(rebuild=True))
     assert (report.action, len(parts.embedder.received)) == (Action.BUILD, 0)
     assert parts.store.open().generation == 2
     assert indexed(parts) == built_from_nothing(parts)
@@ -441,17 +443,17 @@ class Unreadable:
         raise self._error
 
 
-def with_an_unreadable_index(parts: Parts, error: StoreError, monkeypatch) -> Parts:
+def with_an_unreadable_index(parts: IndexParts, error: StoreError, monkeypatch) -> IndexParts:
     index = Unreadable(parts.store.open(), error)
     monkeypatch.setattr(parts.store, "open", lambda: index)
-    return replace(parts, embeddings=MemoryEmbeddings())
+    return replace(parts, vector_cache=MemoryVectorCache())
 
 
 def test_a_rebuild_does_not_embed_again_what_an_index_out_of_reach_holds(parts, monkeypatch):
     away = StoreUnreachable("the store does not answer")
     other = with_an_unreadable_index(parts, away, monkeypatch)
     with pytest.raises(StoreUnreachable):
-        sync(other, Wish(rebuild=True))
+        sync(other, SyncOptions(rebuild=True))
     monkeypatch.undo()
     assert (parts.embedder.received, parts.store.generation()) == ([], 1)
 
@@ -459,7 +461,7 @@ def test_a_rebuild_does_not_embed_again_what_an_index_out_of_reach_holds(parts, 
 def test_a_rebuild_embeds_again_what_a_damaged_index_held(parts, monkeypatch):
     damage = StoreError("a file is damaged")
     other = with_an_unreadable_index(parts, damage, monkeypatch)
-    assert sync(other, Wish(rebuild=True)).embedded == 3
+    assert sync(other, SyncOptions(rebuild=True)).embedded == 3
     monkeypatch.undo()
     assert parts.store.generation() == 2
     assert indexed(parts) == built_from_nothing(parts)
@@ -471,7 +473,7 @@ def test_a_rebuild_waits_for_a_store_that_cannot_be_reached_at_all(parts, monkey
 
     monkeypatch.setattr(parts.store, "open", away)
     with pytest.raises(StoreUnreachable):
-        sync(replace(parts, embeddings=MemoryEmbeddings()), Wish(rebuild=True))
+        sync(replace(parts, vector_cache=MemoryVectorCache()), SyncOptions(rebuild=True))
     monkeypatch.undo()
     assert (parts.embedder.received, parts.store.generation()) == ([], 1)
 
@@ -507,14 +509,16 @@ def test_another_model_is_refused_and_says_what_differs(parts):
 
 def test_a_rebuild_by_another_model_embeds_everything_again(parts):
     model = replace(parts.recipe.model, precision="int8")
-    other = replace(parts, recipe=replace(parts.recipe, model=model), embeddings=MemoryEmbeddings())
-    assert sync(other, Wish(rebuild=True)).embedded == 3
+    other = replace(
+        parts, recipe=replace(parts.recipe, model=model), vector_cache=MemoryVectorCache()
+    )
+    assert sync(other, SyncOptions(rebuild=True)).embedded == 3
 
 
 def test_a_column_that_is_not_there_is_refused(parts):
     other = replace(parts, recipe=replace(parts.recipe, payload=("nope",)))
     with pytest.raises(ConfigError, match="no column 'nope'"):
-        sync(other, Wish(rebuild=True))
+        sync(other, SyncOptions(rebuild=True))
 
 
 def test_the_plans_price_is_what_the_sync_then_does(parts):

@@ -45,7 +45,7 @@ class Splitter:
         _check_limits(chunking, max_tokens, self._limit)
         self._splitter = self._make_splitter(chunking.overlap) if limits else None
 
-    def pieces(self, text: str) -> tuple[str, ...]:
+    def split(self, text: str) -> tuple[str, ...]:
         """The text itself where it fits, else its pieces in order; none of them is blank."""
         if self._splitter is None or self._fits(text):
             return (text,)

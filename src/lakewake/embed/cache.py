@@ -58,7 +58,7 @@ EVICT = "DELETE FROM embedding WHERE id IN (SELECT id FROM embedding ORDER BY id
 Entry = tuple[str, str, bytes, int, int]
 
 
-class EmbeddingStore(Protocol):
+class VectorCache(Protocol):
     """Vectors of texts by one model."""
 
     def get(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
@@ -68,13 +68,13 @@ class EmbeddingStore(Protocol):
         """Keep the vectors, each by the hash of its text."""
 
     def copy_to(self, path: Path) -> bool:
-        """Write what it holds to a new file for `SqliteEmbeddings`; False when there is nothing."""
+        """Write its entries to a new file for `SqliteVectorCache`; False if there are none."""
 
     def close(self) -> None:
         """Let go of the file."""
 
 
-class MemoryEmbeddings:
+class MemoryVectorCache:
     """The reference: lasts as long as the object."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class MemoryEmbeddings:
         """Nothing to let go of."""
 
 
-class SqliteEmbeddings:
+class SqliteVectorCache:
     """One file for all models and processes; each `put` is one transaction.
 
     What cannot be written is kept in a private file beside it until it can be again.
@@ -120,7 +120,7 @@ class SqliteEmbeddings:
         self._say = say
         self._max_bytes = max_bytes
         self._connection: sqlite3.Connection | None = None
-        self._spare: SqliteEmbeddings | None = None
+        self._spare: SqliteVectorCache | None = None
         self._failing = False
         self._write_again = -math.inf
 
@@ -144,7 +144,7 @@ class SqliteEmbeddings:
                 self._failing = False
                 return
         if self._path is not None:
-            self._spare = self._spare or SqliteEmbeddings(None, self._identity)
+            self._spare = self._spare or SqliteVectorCache(None, self._identity)
             self._spare.put(vectors)
 
     def copy_to(self, path: Path) -> bool:
@@ -307,11 +307,11 @@ def _today() -> int:
     return int(time.time()) // DAY * DAY
 
 
-def open_embeddings(
+def open_vector_cache(
     settings: IndexSettings, identity: ModelIdentity, say: Callable[[str], None]
-) -> EmbeddingStore:
+) -> VectorCache:
     """The embedding store of an index; a private one, for this process, where it is off."""
     kept = settings.embedding_store
     if kept is None:
-        return SqliteEmbeddings(None, identity, say)
-    return SqliteEmbeddings(Path(kept.folder) / FILE, identity, say, kept.max_mb * MB)
+        return SqliteVectorCache(None, identity, say)
+    return SqliteVectorCache(Path(kept.folder) / FILE, identity, say, kept.max_mb * MB)

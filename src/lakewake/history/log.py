@@ -22,7 +22,7 @@ from uuid import uuid4
 from lakewake.config.settings import IndexSettings
 from lakewake.errors import StoreError
 from lakewake.model.history import SyncRecord
-from lakewake.store.location import S3, Place, place_at
+from lakewake.store.location import S3, Location, location_at
 
 #: How many syncs are remembered.
 KEPT = 500
@@ -71,7 +71,7 @@ class MemoryLog:
         return iter(sorted(self._records, key=lambda record: record.time, reverse=True))
 
 
-class PlaceLog:
+class LocationLog:
     """A history in a folder of a place.
 
     Args:
@@ -81,21 +81,21 @@ class PlaceLog:
 
     def __init__(
         self,
-        place: Place,
+        location: Location,
         folder: str,
         *,
         at_once: int = 1,
         kept: int = KEPT,
         prune_every: int = PRUNE_EVERY,
     ) -> None:
-        self._place, self._folder = place, folder
+        self._location, self._folder = location, folder
         self._at_once, self._kept, self._prune_every = at_once, kept, prune_every
         # A file never changes once it is there. None: no record that this version can read.
         self._known: dict[str, SyncRecord | None] = {}
 
     def begun(self) -> bool:
         """Whether anything lies in the place."""
-        return bool(self._place.names())
+        return bool(self._location.names())
 
     def append(self, record: SyncRecord) -> None:
         """Write a file of its own."""
@@ -103,7 +103,7 @@ class PlaceLog:
         self._put(f"{self._folder}/{_name(record)}", content.encode())
         # By chance, since most processes end before they have counted far.
         if random.randrange(self._prune_every) == 0 and (old := self._names()[self._kept :]):
-            self._place.discard(self._folder, old)
+            self._location.discard(self._folder, old)
 
     def records(self) -> Iterator[SyncRecord]:
         """Newest first. The last alone is often all that is wanted, so it is read alone."""
@@ -118,13 +118,13 @@ class PlaceLog:
 
     def _put(self, name: str, content: bytes) -> None:
         try:
-            self._place.replace(name, content, lasting=False)
+            self._location.replace(name, content, lasting=False)
         except FileNotFoundError:
-            self._place.prepare()
-            self._place.replace(name, content, lasting=False)
+            self._location.prepare()
+            self._location.replace(name, content, lasting=False)
 
     def _names(self) -> list[str]:
-        found = self._place.names(self._folder)
+        found = self._location.names(self._folder)
         return sorted((n for n in found if _NAME.fullmatch(n)), reverse=True)
 
     def _read(self, names: list[str]) -> list[SyncRecord | None]:
@@ -138,7 +138,7 @@ class PlaceLog:
         return [known[n] for n in names]
 
     def _parsed(self, name: str) -> SyncRecord | None:
-        content = self._place.read(f"{self._folder}/{name}")
+        content = self._location.read(f"{self._folder}/{name}")
         try:
             return SyncRecord.from_stored(json.loads(content)) if content else None
         except (ValueError, KeyError, TypeError):
@@ -150,8 +150,8 @@ class PlaceLog:
             yield
         except OSError as error:
             raise StoreError(
-                f"the history in {self._place.address(self._folder)} cannot be read: {error}",
-                hint=self._place.hint,
+                f"the history in {self._location.address(self._folder)} cannot be read: {error}",
+                hint=self._location.hint,
             ) from error
 
 
@@ -170,14 +170,14 @@ def open_history(settings: IndexSettings, home: Path) -> SyncLog:
     That of an index which lies elsewhere is kept with the embedding store; `home`, the folder of
     the configuration, has it where there is none.
     """
-    scheme, _, place = settings.store.partition("://")
+    scheme, _, location = settings.store.partition("://")
     if scheme == "memory":
-        return _logs_in_this_process.setdefault((place, settings.name), MemoryLog())
+        return _logs_in_this_process.setdefault((location, settings.name), MemoryLog())
     beside = f"{settings.name}.history"
     if scheme == "lance":
-        return PlaceLog(place_at(place), beside)
+        return LocationLog(location_at(location), beside)
     if scheme == "lance+s3":
-        return PlaceLog(place_at(S3 + place), beside, at_once=READS)
+        return LocationLog(location_at(S3 + location), beside, at_once=READS)
     kept = settings.embedding_store
     folder = Path(kept.folder) if kept else home / "index"
-    return PlaceLog(place_at(str(folder / "history")), settings.name)
+    return LocationLog(location_at(str(folder / "history")), settings.name)

@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from lakewake.errors import ConfigError, LakewakeError, TableError
-from lakewake.ingest.lines import BadLine
-from lakewake.ingest.staging import (
+from lakewake.ingest.convert import (
     FORMATS,
     BadLines,
+    Converted,
     Source,
-    Staged,
     Wanted,
+    convert,
     find_source,
-    stage,
 )
+from lakewake.ingest.lines import BadLine
 from lakewake.ingest.table import (
     TYPES,
     Claims,
@@ -154,22 +154,22 @@ def ingest(
     wanted = wanted_columns(request.operation, shape, schema)
     staging = request.staging or own_folder()
     with tempfile.TemporaryDirectory(dir=staging, prefix="lakewake-") as folder:
-        staged, bad = _stage(request, source, wanted, Path(folder), reporter)
-        new = tuple(n for n in staged.schema.names if n not in wanted.types)
+        converted, bad = _stage(request, source, wanted, Path(folder), reporter)
+        new = tuple(n for n in converted.schema.names if n not in wanted.types)
         check_column_names(new)
-        frame = _frame(spark, staged, schema)
-        duplicates = _count_duplicates(frame, request, shape, staged)
+        frame = _frame(spark, converted, schema)
+        duplicates = _count_duplicates(frame, request, shape, converted)
         written = Written("")
-        if staged.rows:
-            with reporter.stage("write", staged.rows) as progress:
+        if converted.rows:
+            with reporter.stage("write", converted.rows) as progress:
                 options = write_options(shape, request.operation, uuid.uuid4().hex)
                 written = write(frame, request.table, {**options, **request.options})
-                progress.advance(staged.rows)
+                progress.advance(converted.rows)
     return IngestReport(
         table=request.table,
         operation=request.operation,
         created=not found and bool(written.instant),
-        read=staged.read,
+        read=converted.read,
         bad=bad.count,
         duplicates=duplicates,
         inserted=written.inserted,
@@ -243,18 +243,18 @@ def wanted_columns(operation: str, shape: Shape, schema: StructType | None) -> W
 
 def _stage(
     request: IngestRequest, source: Source, wanted: Wanted, folder: Path, reporter: Reporter
-) -> tuple[Staged, BadLines]:
+) -> tuple[Converted, BadLines]:
     with _opened(request.bad_file) as sink, reporter.stage("read") as progress:
         bad = BadLines(sink)
         try:
-            staged = stage(source, wanted, folder, bad, progress.advance)
+            converted = convert(source, wanted, folder, bad, progress.advance)
         except OSError as error:
             raise ConfigError(
-                f"rows cannot be staged in {folder}: {error}", hint="is there room on the disk?"
+                f"rows cannot be converted in {folder}: {error}", hint="is there room on the disk?"
             ) from error
     if request.strict and bad.count:
         raise bad_lines_error(bad)
-    return staged, bad
+    return converted, bad
 
 
 @contextmanager
@@ -280,11 +280,11 @@ def bad_lines_error(bad: BadLines) -> LakewakeError:
     )
 
 
-def _frame(spark: SparkSession, staged: Staged, schema: StructType | None) -> DataFrame:
-    """The staged rows; columns that the table has are exactly of its types."""
+def _frame(spark: SparkSession, converted: Converted, schema: StructType | None) -> DataFrame:
+    """The converted rows; columns that the table has are exactly of its types."""
     from pyspark.sql.functions import col
 
-    frame = spark.read.parquet(staged.file.as_uri())
+    frame = spark.read.parquet(converted.file.as_uri())
     known = {f.name: f for f in schema.fields} if schema is not None else {}
     return frame.select(
         *(
@@ -297,17 +297,17 @@ def _frame(spark: SparkSession, staged: Staged, schema: StructType | None) -> Da
 
 
 def _count_duplicates(
-    frame: DataFrame, request: IngestRequest, shape: Shape, staged: Staged
+    frame: DataFrame, request: IngestRequest, shape: Shape, converted: Converted
 ) -> int:
     """How many rows share their row id with another one of the files.
 
     Raises:
         ConfigError: there are some, and nothing tells which of them is the newest.
     """
-    if not staged.rows or not shape.key:
+    if not converted.rows or not shape.key:
         return 0
     ids = dict.fromkeys((*shape.key, *shape.partition))
-    duplicates = staged.rows - int(frame.select(*ids).distinct().count())
+    duplicates = converted.rows - int(frame.select(*ids).distinct().count())
     if duplicates and request.operation == "upsert" and not shape.ordering:
         raise ConfigError(
             f"{duplicates} rows repeat the key of another row, and the table has no ordering field",

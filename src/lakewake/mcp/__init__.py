@@ -152,7 +152,7 @@ class Failure(Answer):
     hint: str
 
 
-class Standing(Answer):
+class Situation(Answer):
     """Where an index stands beside its table."""
 
     index: str
@@ -171,7 +171,7 @@ class Standing(Answer):
 class Standings(Answer):
     """Where the indexes stand; those that could not be told about are among the failures."""
 
-    indexes: list[Standing]
+    indexes: list[Situation]
     failures: list[Failure]
 
 

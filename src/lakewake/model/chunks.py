@@ -121,7 +121,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class ScanParts:
     """Some columns of all chunks of an index, in pieces that can be pickled and read elsewhere."""
 
     schema: pa.Schema

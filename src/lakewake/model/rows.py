@@ -55,7 +55,7 @@ T = TypeVar("T")
 Work = Callable[[Iterator[RowBatch], Mapping[Path, Path]], T]
 
 
-class Spread(Protocol):
+class Distributed(Protocol):
     """Does some work on the machines where the rows are, instead of bringing the rows here."""
 
     def __call__(self, work: Work[T], files: Sequence[Path]) -> list[T]:
@@ -90,7 +90,7 @@ class Changes:
     duplicates: AbstractSet[RowId] = frozenset()
     total: int | None = None
     payload: pa.Schema | None = None
-    spread: Spread | None = None
+    distributed: Distributed | None = None
     removed: Mapping[RowId, str] = field(default_factory=dict)
     gone: Iterable[Mapping[RowId, str]] = ()
 

@@ -17,14 +17,14 @@ class UnusableAnswer(ValueError):
 
 
 @dataclass(frozen=True)
-class Piece:
+class Delta:
     """Some of the message, and why it ends here where it does (`stop`, `length`, …)."""
 
     text: str
     finish: str | None = None
 
 
-def read_whole(body: bytes) -> Piece:
+def read_whole(body: bytes) -> Delta:
     """The message of an answer that came in one.
 
     Raises:
@@ -33,10 +33,10 @@ def read_whole(body: bytes) -> Piece:
     choice = _choice(_parse(body))
     if choice is None:
         raise UnusableAnswer("answered without a choice")
-    return Piece(_text(choice.get("message")), _finish(choice) or "stop")
+    return Delta(_text(choice.get("message")), _finish(choice) or "stop")
 
 
-def read_stream(chunks: Iterable[bytes]) -> Iterator[Piece]:
+def read_stream(chunks: Iterable[bytes]) -> Iterator[Delta]:
     """The pieces of an answer that comes as server-sent events, until it says that it ends.
 
     Raises:
@@ -44,12 +44,12 @@ def read_stream(chunks: Iterable[bytes]) -> Iterator[Piece]:
     """
     for data in read_events(chunks):
         if data.strip() == _DONE:
-            yield Piece("", "stop")
+            yield Delta("", "stop")
             return
         choice = _choice(_parse(data.encode()))
         if choice is None:  # figures about the request come in events of their own
             continue
-        piece = Piece(_text(choice.get("delta")), _finish(choice))
+        piece = Delta(_text(choice.get("delta")), _finish(choice))
         yield piece
         if piece.finish:
             return

@@ -24,7 +24,7 @@ from lakewake.net.service import (
     shown,
     wait_to_retry,
 )
-from lakewake.recommend.answer import Piece, UnusableAnswer, read_stream, read_whole
+from lakewake.recommend.answer import Delta, UnusableAnswer, read_stream, read_whole
 
 TRIES = 3
 #: An answer longer than this was not asked for; what is around it may be some times as long.
@@ -66,7 +66,7 @@ class Chat:
         self._service = ServiceClient(self._url, lambda: self._key, settings.timeout)
         self._sleep = sleep
 
-    def ask(self, messages: Sequence[Mapping[str, str]], *, stream: bool) -> Iterator[Piece]:
+    def ask(self, messages: Sequence[Mapping[str, str]], *, stream: bool) -> Iterator[Delta]:
         """The pieces of the answer as they come, the last with the reason for its end.
 
         All of it takes `timeout` seconds at most, tries and waits among them.
@@ -97,7 +97,7 @@ class Chat:
             body["temperature"] = self._settings.temperature
         return body
 
-    def _pieces(self, body: Mapping[str, Any], ends: float) -> Iterator[Piece]:
+    def _pieces(self, body: Mapping[str, Any], ends: float) -> Iterator[Delta]:
         attempt = 0
         while True:
             length = 0
@@ -118,7 +118,7 @@ class Chat:
             self._sleep(wait)
             attempt += 1
 
-    def _try(self, body: Mapping[str, Any], seconds: float) -> Iterator[Piece]:
+    def _try(self, body: Mapping[str, Any], seconds: float) -> Iterator[Delta]:
         parts = self._service.exchange(body, seconds, LARGEST_BODY)
         try:
             with closing(parts):  # type: ignore[type-var]
@@ -172,7 +172,7 @@ def _wait(error: ChatError, attempt: int, ends: float) -> float | None:
     return wait if wait is not None and time.monotonic() + wait < ends else None
 
 
-def _read(head: httpx.Response, parts: Iterator[httpx.Response | bytes]) -> Iterator[Piece]:
+def _read(head: httpx.Response, parts: Iterator[httpx.Response | bytes]) -> Iterator[Delta]:
     """The pieces of a good answer, by the kind that it says to be."""
     body = (part for part in parts if isinstance(part, bytes))
     kind = head.headers.get("Content-Type", "").partition(";")[0].strip().lower()
@@ -194,7 +194,7 @@ def _beginning(parts: Iterator[httpx.Response | bytes]) -> bytes:
     return found[:REFUSAL]
 
 
-def _checked(pieces: Iterator[Piece]) -> Iterator[Piece]:
+def _checked(pieces: Iterator[Delta]) -> Iterator[Delta]:
     """The pieces of a message that says something, and ends."""
     length, blank = 0, True
     for piece in pieces:

@@ -71,7 +71,7 @@ def _mark(record: Mapping[str, Any]) -> tuple[str, str, str]:
     return record["time"], record["action"], record["to_instant"]
 
 
-class Standing:
+class Situation:
     """A collector that looks at the indexes when it is asked."""
 
     def __init__(self, indexes: Mapping[str, Index]) -> None:
@@ -150,7 +150,7 @@ class Metrics:
         restarts: Callable[[], int],
     ) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(Standing(indexes))
+        self._registry.register(Situation(indexes))
         self._seconds = Histogram(
             "lakewake_search_seconds",
             "How long searches took, without the way over the network.",

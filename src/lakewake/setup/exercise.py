@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakewake.config.settings import ModelSettings
-from lakewake.embed.cache import MemoryEmbeddings
+from lakewake.embed.cache import MemoryVectorCache
 from lakewake.embed.hashing import HashingEmbedder
 from lakewake.model.recipe import Recipe, TextField
 from lakewake.source.hudi import HudiTable
 from lakewake.spark.session import WITHOUT_SERVER
 from lakewake.store.memory import MemoryStore
-from lakewake.sync import Parts, Wish, sync
+from lakewake.sync import IndexParts, SyncOptions, sync
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,17 +35,17 @@ def exercise(spark: SparkSession, table: str) -> None:
         options = {**WRITE, "hoodie.datasource.write.operation": operation}
         frame.write.format("hudi").options(**options).mode("append").save(table)
         sync(index)
-    sync(index, Wish(reconcile=True))
+    sync(index, SyncOptions(reconcile=True))
 
 
-def _small_index(spark: SparkSession, table: str) -> Parts:
+def _small_index(spark: SparkSession, table: str) -> IndexParts:
     embedder = HashingEmbedder(ModelSettings(provider="hashing"))
     recipe = Recipe(embedder.identity, (TextField("text", "{text}"),), payload=("part", "ts"))
-    return Parts(
+    return IndexParts(
         name="quick_start",
         table=HudiTable(table, recipe, lambda: spark),
         store=MemoryStore(),
         recipe=recipe,
         embedder=embedder,
-        embeddings=MemoryEmbeddings(),
+        vector_cache=MemoryVectorCache(),
     )

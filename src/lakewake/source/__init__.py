@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from lakewake.model.chunks import Pieces
+from lakewake.model.chunks import ScanParts
 from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, Difference, RowId
@@ -62,14 +62,14 @@ class Table(Protocol):
             TableMoved: a commit completed since the look; look again.
         """
 
-    def reconcile(self, look: Look, index: Pieces) -> Changes:
+    def reconcile(self, look: Look, index: ScanParts) -> Changes:
         """What makes an index (given as for `compare`) equal to the table as of `look`.
 
         Raises:
             TableMoved: a commit completed since the look; look again.
         """
 
-    def compare(self, look: Look, index: Pieces) -> Difference:
+    def compare(self, look: Look, index: ScanParts) -> Difference:
         """How an index (its `compared` columns) differs from the table as of `look`.
 
         Raises:

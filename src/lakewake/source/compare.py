@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakewake.model.chunks import VECTOR_FIELD, Pieces, chunk_ids
+from lakewake.model.chunks import VECTOR_FIELD, ScanParts, chunk_ids
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Difference, RowId
 from lakewake.source import arrow
@@ -41,7 +41,7 @@ BLANK = (
 )
 
 
-def checked(index: Pieces, recipe: Recipe) -> Pieces:
+def checked(index: ScanParts, recipe: Recipe) -> ScanParts:
     """An index without its texts, told by `_sound` whether ids and texts are what they should be.
 
     Here and not in Spark, which writes JSON otherwise and would have to be sent the texts. Fields
@@ -53,7 +53,7 @@ def checked(index: Pieces, recipe: Recipe) -> Pieces:
     names = tuple(f.name for f in kept)
     fields = (VECTOR_FIELD,) if recipe.vector else tuple(f.name for f in recipe.fields)
     parts = tuple(_Checked(part, names, fields) for part in index.parts)
-    return Pieces(pa.schema([*kept, *told]), parts)
+    return ScanParts(pa.schema([*kept, *told]), parts)
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _sound(batch: pa.RecordBatch) -> pa.Array:
     return pc.and_(sound, pa.array(told, pa.bool_()))
 
 
-def export(index: Pieces, folder: Path) -> list[str]:
+def export(index: ScanParts, folder: Path) -> list[str]:
     """The index in files that a Spark on this machine reads at once."""
     import pyarrow.parquet as pq
 

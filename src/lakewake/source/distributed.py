@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakewake.errors import LakewakeError
-from lakewake.model.chunks import Pieces
+from lakewake.model.chunks import ScanParts
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import T, Work
 from lakewake.source import arrow, view
@@ -37,7 +37,7 @@ def parts_of(rows: int, size: int, cores: int) -> int:
 
 
 @dataclass(frozen=True)
-class SparkSpread:
+class DistributedRows:
     """The rows of a `row_view`, which stay where they are.
 
     Attributes:
@@ -97,7 +97,7 @@ class _Task:
         yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(made)], pa.binary())], ["made"])
 
 
-def read_pieces(spark: SparkSession, index: Pieces) -> DataFrame:
+def read_scan_parts(spark: SparkSession, index: ScanParts) -> DataFrame:
     """The chunks of an index as a DataFrame that executors read from the store themselves.
 
     Raises:

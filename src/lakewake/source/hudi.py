@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewake.errors import HistoryLost
-from lakewake.model.chunks import Pieces
+from lakewake.model.chunks import ScanParts
 from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, Difference, RowBatch, RowId, T
 from lakewake.model.timeline import DUPLICATING, CommitMetadata, Instant, Look
 from lakewake.source import TableMoved, arrow, compare, versions, view
-from lakewake.source.distributed import SPREAD_ROWS, SparkSpread, read_pieces
+from lakewake.source.distributed import SPREAD_ROWS, DistributedRows, read_scan_parts
 from lakewake.source.failures import read_through, reading
 from lakewake.source.files import GroupReader
 from lakewake.source.lineage import (
@@ -57,8 +57,8 @@ class HudiTable:
     """One Hudi table, seen through one recipe.
 
     Args:
-        spread_rows: from so many rows on, they are left to executors to work on. Without it that
-            happens on a cluster only.
+        distributed_rows: executors do the work from this many rows on. By default they do it only
+            on a cluster.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class HudiTable:
         path: str,
         recipe: Recipe,
         session: Callable[[], SparkSession],
-        spread_rows: int | None = None,
+        distributed_rows: int | None = None,
     ) -> None:
         self._path = path
         self._recipe = recipe
         self._start = session
-        self._given_spread_rows = spread_rows
+        self._given_distributed_rows = distributed_rows
         self._seen = False
         self._stored_types: dict[object, StructType] = {}
         self._told: dict[object, Shown] = {}
@@ -93,8 +93,8 @@ class HudiTable:
             found = versions.newest(shown, view.row_weight(shown, self._recipe))
             batches = self._batches(self._streamed(arrow.in_small_parts(found.rows, found.size)))
             payload = view.payload_schema(shown, self._recipe)
-            spread = self._spread(found.rows, found.total, found.size)
-            return Changes(batches, (), found.duplicates, found.total, payload, spread)
+            distributed = self._distributed(found.rows, found.total, found.size)
+            return Changes(batches, (), found.duplicates, found.total, payload, distributed)
 
     def rows(self, look: Look, ids: Collection[RowId]) -> Changes:
         """The named rows as of `look`, read from the table by their keys."""
@@ -143,7 +143,7 @@ class HudiTable:
         self._check_unmoved(look, until=pending[-1].completed or "")
         return self._ask_table(look, found, asked) if asked else found
 
-    def compare(self, look: Look, index: Pieces) -> Difference:
+    def compare(self, look: Look, index: ScanParts) -> Difference:
         """How an index differs from the table as of `look`, worked out in Spark."""
         with (
             tempfile.TemporaryDirectory(prefix="verify-", dir=own_folder()) as folder,
@@ -159,7 +159,7 @@ class HudiTable:
                 stored, rows = compare.only(stored, few), compare.only(rows, few)
             return compare.difference(compare.faults(stored, rows, self._recipe))
 
-    def reconcile(self, look: Look, index: Pieces) -> Changes:
+    def reconcile(self, look: Look, index: ScanParts) -> Changes:
         """The rows that differ from the index, streamed, and the ids that are too many in it."""
         with ExitStack() as opened, self._reading():
             folder = opened.enter_context(
@@ -195,7 +195,7 @@ class HudiTable:
             _while_kept(kept, batches),
             duplicates=frozenset(known.duplicated),
             total=total,
-            spread=self._spread(differing, total, size),
+            distributed=self._distributed(differing, total, size),
             gone=gone,
         )
 
@@ -220,37 +220,41 @@ class HudiTable:
         return spark
 
     @property
-    def _spread_rows(self) -> int | None:
+    def _distributed_rows(self) -> int | None:
         """From how many rows on they are left to executors; None: never."""
-        if self._given_spread_rows is None and is_local(self._session().sparkContext.master):
+        if self._given_distributed_rows is None and is_local(self._session().sparkContext.master):
             return None
-        return self._given_spread_rows or SPREAD_ROWS
+        return self._given_distributed_rows or SPREAD_ROWS
 
-    def _spread(
+    def _distributed(
         self,
         rows: DataFrame,
         total: int,
         size: int,
         appeared: bool = False,
         gone: Callable[[], Exception] = TableMoved,
-    ) -> SparkSpread | None:
-        least = self._spread_rows
+    ) -> DistributedRows | None:
+        least = self._distributed_rows
         if least is None or total < least:
             return None
-        return SparkSpread(self._path, rows, self._recipe, total, size, appeared, gone)
+        return DistributedRows(self._path, rows, self._recipe, total, size, appeared, gone)
 
-    def _both(self, look: Look, index: Pieces, folder: Path) -> tuple[DataFrame, DataFrame | None]:
+    def _both(
+        self, look: Look, index: ScanParts, folder: Path
+    ) -> tuple[DataFrame, DataFrame | None]:
         """One line per chunk of the index, and per row of the table; None where that is empty."""
         checked, spark = compare.checked(index, self._recipe), self._session()
         with ThreadPoolExecutor(1) as beside:
             # Python is busy with the one while Spark and Hudi look at the other.
             files = (
                 beside.submit(compare.export, checked, folder)
-                if self._spread_rows is None
+                if self._distributed_rows is None
                 else None
             )
             rows = self._pinned(look) if look.completed else None
-            chunks = spark.read.parquet(*files.result()) if files else read_pieces(spark, checked)
+            chunks = (
+                spark.read.parquet(*files.result()) if files else read_scan_parts(spark, checked)
+            )
         return compare.held(chunks, self._recipe), rows
 
     @contextmanager
@@ -338,7 +342,7 @@ class HudiTable:
     ) -> list[pa.RecordBatch] | None:
         """The changed rows, brought over in one job; None where they are too many or too large."""
         written = _rows_written(commits)
-        if written > COLLECT_ROWS or written >= (self._spread_rows or math.inf):
+        if written > COLLECT_ROWS or written >= (self._distributed_rows or math.inf):
             return None
         if self._recipe.vector and written * 4 * self._recipe.model.dimension > arrow.COLLECT_BYTES:
             return None
@@ -367,7 +371,7 @@ class HudiTable:
         return Changes(
             self._batches(self._streamed(parts, _lost_files), appeared),
             duplicates=told.duplicates,
-            spread=self._spread(there, written, told.size, appeared, _lost_files),
+            distributed=self._distributed(there, written, told.size, appeared, _lost_files),
             gone=self._lots(
                 changed.where("gone").select("p", "k", "former"), told.gone, _lost_files
             ),

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakewake.errors import HistoryLost
-from lakewake.model.chunks import Pieces, text_hash
+from lakewake.model.chunks import ScanParts, text_hash
 from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe, TextField
 from lakewake.model.rows import Changes, Difference, RowBatch, RowId, T, Work
@@ -226,18 +226,18 @@ class MemoryTable:
         there = {i: state.rows[i] for i in ids if i in state.rows}
         return Changes(self._batches(state, there), tuple(sorted(set(ids) - there.keys())))
 
-    def reconcile(self, look: Look, index: Pieces) -> Changes:
+    def reconcile(self, look: Look, index: ScanParts) -> Changes:
         """The rows that differ, and the ids that are too many."""
         state = self._pinned(look)
         found = self._compared(state, index)
         differing = {i: state.rows[i] for i in (*found.missing, *found.stale)}
         return self._changed(state, differing, found.orphaned)
 
-    def compare(self, look: Look, index: Pieces) -> Difference:
+    def compare(self, look: Look, index: ScanParts) -> Difference:
         """How an index differs from the table."""
         return self._compared(self._pinned(look), index)
 
-    def _compared(self, state: History, index: Pieces) -> Difference:
+    def _compared(self, state: History, index: ScanParts) -> Difference:
         table = {
             i: (
                 source,
@@ -270,7 +270,9 @@ class MemoryTable:
             said = [render(f, version.values) for f in self._recipe.fields]
             dealt[int(text_hash(_source_hash(said)), 16) % self.parts][i] = version
         batches = [list(self._batches(state, part)) for part in dealt]
-        return Changes(self._batches(state, rows), deleted, spread=partial(_work_through, batches))
+        return Changes(
+            self._batches(state, rows), deleted, distributed=partial(_work_through, batches)
+        )
 
     def _pinned(self, look: Look) -> History:
         """The state that is read: taken first, then compared with the look, in this order."""
@@ -344,7 +346,7 @@ def _payload_hash(values: Sequence[Any]) -> str:
     return hashlib.sha256(json.dumps(values, default=str).encode()).hexdigest()
 
 
-def _held(index: Pieces, recipe: Recipe) -> dict[RowId, _Said]:
+def _held(index: ScanParts, recipe: Recipe) -> dict[RowId, _Said]:
     """Per indexed row its source and payload hash, and the fields that it has chunks of.
 
     The hashes are '' if its chunks contradict each other. The first chunk of each field holds the

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from lakewake.model.chunks import Batch, Pieces, StoredChunk
+from lakewake.model.chunks import Batch, ScanParts, StoredChunk
 from lakewake.model.frontier import Frontier
 from lakewake.model.query import Query, Words
 from lakewake.model.recall import Searching
@@ -66,7 +66,7 @@ class StoreReader(Protocol):
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All chunks, only these columns, in bounded batches."""
 
-    def pieces(self, columns: Sequence[str]) -> Pieces:
+    def scan_parts(self, columns: Sequence[str]) -> ScanParts:
         """The same, in pieces that can be read on several machines."""
 
     def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

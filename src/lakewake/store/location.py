@@ -34,7 +34,7 @@ DELETIONS = 16
 Stamp = tuple[object, ...]
 
 
-class Place(Protocol):
+class Location(Protocol):
     """A folder. All methods raise `OSError` where it cannot be reached."""
 
     @property
@@ -79,7 +79,7 @@ class Place(Protocol):
         """Delete files of a folder, those that are there."""
 
 
-def place_at(address: str) -> Place:
+def location_at(address: str) -> Location:
     """The place at a path, or at `s3://bucket/folder`.
 
     Raises:

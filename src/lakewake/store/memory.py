@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewake.errors import IndexMissing, StaleFrontier, StoreError
-from lakewake.model.chunks import Batch, Pieces, StoredChunk
+from lakewake.model.chunks import Batch, ScanParts, StoredChunk
 from lakewake.model.frontier import Frontier
 from lakewake.model.query import Query, Words
 from lakewake.model.recall import Searching
@@ -88,10 +88,10 @@ class MemoryReader:
         """All chunks, only these columns, in bounded batches."""
         yield from self.chunks.select(list(columns)).to_batches(max_chunksize=SCAN_ROWS)
 
-    def pieces(self, columns: Sequence[str]) -> Pieces:
+    def scan_parts(self, columns: Sequence[str]) -> ScanParts:
         """The same, in pieces that can be read on several machines."""
         chosen = self.chunks.select(list(columns))
-        return Pieces(chosen.schema, tuple([b] for b in self.scan(columns)))
+        return ScanParts(chosen.schema, tuple([b] for b in self.scan(columns)))
 
     def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Up to `n` chunks, picked at random, only these columns."""

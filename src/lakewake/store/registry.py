@@ -34,17 +34,17 @@ def _lance_s3(folder: str, name: str, recall: float) -> Store:
     return _lance(f"s3://{folder}", name, recall)
 
 
-def _memory(place: str, name: str, recall: float) -> Store:
-    return _in_this_process.setdefault((place, name), MemoryStore())
+def _memory(location: str, name: str, recall: float) -> Store:
+    return _in_this_process.setdefault((location, name), MemoryStore())
 
 
-def _qdrant(scheme: str, place: str, name: str, recall: float) -> Store:
+def _qdrant(scheme: str, location: str, name: str, recall: float) -> Store:
     from lakewake.store.qdrant.location import local_folder, server
 
     if scheme == "qdrant+local":
-        folder, collection = local_folder(place, name)
+        folder, collection = local_folder(location, name)
         return _in_qdrant()(folder, name, collection, recall=recall)
-    address, collection = server(scheme, place, name)
+    address, collection = server(scheme, location, name)
     return _in_qdrant()(address, name, collection, recall=recall)
 
 
@@ -78,12 +78,12 @@ def open_store(url: str, name: str, recall: float = RECALL) -> Store:
         ConfigError: no store goes by that scheme, or the address has a key in it.
     """
     check_address(url, "the store")
-    scheme, separator, place = url.partition("://")
+    scheme, separator, location = url.partition("://")
     if not separator or scheme not in STORES:
         raise ConfigError(
             f"store '{url}' has no scheme that is known",
             hint="valid are " + ", ".join(f"{s}://…" for s in sorted(STORES)),
         )
-    if not place:
+    if not location:
         raise ConfigError(f"store '{url}' names no place", hint=f"as in {scheme}://index")
-    return STORES[scheme](place, name, recall)
+    return STORES[scheme](location, name, recall)

@@ -56,17 +56,17 @@ class Counted(NamedTuple):
     def places(self, words: Sequence[str]) -> list[int]:
         """Where each of these words comes among all; -1 for one that no text has."""
         if len(words) <= LOOKED_UP:
-            return [self._place(word) for word in words]
+            return [self._location(word) for word in words]
         found = pc.index_in(pa.array(words, pa.string()), value_set=self.words)
         return list(pc.fill_null(found, -1).to_pylist())
 
-    def _place(self, word: str) -> int:
+    def _location(self, word: str) -> int:
         n = bisect_left(range(len(self.words)), word, key=lambda i: self.words[i].as_py())
         return n if n < len(self.words) and self.words[n].as_py() == word else -1
 
-    def having(self, place: int) -> tuple[np.ndarray, np.ndarray]:
+    def having(self, location: int) -> tuple[np.ndarray, np.ndarray]:
         """The texts that have the word at this place, and how often."""
-        there = slice(*self.starts[place : place + 2]) if place >= 0 else slice(0)
+        there = slice(*self.starts[location : location + 2]) if location >= 0 else slice(0)
         return self.texts[there], self.times[there]
 
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from lakewake.config.settings import MAX_DELETE, ModelSettings
 from lakewake.embed import Embedder
-from lakewake.embed.cache import EmbeddingStore
+from lakewake.embed.cache import VectorCache
 from lakewake.errors import (
     HistoryLost,
     OutcomeUnknown,
@@ -32,15 +32,15 @@ from lakewake.progress import Reporter, Silent
 from lakewake.source import Table, TableMoved, compared
 from lakewake.store import Store, StoreReader
 from lakewake.sync.deletes import DeleteGuard
-from lakewake.sync.distributed import spread_batch
-from lakewake.sync.prepare import Known, Preparation, Tally
+from lakewake.sync.distributed import distributed_batch
+from lakewake.sync.prepare import Preparation, Tally, VectorSources
 
 #: A lost race is read again; so many in a row mean that something else is wrong.
 ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
-class Parts:
+class IndexParts:
     """One index and all that it is made from.
 
     Attributes:
@@ -53,14 +53,14 @@ class Parts:
     store: Store
     recipe: Recipe
     embedder: Embedder
-    embeddings: EmbeddingStore
+    vector_cache: VectorCache
     reporter: Reporter = field(default_factory=Silent)
     model: ModelSettings | None = None
     max_delete: float = MAX_DELETE
 
 
 @dataclass(frozen=True)
-class Wish:
+class SyncOptions:
     """What a person may ask of a sync besides its ordinary work.
 
     Attributes:
@@ -83,10 +83,10 @@ class Wish:
     alone: bool = False
 
 
-ORDINARY = Wish()
+NO_OPTIONS = SyncOptions()
 
 
-def sync(parts: Parts, wish: Wish = ORDINARY) -> SyncReport:
+def sync(parts: IndexParts, options: SyncOptions = NO_OPTIONS) -> SyncReport:
     """Bring an index to its table's latest commit.
 
     Raises:
@@ -96,58 +96,58 @@ def sync(parts: Parts, wish: Wish = ORDINARY) -> SyncReport:
     """
     attempts = list[Attempt]()
     with _noting_what_landed(parts, attempts):
-        return _sync(parts, wish, attempts)
+        return _sync(parts, options, attempts)
 
 
-def _sync(parts: Parts, wish: Wish, attempts: list[Attempt]) -> SyncReport:
+def _sync(parts: IndexParts, options: SyncOptions, attempts: list[Attempt]) -> SyncReport:
     clock, token = Clock(), uuid4().hex
     for _ in range(ATTEMPTS):
         with clock.stage("plan"):
-            standing = stand_to_sync(parts, wish)
-        if landed := _landed(attempts, standing):
-            return _done(parts, wish, landed, attempts, clock)
-        guard = None if wish.allow_deletes else standing.guard(parts)
-        attempt = Attempt(standing, standing.preparation(parts, guard))
+            situation = assess_to_sync(parts, options)
+        if landed := _landed(attempts, situation):
+            return _done(parts, options, landed, attempts, clock)
+        guard = None if options.allow_deletes else situation.guard(parts)
+        attempt = Attempt(situation, situation.preparation(parts, guard))
         attempts.append(attempt)
         try:
-            if standing.moves:
+            if situation.moves:
                 _carry_out(parts, attempt, token, clock)
         except StaleFrontier:
-            wish = _overtaken(wish)
+            options = _overtaken(options)
             continue
         except (OutcomeUnknown, TableMoved):
             continue
         except StoreError as error:
-            if not _moved_on(parts, standing):
-                wish = _alone(wish, standing, error)
+            if not _moved_on(parts, situation):
+                options = _alone(options, situation, error)
             continue
         except HistoryLost as lost:
-            if wish.reconcile is False or standing.plan.action is Action.RECONCILE:
+            if options.reconcile is False or situation.plan.action is Action.RECONCILE:
                 raise
-            wish = replace(wish, reconcile=True, why=lost.fact)
+            options = replace(options, reconcile=True, why=lost.fact)
             continue
-        return _done(parts, wish, attempt, attempts, clock)
+        return _done(parts, options, attempt, attempts, clock)
     raise StoreError(
         f"{ATTEMPTS} times in a row another commit or another sync of '{parts.name}' came first",
         hint="try again; if it goes on, look who else syncs this index",
     )
 
 
-def _overtaken(wish: Wish) -> Wish:
+def _overtaken(options: SyncOptions) -> SyncOptions:
     """What is still wanted after another writer was faster: damage was mended by its build."""
-    return replace(wish, rebuild=False) if wish.rebuild and wish.why else wish
+    return replace(options, rebuild=False) if options.rebuild and options.why else options
 
 
-def _alone(wish: Wish, standing: Standing, error: StoreError) -> Wish:
+def _alone(options: SyncOptions, situation: Situation, error: StoreError) -> SyncOptions:
     """The same rebuild without the index that it replaces: that may be what cannot be read."""
-    copies = wish.rebuild and standing.index is not None
+    copies = options.rebuild and situation.index is not None
     if not copies or isinstance(error, StoreUnreachable):
         raise error
-    return replace(wish, alone=True)
+    return replace(options, alone=True)
 
 
 @contextmanager
-def _noting_what_landed(parts: Parts, attempts: list[Attempt]) -> Iterator[None]:
+def _noting_what_landed(parts: IndexParts, attempts: list[Attempt]) -> Iterator[None]:
     """Note on the exception that stops a sync whether its commit landed."""
     try:
         yield
@@ -157,7 +157,7 @@ def _noting_what_landed(parts: Parts, attempts: list[Attempt]) -> Iterator[None]
         raise
 
 
-def _what_landed(parts: Parts, attempts: list[Attempt]) -> str:
+def _what_landed(parts: IndexParts, attempts: list[Attempt]) -> str:
     asked = {a.then.to_json() for a in attempts if a.then}
     try:
         index = parts.store.open() if asked else None
@@ -169,59 +169,59 @@ def _what_landed(parts: Parts, attempts: list[Attempt]) -> str:
     return f"nothing was written to '{parts.name}'"
 
 
-def _landed(attempts: list[Attempt], standing: Standing) -> Attempt | None:
+def _landed(attempts: list[Attempt], situation: Situation) -> Attempt | None:
     """The attempt by which the index came to where it stands, though an error hid that."""
-    if not attempts or standing.index is None:
+    if not attempts or situation.index is None:
         return None
-    stands = standing.index.frontier().to_json()
+    stands = situation.index.frontier().to_json()
     return next((a for a in attempts if a.then and a.then.to_json() == stands), None)
 
 
 def _done(
-    parts: Parts, wish: Wish, attempt: Attempt, attempts: list[Attempt], clock: Clock
+    parts: IndexParts, options: SyncOptions, attempt: Attempt, attempts: list[Attempt], clock: Clock
 ) -> SyncReport:
     """What the attempt that counts did; rows in quarantine are tried after it, where asked for."""
-    tally, standing = attempt.work.tally, attempt.standing
+    tally, situation = attempt.work.tally, attempt.situation
     tally.embedded = sum(a.work.tally.embedded for a in attempts)
-    report = _report(parts, standing, tally, clock)
-    if wish.retry_quarantined and standing.follows_commits:
-        return report.plus(sync(parts, replace(wish, tried=frozenset(tally.refused))))
+    report = _report(parts, situation, tally, clock)
+    if options.retry_quarantined and situation.follows_commits:
+        return report.plus(sync(parts, replace(options, tried=frozenset(tally.refused))))
     return report
 
 
-def _moved_on(parts: Parts, standing: Standing) -> bool:
+def _moved_on(parts: IndexParts, situation: Situation) -> bool:
     """Whether what we were reading may be gone because somebody else wrote.
 
     A rebuild removes the former generation, and upkeep in time drops former versions.
     """
-    if parts.store.generation() != standing.generation:
+    if parts.store.generation() != situation.generation:
         return True
     index = parts.store.open()
-    return bool(index and standing.index and index.frontier() != standing.index.frontier())
+    return bool(index and situation.index and index.frontier() != situation.index.frontier())
 
 
-def price(parts: Parts) -> PlanReport:
+def price(parts: IndexParts) -> PlanReport:
     """What the next sync would do and how many texts it would embed. Writes nothing."""
-    wish = ORDINARY
+    options = NO_OPTIONS
     for _ in range(ATTEMPTS):
-        standing = stand_to_sync(parts, wish)
-        guard = standing.guard(parts)
-        work = standing.preparation(parts, guard)
+        situation = assess_to_sync(parts, options)
+        guard = situation.guard(parts)
+        work = situation.preparation(parts, guard)
         try:
-            if standing.moves:
-                work.price(standing.changes(parts))
+            if situation.moves:
+                work.price(situation.changes(parts))
         except TableMoved:
             continue
         except HistoryLost as lost:
-            wish = replace(wish, reconcile=True, why=lost.fact)
+            options = replace(options, reconcile=True, why=lost.fact)
             continue
-        report = _plan_report(parts, standing, work)
+        report = _plan_report(parts, situation, work)
         return replace(report, refused=guard.refusal(work.tally.removed()))
     raise StoreError(f"the table of '{parts.name}' commits faster than it can be read")
 
 
 @dataclass(frozen=True)
-class Standing:
+class Situation:
     """What one attempt found: the index, the table, and what is to be done.
 
     Attributes:
@@ -254,32 +254,32 @@ class Standing:
             return bool(schema) and not same_types(self.frontier.schema, schema)
         return self.plan.action is Action.BUILD
 
-    def changes(self, parts: Parts) -> Changes:
+    def changes(self, parts: IndexParts) -> Changes:
         """The rows that the plan is about."""
         if self.builds:
             return parts.table.snapshot(self.look)
         assert self.index is not None
         assert self.frontier is not None
         if self.plan.action is Action.RECONCILE:
-            return parts.table.reconcile(self.look, self.index.pieces(compared(parts.recipe)))
+            return parts.table.reconcile(self.look, self.index.scan_parts(compared(parts.recipe)))
         if self.retried:
             return retried(parts, self.look, self.retried, self.frontier)
         return parts.table.changes(self.look, self.frontier, self.plan.pending)
 
-    def guard(self, parts: Parts) -> DeleteGuard:
+    def guard(self, parts: IndexParts) -> DeleteGuard:
         """What keeps a sync from removing most of the index unasked."""
         return DeleteGuard(
             parts.name, self.index, parts.max_delete, self.plan.why, builds=self.builds
         )
 
-    def preparation(self, parts: Parts, guard: DeleteGuard | None = None) -> Preparation:
+    def preparation(self, parts: IndexParts, guard: DeleteGuard | None = None) -> Preparation:
         """A fresh way from rows to a batch; a build takes only vectors from an older index."""
         index = None if self.builds else self.index
         copied = self.index
         if copied and copied.recipe().model != parts.recipe.model:
             copied = None
         trusted = self.plan.action is not Action.RECONCILE
-        known = Known(copied, parts.embeddings, trusted=trusted, replaced=self.builds)
+        known = VectorSources(copied, parts.vector_cache, trusted=trusted, replaced=self.builds)
         quarantine = self.frontier.quarantine.keys() if self.frontier else frozenset()
         return Preparation(parts.recipe, parts.embedder, index, known, quarantine, guard)
 
@@ -293,61 +293,63 @@ class Attempt:
             have landed, whatever became of it.
     """
 
-    standing: Standing
+    situation: Situation
     work: Preparation
     then: Frontier | None = None
 
 
-def retried(parts: Parts, look: Look, rows: tuple[RowId, ...], frontier: Frontier) -> Changes:
+def retried(parts: IndexParts, look: Look, rows: tuple[RowId, ...], frontier: Frontier) -> Changes:
     """Rows in quarantine as they are now; those that are gone are deleted."""
     return replace(parts.table.rows(look, rows), duplicates=frontier.duplicates)
 
 
-def stand(parts: Parts, index: StoreReader | None, wish: Wish = ORDINARY) -> Standing:
+def stand(
+    parts: IndexParts, index: StoreReader | None, options: SyncOptions = NO_OPTIONS
+) -> Situation:
     """Look at the table from where an index stands, and decide."""
     generation = index.generation if index else parts.store.generation()
-    frontier = index.frontier() if index and not wish.rebuild else None
+    frontier = index.frontier() if index and not options.rebuild else None
     look = parts.table.look(frontier)
     check_columns(look, parts.recipe)
     plan = build_plan(look, frontier, parts.recipe)
-    if wish.rebuild and (index or wish.why):
+    if options.rebuild and (index or options.why):
         # Counted on, so that no two generations ever stand at equal frontiers.
         after = replace(plan.after, sync=index.frontier().sync + 1) if index else plan.after
-        plan = replace(plan, why=wish.why or "a rebuild was asked for", after=after)
-    return Standing(generation, index, frontier, look, plan)
+        plan = replace(plan, why=options.why or "a rebuild was asked for", after=after)
+    return Situation(generation, index, frontier, look, plan)
 
 
-def stand_to_sync(parts: Parts, wish: Wish = ORDINARY) -> Standing:
+def assess_to_sync(parts: IndexParts, options: SyncOptions = NO_OPTIONS) -> Situation:
     """The same for an index that is to be written: it must be of our recipe, and wishes count.
 
     Raises:
         HistoryLost: history cannot be followed, and the wish forbids to reconcile.
     """
-    if wish.rebuild:
-        return stand(parts, None if wish.alone else _readable(parts), wish)
+    if options.rebuild:
+        return stand(parts, None if options.alone else _readable(parts), options)
     index = parts.store.open()
     if index:
         check_recipe(parts, index.recipe())
-    standing = stand(parts, index)
-    action, frontier = standing.plan.action, standing.frontier
-    if action is Action.RECONCILE and wish.reconcile is False:
+    situation = stand(parts, index)
+    action, frontier = situation.plan.action, situation.frontier
+    if action is Action.RECONCILE and options.reconcile is False:
         raise HistoryLost(
-            f"index '{parts.name}' cannot follow its table: {standing.plan.why}",
+            f"index '{parts.name}' cannot follow its table: {situation.plan.why}",
             hint=f"`lakewake sync {parts.name}` compares and repairs; known text is not embedded",
         )
-    if wish.reconcile and action in (Action.FOLLOW, Action.NOTHING):
-        why = wish.why or "a reconcile was asked for"
-        return replace(standing, plan=replace(standing.plan, action=Action.RECONCILE, why=why))
-    if wish.retry_quarantined and action is Action.NOTHING and frontier:
-        rows = tuple(sorted(frontier.quarantine.keys() - wish.tried))
+    if options.reconcile and action in (Action.FOLLOW, Action.NOTHING):
+        why = options.why or "a reconcile was asked for"
+        return replace(situation, plan=replace(situation.plan, action=Action.RECONCILE, why=why))
+    if options.retry_quarantined and action is Action.NOTHING and frontier:
+        rows = tuple(sorted(frontier.quarantine.keys() - options.tried))
         if rows:
             why = f"{len(rows)} rows in quarantine are tried again"
-            plan = replace(standing.plan, action=Action.FOLLOW, why=why)
-            return replace(standing, plan=plan, retried=rows)
-    return standing
+            plan = replace(situation.plan, action=Action.FOLLOW, why=why)
+            return replace(situation, plan=plan, retried=rows)
+    return situation
 
 
-def _readable(parts: Parts) -> StoreReader | None:
+def _readable(parts: IndexParts) -> StoreReader | None:
     """The index that is to be replaced; a damaged one is no reason not to."""
     try:
         if index := parts.store.open():
@@ -360,7 +362,7 @@ def _readable(parts: Parts) -> StoreReader | None:
         return None
 
 
-def check_recipe(parts: Parts, built_by: Recipe) -> None:
+def check_recipe(parts: IndexParts, built_by: Recipe) -> None:
     """Refuse to follow with another recipe than the one an index was built by.
 
     Raises:
@@ -378,38 +380,38 @@ def check_recipe(parts: Parts, built_by: Recipe) -> None:
         )
 
 
-def _carry_out(parts: Parts, attempt: Attempt, token: str, clock: Clock) -> None:
-    standing, work = attempt.standing, attempt.work
+def _carry_out(parts: IndexParts, attempt: Attempt, token: str, clock: Clock) -> None:
+    situation, work = attempt.situation, attempt.work
     with clock.stage("read"):
-        changes = standing.changes(parts)
-    with clock.stage("embed"), _batch(parts, standing, work, changes) as batch:
+        changes = situation.changes(parts)
+    with clock.stage("embed"), _batch(parts, situation, work, changes) as batch:
         work.check_deletes()
-        then = replace(frontier_then(standing, changes, work.tally), token=token)
+        then = replace(frontier_then(situation, changes, work.tally), token=token)
         attempt.then = then
         with clock.stage("write"), parts.reporter.stage("write", work.tally.chunks_upserted):
-            _commit(parts, standing, batch, then)
+            _commit(parts, situation, batch, then)
     with clock.stage("maintain"):
         _keep_house(parts)
 
 
 @contextmanager
 def _batch(
-    parts: Parts, standing: Standing, work: Preparation, changes: Changes
+    parts: IndexParts, situation: Situation, work: Preparation, changes: Changes
 ) -> Iterator[Batch]:
     """The batch, made where the rows are when they are many, else here."""
-    if changes.spread is None or parts.model is None:
+    if changes.distributed is None or parts.model is None:
         with work.batch(changes, parts.reporter) as batch:
             yield batch
         return
-    after = standing.generation if standing.builds else None
+    after = situation.generation if situation.builds else None
     with (
         parts.store.staging(after) as staging,
-        spread_batch(work, changes, staging, parts.model, parts.reporter) as batch,
+        distributed_batch(work, changes, staging, parts.model, parts.reporter) as batch,
     ):
         yield batch
 
 
-def _keep_house(parts: Parts) -> None:
+def _keep_house(parts: IndexParts) -> None:
     """Upkeep after a commit that has landed: its failure is not the sync's."""
     try:
         parts.store.maintain()
@@ -417,21 +419,21 @@ def _keep_house(parts: Parts) -> None:
         parts.reporter.say(f"upkeep of '{parts.name}' is left for the next time: {error.fact}")
 
 
-def frontier_then(standing: Standing, changes: Changes, tally: Tally) -> Frontier:
+def frontier_then(situation: Situation, changes: Changes, tally: Tally) -> Frontier:
     """Where the index stands after the batch, with what the batch itself told."""
     # What did not change stays the same value: it may be read from a store page by page.
     twice = changes.duplicates
     return replace(
-        standing.plan.after,
+        situation.plan.after,
         duplicates=frozenset(twice | tally.stored_twice) if tally.stored_twice else twice,
-        quarantine=_quarantine_then(standing, tally),
+        quarantine=_quarantine_then(situation, tally),
     )
 
 
-def _quarantine_then(standing: Standing, tally: Tally) -> Mapping[RowId, Refusal]:
-    former: Mapping[RowId, Refusal] = standing.frontier.quarantine if standing.frontier else {}
+def _quarantine_then(situation: Situation, tally: Tally) -> Mapping[RowId, Refusal]:
+    former: Mapping[RowId, Refusal] = situation.frontier.quarantine if situation.frontier else {}
     # A build and a reconcile see every row; following sees those that changed.
-    follows = standing.plan.action is Action.FOLLOW
+    follows = situation.plan.action is Action.FOLLOW
     if follows and not tally.seen_again and not tally.refused:
         return former
     kept = {r: why for r, why in former.items() if follows and r not in tally.seen_again}
@@ -442,35 +444,35 @@ def _quarantine_then(standing: Standing, tally: Tally) -> Mapping[RowId, Refusal
     return {**kept, **refused}
 
 
-def _commit(parts: Parts, standing: Standing, batch: Batch, then: Frontier) -> None:
+def _commit(parts: IndexParts, situation: Situation, batch: Batch, then: Frontier) -> None:
     """Rows, deletes and frontier: one commit."""
-    if standing.builds:
-        parts.store.create(parts.recipe, batch, then, after=standing.generation)
+    if situation.builds:
+        parts.store.create(parts.recipe, batch, then, after=situation.generation)
     else:
-        assert standing.frontier is not None
-        parts.store.commit(batch, expect=standing.frontier, then=then)
+        assert situation.frontier is not None
+        parts.store.commit(batch, expect=situation.frontier, then=then)
 
 
-def _plan_report(parts: Parts, standing: Standing, work: Preparation) -> PlanReport:
+def _plan_report(parts: IndexParts, situation: Situation, work: Preparation) -> PlanReport:
     return PlanReport(
         index=parts.name,
-        action=standing.plan.action,
-        why=standing.plan.why,
-        pending=tuple(i.requested for i in standing.plan.pending),
+        action=situation.plan.action,
+        why=situation.plan.why,
+        pending=tuple(i.requested for i in situation.plan.pending),
         rows_changed=work.tally.rows_changed,
         rows_deleted=work.tally.rows_deleted,
         to_embed=work.tally.to_embed,
         reused=work.tally.reused,
-        from_instant=standing.frontier.newest if standing.frontier else "",
-        to_instant=standing.plan.after.newest,
+        from_instant=situation.frontier.newest if situation.frontier else "",
+        to_instant=situation.plan.after.newest,
     )
 
 
-def _report(parts: Parts, standing: Standing, tally: Tally, clock: Clock) -> SyncReport:
+def _report(parts: IndexParts, situation: Situation, tally: Tally, clock: Clock) -> SyncReport:
     return SyncReport(
         index=parts.name,
-        action=standing.plan.action,
-        why=standing.plan.why,
+        action=situation.plan.action,
+        why=situation.plan.why,
         rows_changed=tally.rows_changed,
         rows_deleted=tally.rows_deleted,
         chunks_upserted=tally.chunks_upserted,
@@ -478,17 +480,17 @@ def _report(parts: Parts, standing: Standing, tally: Tally, clock: Clock) -> Syn
         embedded=tally.embedded,
         reused=tally.reused,
         quarantined=len(tally.refused),
-        from_instant=standing.frontier.newest if standing.frontier else "",
-        to_instant=standing.plan.after.newest,
+        from_instant=situation.frontier.newest if situation.frontier else "",
+        to_instant=situation.plan.after.newest,
         seconds=clock.seconds(),
-        instants=_absorbed(standing),
+        instants=_absorbed(situation),
     )
 
 
-def _absorbed(standing: Standing) -> dict[str, str]:
+def _absorbed(situation: Situation) -> dict[str, str]:
     """The commits that came by this sync: a rebuild brings none that the index had before."""
-    held = standing.index.frontier().instants if standing.index else {}
-    after = standing.plan.after.instants
+    held = situation.index.frontier().instants if situation.index else {}
+    after = situation.plan.after.instants
     return {requested: c for requested, c in after.items() if held.get(requested) != c}
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lakewake.config.settings import ModelSettings
 from lakewake.embed import Embedder
-from lakewake.embed.cache import FILE, MemoryEmbeddings, SqliteEmbeddings
+from lakewake.embed.cache import FILE, MemoryVectorCache, SqliteVectorCache
 from lakewake.embed.registry import kept_embedder, model_files
 from lakewake.errors import LakewakeError, SetupError
 from lakewake.model.chunks import Batch
@@ -26,11 +26,11 @@ from lakewake.model.rows import Changes, RowBatch, RowId
 from lakewake.progress import Reporter, Silent
 from lakewake.spark.scratch import own_folder
 from lakewake.store import Removed, Staging, StoreReader
-from lakewake.sync.prepare import Ids, Known, Preparation, Tally, check_refused
+from lakewake.sync.prepare import Ids, Preparation, Tally, VectorSources, check_refused
 
 
 @dataclass(frozen=True)
-class Made:
+class TaskResult:
     """What became of one part of the rows: what was written and removed, and what was counted."""
 
     written: bytes
@@ -39,7 +39,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Part:
+class Task:
     """What is done with a part of the rows, wherever it is; can be pickled.
 
     Attributes:
@@ -51,7 +51,7 @@ class Part:
     recipe: Recipe
     model: ModelSettings
     index: StoreReader | None
-    known: Known
+    known: VectorSources
     quarantine: frozenset[RowId]
     schema: pa.Schema
     staging: Staging
@@ -60,7 +60,7 @@ class Part:
 
     def __call__(
         self, rows: Iterator[RowBatch], found: Mapping[Path, Path]
-    ) -> Made | LakewakeError:
+    ) -> TaskResult | LakewakeError:
         """Prepare and write the rows.
 
         Our own errors are returned: Spark would try a raised one again, and tell it as text.
@@ -70,11 +70,11 @@ class Part:
         except LakewakeError as error:
             return error
 
-    def _made(self, rows: Iterator[RowBatch], found: Mapping[Path, Path]) -> Made:
+    def _made(self, rows: Iterator[RowBatch], found: Mapping[Path, Path]) -> TaskResult:
         # A private store for what is new: equal texts of a part are embedded once.
         copy = found[self.vectors] if self.vectors else None
-        embeddings = SqliteEmbeddings(copy, self.recipe.model)
-        known = replace(self.known, embeddings=embeddings)
+        vector_cache = SqliteVectorCache(copy, self.recipe.model)
+        known = replace(self.known, vector_cache=vector_cache)
         work = Preparation(self.recipe, self._embedder(found), self.index, known, self.quarantine)
         deletes = Ids()
         ids: list[str] = []
@@ -85,8 +85,8 @@ class Part:
                 passed = _noting(made, ids) if self.index else made
                 written = self.staging.write(self.schema, passed)
         finally:
-            embeddings.close()
-        return Made(written, Removed(tuple(deletes), tuple(ids)), work.tally)
+            vector_cache.close()
+        return TaskResult(written, Removed(tuple(deletes), tuple(ids)), work.tally)
 
     def _embedder(self, found: Mapping[Path, Path]) -> Embedder:
         if self.recipe.vector:
@@ -104,7 +104,7 @@ class Part:
 
 
 @contextmanager
-def spread_batch(
+def distributed_batch(
     work: Preparation, changes: Changes, staging: Staging, model: ModelSettings, reporter: Reporter
 ) -> Iterator[Batch]:
     """The whole batch, staged by those who made it; `work` has its counts.
@@ -113,15 +113,15 @@ def spread_batch(
         EmbedError: the embedder failed, or refused so many rows that the set-up is at fault.
         StoreError: executors cannot write to the store.
     """
-    assert changes.spread is not None
+    assert changes.distributed is not None
     schema = work.schema(changes.payload)
     gone = work.gone(changes)
     work.check_deletes(changes.total)
     with tempfile.TemporaryDirectory(prefix="spread-", dir=own_folder()) as folder:
-        part = _part(work, schema, staging, model, Path(folder))
+        part = _task(work, schema, staging, model, Path(folder))
         files = [*part.files.values(), *([part.vectors] if part.vectors else [])]
         with reporter.stage("embed", changes.total) as stage:
-            parts = _sound(changes.spread(part, files))
+            parts = _sound(changes.distributed(part, files))
             stage.advance(changes.total or 0)
     for made in parts:
         work.tally.add(made.tally)
@@ -139,27 +139,27 @@ def _noting(rows: Iterator[pa.RecordBatch], ids: list[str]) -> Iterator[pa.Recor
         yield batch
 
 
-def _part(
+def _task(
     work: Preparation, schema: pa.Schema, staging: Staging, model: ModelSettings, folder: Path
-) -> Part:
+) -> Task:
     embeds = not work.recipe.vector
     copy = folder / FILE
-    return Part(
+    return Task(
         recipe=work.recipe,
         model=model,
         index=work.index,
-        known=replace(work.known, embeddings=MemoryEmbeddings()),
+        known=replace(work.known, vector_cache=MemoryVectorCache()),
         quarantine=frozenset(work.quarantine),
         schema=schema,
         staging=staging,
         files=model_files(model) if embeds else {},
-        vectors=copy if embeds and work.known.embeddings.copy_to(copy) else None,
+        vectors=copy if embeds and work.known.vector_cache.copy_to(copy) else None,
     )
 
 
-def _sound(outcomes: list[Made | LakewakeError]) -> list[Made]:
+def _sound(outcomes: list[TaskResult | LakewakeError]) -> list[TaskResult]:
     """What was made, where nothing failed."""
-    made: list[Made] = []
+    made: list[TaskResult] = []
     for outcome in outcomes:
         if isinstance(outcome, LakewakeError):
             raise outcome

@@ -24,7 +24,7 @@ import pyarrow as pa
 from lakewake.chunk import chunk_row
 from lakewake.chunk.split import Splitter
 from lakewake.embed import Embedder
-from lakewake.embed.cache import EmbeddingStore
+from lakewake.embed.cache import VectorCache
 from lakewake.errors import (
     EmbedError,
     HistoryLost,
@@ -85,7 +85,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Known:
+class VectorSources:
     """Where vectors may come from, and what an index says that is to be believed.
 
     Attributes:
@@ -98,7 +98,7 @@ class Known:
     """
 
     index: StoreReader | None
-    embeddings: EmbeddingStore
+    vector_cache: VectorCache
     doubted: frozenset[str] = frozenset()
     trusted: bool = True
     replaced: bool = False
@@ -106,7 +106,7 @@ class Known:
     def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
         """Vectors of those texts that are known."""
         wanted = set(hashes) - self.doubted
-        sources = [self._copied, self.embeddings.get]
+        sources = [self._copied, self.vector_cache.get]
         found: dict[str, np.ndarray] = {}
         for source in reversed(sources) if self.replaced else sources:
             if rest := wanted - found.keys():
@@ -115,7 +115,7 @@ class Known:
 
     def kept(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
         """Vectors that somebody has put into the embedding store meanwhile."""
-        return self.embeddings.get(set(hashes) - self.doubted)
+        return self.vector_cache.get(set(hashes) - self.doubted)
 
     def _copied(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
         try:
@@ -184,7 +184,7 @@ class Preparation:
         recipe: Recipe,
         embedder: Embedder,
         index: StoreReader | None,
-        known: Known,
+        known: VectorSources,
         quarantine: AbstractSet[RowId] = frozenset(),
         guard: DeleteGuard | None = None,
     ) -> None:
@@ -342,7 +342,7 @@ class Preparation:
     def _chunks(self, rows: RowBatch, n: int) -> tuple[Chunk, ...]:
         if rows.vectors is None:
             texts = {name: column[n] for name, column in rows.texts.items()}
-            return chunk_row(rows.ids[n], texts, self._splitter.pieces)
+            return chunk_row(rows.ids[n], texts, self._splitter.split)
         if not rows.vectors[n].is_valid:
             return ()
         return (Chunk(rows.ids[n], VECTOR_FIELD, 0, "", rows.source_hashes[n]),)
@@ -377,7 +377,7 @@ class Preparation:
             vectors = refusal.vectors
         self.tally.embedded += len(texts)
         made = {h: v for h, v in zip(hashes, vectors, strict=True) if h not in self._refused}
-        self.known.embeddings.put(made)
+        self.known.vector_cache.put(made)
         return made
 
     def _set_aside(

@@ -14,8 +14,8 @@ from lakewake.model.report import VerifyReport
 from lakewake.model.rows import Changes, RowId
 from lakewake.source import TableMoved, compared
 from lakewake.store import StoreReader
-from lakewake.sync import ATTEMPTS, Parts, Standing, check_recipe, frontier_then, stand
-from lakewake.sync.prepare import Known, Preparation
+from lakewake.sync import ATTEMPTS, IndexParts, Situation, check_recipe, frontier_then, stand
+from lakewake.sync.prepare import Preparation, VectorSources
 from lakewake.verify.vectors import Checked, Vectors, check_vectors
 
 
@@ -24,12 +24,12 @@ class Finding:
     """What one comparison found, with all that a repair of it needs."""
 
     report: VerifyReport
-    standing: Standing
+    situation: Situation
     index: StoreReader
     doubted: frozenset[str]
 
 
-def verify(parts: Parts, vectors: Vectors = Vectors.SAMPLE) -> VerifyReport:
+def verify(parts: IndexParts, vectors: Vectors = Vectors.SAMPLE) -> VerifyReport:
     """Whether an index says what its table says. Read-only.
 
     Rows that changed since the index's frontier are pending, not faults.
@@ -41,7 +41,7 @@ def verify(parts: Parts, vectors: Vectors = Vectors.SAMPLE) -> VerifyReport:
     return _find(parts, vectors).report
 
 
-def repair(parts: Parts, vectors: Vectors = Vectors.SAMPLE) -> VerifyReport:
+def repair(parts: IndexParts, vectors: Vectors = Vectors.SAMPLE) -> VerifyReport:
     """Put right exactly what `verify` finds, in one commit, and verify again."""
     token = uuid4().hex
     # By the number of the commit: how many rows it was to put right, and whether it did.
@@ -64,7 +64,7 @@ def repair(parts: Parts, vectors: Vectors = Vectors.SAMPLE) -> VerifyReport:
     raise TableError(f"index '{parts.name}' is written faster than it can be repaired")
 
 
-def _find(parts: Parts, vectors: Vectors) -> Finding:
+def _find(parts: IndexParts, vectors: Vectors) -> Finding:
     for _ in range(ATTEMPTS):
         index = parts.store.open()
         if index is None:
@@ -72,24 +72,24 @@ def _find(parts: Parts, vectors: Vectors) -> Finding:
                 f"there is no index '{parts.name}' yet", hint=f"`lakewake sync {parts.name}`"
             )
         wrong_model = _wrong_model(parts, index)
-        standing = stand(parts, index)
+        situation = stand(parts, index)
         try:
             with index.pinned():
-                return _compare(parts, standing, index, Vectors.NONE if wrong_model else vectors)
+                return _compare(parts, situation, index, Vectors.NONE if wrong_model else vectors)
         except TableMoved:
             continue
     raise TableError(f"the table of '{parts.name}' commits faster than it can be compared")
 
 
-def _compare(parts: Parts, standing: Standing, index: StoreReader, how: Vectors) -> Finding:
-    if standing.plan.action in (Action.RECONCILE, Action.BUILD):
+def _compare(parts: IndexParts, situation: Situation, index: StoreReader, how: Vectors) -> Finding:
+    if situation.plan.action in (Action.RECONCILE, Action.BUILD):
         raise HistoryLost(
-            f"index '{parts.name}' cannot be compared: {standing.plan.why}",
+            f"index '{parts.name}' cannot be compared: {situation.plan.why}",
             hint=f"sync first: `lakewake sync {parts.name}`",
         )
-    pending = _pending(parts, standing)
+    pending = _pending(parts, situation)
     with parts.reporter.stage("compare"):
-        found = parts.table.compare(standing.look, index.pieces(compared(parts.recipe)))
+        found = parts.table.compare(situation.look, index.scan_parts(compared(parts.recipe)))
     with parts.reporter.stage("check vectors"):
         checked = _checked(parts, index, how)
     quarantine = index.frontier().quarantine
@@ -97,7 +97,7 @@ def _compare(parts: Parts, standing: Standing, index: StoreReader, how: Vectors)
     rows, chunks = index.counts()
     report = VerifyReport(
         index=parts.name,
-        instant=standing.look.newest,
+        instant=situation.look.newest,
         rows=rows,
         chunks=chunks,
         pending=len(pending),
@@ -109,26 +109,26 @@ def _compare(parts: Parts, standing: Standing, index: StoreReader, how: Vectors)
         wrong_model=chunks if index.recipe().model != parts.recipe.model else 0,
         vectors_checked=checked.chunks,
     )
-    return Finding(report, standing, index, frozenset(checked.hashes))
+    return Finding(report, situation, index, frozenset(checked.hashes))
 
 
-def _checked(parts: Parts, index: StoreReader, how: Vectors) -> Checked:
+def _checked(parts: IndexParts, index: StoreReader, how: Vectors) -> Checked:
     # Vectors from the table were compared with it by their hash, all of them.
     if parts.recipe.vector:
         return Checked()
     return check_vectors(index, parts.embedder, how)
 
 
-def _mend(parts: Parts, found: Finding, token: str) -> None:
+def _mend(parts: IndexParts, found: Finding, token: str) -> None:
     """One commit that moves nothing but the faulty rows."""
-    report, standing = found.report, found.standing
-    wanted = parts.table.rows(standing.look, (*report.missing, *report.stale))
+    report, situation = found.report, found.situation
+    wanted = parts.table.rows(situation.look, (*report.missing, *report.stale))
     changes = Changes(wanted.rows, report.orphaned, found.index.frontier().duplicates)
-    known = Known(found.index, parts.embeddings, found.doubted, trusted=False)
+    known = VectorSources(found.index, parts.vector_cache, found.doubted, trusted=False)
     work = Preparation(parts.recipe, parts.embedder, found.index, known)
     expect = found.index.frontier()
     with work.batch(changes, parts.reporter) as batch:
-        told = frontier_then(standing, changes, work.tally)
+        told = frontier_then(situation, changes, work.tally)
         then = replace(_at_the_same_place(expect, told), token=token)
         with parts.reporter.stage("write", work.tally.chunks_upserted):
             parts.store.commit(batch, expect=expect, then=then)
@@ -142,17 +142,17 @@ def _at_the_same_place(frontier: Frontier, then: Frontier) -> Frontier:
     return replace(frontier, quarantine=quarantine, sync=frontier.sync + 1)
 
 
-def _wrong_model(parts: Parts, index: StoreReader) -> bool:
+def _wrong_model(parts: IndexParts, index: StoreReader) -> bool:
     """Another model is a fault to report; another recipe otherwise cannot be compared at all."""
     recipe = index.recipe()
     check_recipe(parts, replace(recipe, model=parts.recipe.model))
     return recipe.model != parts.recipe.model
 
 
-def _pending(parts: Parts, standing: Standing) -> frozenset[RowId]:
-    if standing.plan.action is not Action.FOLLOW:
+def _pending(parts: IndexParts, situation: Situation) -> frozenset[RowId]:
+    if situation.plan.action is not Action.FOLLOW:
         return frozenset()
-    changes = standing.changes(parts)
+    changes = situation.changes(parts)
     changed = {row for batch in changes.rows for row in batch.ids}
     return frozenset(changed | set(changes.deleted) | {row for lot in changes.gone for row in lot})
 

@@ -50,7 +50,7 @@ from lakewake.store.lance.reader import (
 )
 from lakewake.store.lance.staging import LanceStaging, Source, read_fragments
 from lakewake.store.lance.words import WordFiles
-from lakewake.store.location import Stamp, place_at
+from lakewake.store.location import Stamp, location_at
 from lakewake.store.memory import check_columns
 
 #: A compaction or an index refresh may get in between a few times, not for ever.
@@ -95,10 +95,10 @@ class LanceStore:
         recall: float = RECALL,
     ) -> None:
         self.name = name
-        self._places = Generations(place_at(folder), name)
-        self._options = self._places.place.options
+        self._places = Generations(location_at(folder), name)
+        self._options = self._places.location.options
         self._asking = Asking(recall, ann_min_chunks)
-        self._deleted = DeletedVectors(self._places.place, name)
+        self._deleted = DeletedVectors(self._places.location, name)
         self._lookup_min_chunks = lookup_min_chunks
         self._words_min_chunks = words_min_chunks
         self._opened: int | None = None
@@ -193,7 +193,7 @@ class LanceStore:
         with ExitStack() as opened:
             with self._writing():
                 mark = opened.enter_context(self._places.mark())
-            yield LanceStaging(self._places.address(number), self._places.place, mark, mode)
+            yield LanceStaging(self._places.address(number), self._places.location, mark, mode)
 
     def commit(self, batch: Batch, expect: Frontier, then: Frontier) -> None:
         """Apply the whole batch and move the frontier, or do neither.
@@ -261,7 +261,7 @@ class LanceStore:
 
     def _word_files(self, number: int) -> WordFiles:
         """The counted words of a generation; one object, so that each fragment is read once."""
-        fresh = WordFiles(self._places.place, dataset_name(self.name, number))
+        fresh = WordFiles(self._places.location, dataset_name(self.name, number))
         if self._words is None or self._words.folder != fresh.folder:
             self._words = fresh
         return self._words
@@ -275,7 +275,7 @@ class LanceStore:
     def _standing(self) -> tuple[int, Stamp]:
         """The active generation and the stamp of its versions."""
         self._places.check()
-        number, stamp = self._places.standing()
+        number, stamp = self._places.situation()
         if not number and (lost := self._places.named()):
             raise IndexDamaged(
                 f"index '{self.name}' is gone: {self._places.address(lost)} is not there",
@@ -296,17 +296,19 @@ class LanceStore:
         return number
 
     def _dataset(self, number: int) -> LanceDataset:
-        place = self._places.address(number)
+        location = self._places.address(number)
         try:
             with self._opening:
-                dataset = lance.dataset(place, storage_options=self._options, session=self._session)
+                dataset = lance.dataset(
+                    location, storage_options=self._options, session=self._session
+                )
                 self._session = dataset.session()
             return dataset
         except FOREIGN as error:
             self._session = None
-            check_versions(place, self.name)
-            fact = f"index '{self.name}' cannot be opened at {place}: {brief(error)}"
-            raise unreadable(fact, error, self.name, place) from error
+            check_versions(location, self.name)
+            fact = f"index '{self.name}' cannot be opened at {location}: {brief(error)}"
+            raise unreadable(fact, error, self.name, location) from error
 
     def _look(self, number: int, failure: Exception | None) -> tuple[LanceDataset, str]:
         """The newest version and its frontier. After a failed commit these tell the outcome."""
@@ -346,15 +348,15 @@ class LanceStore:
     def _write_whole(
         self, number: int, schema: pa.Schema, source: Source, staged: Sequence[bytes]
     ) -> None:
-        place = self._places.address(number)
-        self._places.place.prepare()
+        location = self._places.address(number)
+        self._places.location.prepare()
         fragments = write_fragments(
-            source.reader(), place, schema=schema, mode="create", storage_options=self._options
+            source.reader(), location, schema=schema, mode="create", storage_options=self._options
         )
         # Without retries and from version 0 Lance writes the first version or nothing;
         # `write_dataset(mode="create")` lets racing builders overwrite one another.
         LanceDataset.commit(
-            place,
+            location,
             LanceOperation.Overwrite(schema, [*read_fragments(staged), *fragments]),
             read_version=0,
             max_retries=0,
@@ -367,11 +369,11 @@ class LanceStore:
     def _not_written(
         self, error: Exception | None, landed: str = "nothing was written"
     ) -> StoreError:
-        place = self._places.place
+        location = self._places.location
         return StoreError(
-            f"index '{self.name}' cannot be written in {place.address()}: {brief(error)}",
+            f"index '{self.name}' cannot be written in {location.address()}: {brief(error)}",
             landed=landed,
-            hint=place.hint,
+            hint=location.hint,
         )
 
     @contextmanager

@@ -14,7 +14,7 @@ import numpy as np
 from lance import LanceDataset, LanceFragment
 from lance.file import LanceFileReader
 
-from lakewake.store.location import Place
+from lakewake.store.location import Location
 from lakewake.store.ranking import as_matrix
 
 #: This many are kept; half of them make room for others each time.
@@ -25,12 +25,12 @@ KEPT = 64
 class DeletedVectors:
     """The file. What it holds counts only for vectors of the same recipe."""
 
-    place: Place
+    location: Location
     name: str
 
     def read(self, fingerprint: str, dimension: int) -> np.ndarray:
         """What is kept, one vector in each row."""
-        head, _, body = (self.place.read(f"{self.name}.deleted") or b"").partition(b"\n")
+        head, _, body = (self.location.read(f"{self.name}.deleted") or b"").partition(b"\n")
         try:
             fits = json.loads(head) == {"fingerprint": fingerprint, "dimension": dimension}
             vectors = np.frombuffer(body if fits else b"", "<f4").reshape(-1, dimension)
@@ -52,7 +52,7 @@ class DeletedVectors:
         kept = np.concatenate([former, vectors[: KEPT - len(former)]])
         head = json.dumps({"fingerprint": fingerprint, "dimension": dimension}).encode()
         body = kept.astype("<f4").tobytes()
-        self.place.replace(f"{self.name}.deleted", head + b"\n" + body, lasting=False)
+        self.location.replace(f"{self.name}.deleted", head + b"\n" + body, lasting=False)
 
 
 def deleted_vectors(dataset: LanceDataset, wanted: int, rng: np.random.Generator) -> np.ndarray:
@@ -82,6 +82,6 @@ def _deleted_of(
     offsets = living["_rowaddr"].to_numpy() & np.uint64(0xFFFFFFFF)
     gone = np.setdiff1d(np.arange(fragment.physical_rows, dtype=np.uint64), offsets)
     picked = np.sort(rng.permutation(gone)[:wanted]).tolist()
-    place = f"{dataset.uri.rstrip('/')}/data/{fragment.data_files()[0].path}"
-    file = LanceFileReader(place, dataset.latest_storage_options(), columns=["_vector"])
+    location = f"{dataset.uri.rstrip('/')}/data/{fragment.data_files()[0].path}"
+    file = LanceFileReader(location, dataset.latest_storage_options(), columns=["_vector"])
     return as_matrix(file.take_rows(picked).to_table()["_vector"].drop_null(), dimension)

@@ -18,7 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 from lakewake.errors import StoreError, StoreUnreachable
-from lakewake.store.location import Place, Stamp
+from lakewake.store.location import Location, Stamp
 
 FORMAT = 1
 #: Each version of a dataset has one.
@@ -32,23 +32,23 @@ class Generations:
     All methods raise `StoreError` where the place cannot be reached.
     """
 
-    place: Place
+    location: Location
     name: str
 
     def address(self, number: int) -> str:
         """Where a generation lies, or would."""
-        return self.place.address(dataset_name(self.name, number))
+        return self.location.address(dataset_name(self.name, number))
 
     def numbers(self) -> list[int]:
         """The generations that lie there, whole or not, ascending."""
         with self._reaching():
-            found = [generation_number(self.name, entry) for entry in self.place.names()]
+            found = [generation_number(self.name, entry) for entry in self.location.names()]
         return sorted(n for n in found if n is not None)
 
     def version_times(self, number: int) -> list[float]:
         """When a generation's versions were written, in seconds since 1970, in order."""
         with self._reaching():
-            return sorted(self.place.times(self._versions(number), MANIFEST))
+            return sorted(self.location.times(self._versions(number), MANIFEST))
 
     def stamp(self, number: int) -> Stamp:
         """Equal to another one while no version of the generation came or went.
@@ -56,7 +56,7 @@ class Generations:
         Empty where a build was cut off or nothing lies there.
         """
         with self._reaching():
-            return self.place.stamp(self._versions(number), MANIFEST)
+            return self.location.stamp(self._versions(number), MANIFEST)
 
     def whole(self, number: int) -> bool:
         """Whether a generation was built to its end."""
@@ -65,7 +65,7 @@ class Generations:
     def check(self) -> None:
         """Refuse a place where no index can lie."""
         with self._reaching():
-            self.place.check()
+            self.location.check()
 
     def named(self) -> int:
         """The generation that the pointer names, 0 where there is no pointer.
@@ -76,17 +76,17 @@ class Generations:
         try:
             return self._read_pointer()
         except ValueError as error:
-            place = self.place.address(self._pointer)
+            location = self.location.address(self._pointer)
             raise StoreError(
-                f"{place} does not name a generation of index '{self.name}': {error}",
-                hint=f"remove {place}; the newest whole generation is then used",
+                f"{location} does not name a generation of index '{self.name}': {error}",
+                hint=f"remove {location}; the newest whole generation is then used",
             ) from error
 
     def active(self) -> int:
         """The number of the active generation, 0 when there is none (any more)."""
-        return self.standing()[0]
+        return self.situation()[0]
 
-    def standing(self) -> tuple[int, Stamp]:
+    def situation(self) -> tuple[int, Stamp]:
         """The active generation and the stamp of its versions."""
         return self._else_newest(self.named())
 
@@ -114,7 +114,7 @@ class Generations:
             named = self._read_pointer()
             if named >= number and self.whole(named):
                 return False
-        self.place.replace(self._pointer, pointer_text(self.name, number))
+        self.location.replace(self._pointer, pointer_text(self.name, number))
         return True
 
     def retire(self, before: int) -> int:
@@ -123,22 +123,22 @@ class Generations:
         with self._reaching():
             for dataset in retired:
                 # Manifests first: what a killed deletion leaves is no generation any more.
-                self.place.remove(f"{dataset}/_versions")
-                self.place.remove(dataset)
+                self.location.remove(f"{dataset}/_versions")
+                self.location.remove(dataset)
         return len(retired)
 
     @contextmanager
     def mark(self) -> Iterator[str]:
         """The name of a file that is nowhere else, to know the place by; gone with the context."""
         own = f".{self.name}.{uuid4().hex}.here"
-        self.place.prepare()
-        self.place.replace(f"{own}/mark", b"")
+        self.location.prepare()
+        self.location.replace(f"{own}/mark", b"")
         try:
             yield f"{own}/mark"
         finally:
             # What it was for is done, or has failed by itself.
             with suppress(OSError):
-                self.place.remove(own)
+                self.location.remove(own)
 
     @property
     def _pointer(self) -> str:
@@ -147,7 +147,7 @@ class Generations:
     def _read_pointer(self) -> int:
         """What the pointer names; raises `ValueError` where that is no generation."""
         with self._reaching():
-            text = self.place.read(self._pointer)
+            text = self.location.read(self._pointer)
         return 0 if text is None else parse_pointer(text, self.name)
 
     def _else_newest(self, named: int) -> tuple[int, Stamp]:
@@ -165,8 +165,8 @@ class Generations:
             yield
         except OSError as error:
             raise StoreUnreachable(
-                f"index '{self.name}' cannot be reached in {self.place.address()}: {error}",
-                hint=self.place.hint,
+                f"index '{self.name}' cannot be reached in {self.location.address()}: {error}",
+                hint=self.location.hint,
             ) from error
 
 

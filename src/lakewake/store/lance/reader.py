@@ -21,7 +21,7 @@ from lance import LanceDataset
 
 from lakewake.errors import StoreError, StoreUnreachable
 from lakewake.lazy import lazy
-from lakewake.model.chunks import PAGE_ID, Pieces, StoredChunk
+from lakewake.model.chunks import PAGE_ID, ScanParts, StoredChunk
 from lakewake.model.frontier import Frontier
 from lakewake.model.pages import ReadPages
 from lakewake.model.query import Query, Words
@@ -31,7 +31,14 @@ from lakewake.model.rows import RowId
 from lakewake.net.s3 import HINT
 from lakewake.store.filters import to_sql
 from lakewake.store.held import STORED, chunks_by_row, vectors_by_hash
-from lakewake.store.lance.recall import PER_KIND, Standing, asked, choose, how_searched, standing_of
+from lakewake.store.lance.recall import (
+    PER_KIND,
+    Situation,
+    asked,
+    choose,
+    how_searched,
+    standing_of,
+)
 from lakewake.store.lance.words import LanceWords, WordFiles
 from lakewake.store.location import S3
 from lakewake.store.ranking import (
@@ -177,13 +184,13 @@ class LanceReader:
         with reading(self._dataset, self._name):
             yield from self._dataset.to_batches(columns=list(columns), filter=IS_CHUNK, **SCANNED)
 
-    def pieces(self, columns: Sequence[str]) -> Pieces:
+    def scan_parts(self, columns: Sequence[str]) -> ScanParts:
         """The same, a piece for each fragment."""
         with reading(self._dataset, self._name):
             numbers = [f.fragment_id for f in self._dataset.get_fragments()]
         names = tuple(columns)
-        parts = tuple(Piece(self._dataset, n, names, self._name) for n in numbers)
-        return Pieces(pa.schema([self.schema().field(c) for c in names]), parts)
+        parts = tuple(ScanPart(self._dataset, n, names, self._name) for n in numbers)
+        return ScanParts(pa.schema([self.schema().field(c) for c in names]), parts)
 
     def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Up to `n` chunks, picked at random, only these columns."""
@@ -269,7 +276,7 @@ class LanceReader:
         return [c for c in self._dataset.schema.names if c not in HIDDEN]
 
     @lazy
-    def _standing(self) -> Standing:
+    def _standing(self) -> Situation:
         with reading(self._dataset, self._name):
             return standing_of(self._dataset)
 
@@ -317,7 +324,7 @@ class LanceReader:
 
 
 @dataclass(frozen=True)
-class Piece:
+class ScanPart:
     """Some columns of the chunks in one fragment of a pinned version; can be pickled."""
 
     dataset: LanceDataset

@@ -41,7 +41,7 @@ SCAN_ROWS = 8192
 
 
 @dataclass(frozen=True)
-class Standing:
+class Situation:
     """What one version of a dataset has for approximate search.
 
     Attributes:
@@ -81,7 +81,7 @@ class Standing:
         return self.trained is None or (self.trained + self.changed) * TRAINING_SHARE >= self.chunks
 
 
-def standing_of(dataset: LanceDataset) -> Standing:
+def standing_of(dataset: LanceDataset) -> Situation:
     """Read from the manifest, and from the head of the approximate index."""
     chunks = dataset.count_rows() - 1
     for index in dataset.describe_indices():
@@ -91,8 +91,8 @@ def standing_of(dataset: LanceDataset) -> Standing:
             kept = dataset.config()
             decision = Decision.from_json(kept.get(KEY))
             trained = int(kept[CHANGED]) if kept.get(CHANGED, "").isdigit() else None
-            return Standing(chunks, partitions, index.num_rows_indexed, decision, trained)
-    return Standing(chunks)
+            return Situation(chunks, partitions, index.num_rows_indexed, decision, trained)
+    return Situation(chunks)
 
 
 def many(chunks: int) -> int:
@@ -114,7 +114,7 @@ def widest(partitions: int) -> tuple[Effort, ...]:
 
 
 def choose(
-    there: Standing, *, recall: float, least: int, filtered: bool
+    there: Situation, *, recall: float, least: int, filtered: bool
 ) -> tuple[Effort | None, str]:
     """How to search a version (None: exactly), and why."""
     decision = there.decision
@@ -134,7 +134,7 @@ def choose(
     return found.effort, "a probe found what is promised"
 
 
-def how_searched(there: Standing, *, recall: float, least: int) -> Searching:
+def how_searched(there: Situation, *, recall: float, least: int) -> Searching:
     """How a version is searched, for `status`."""
     effort, why = choose(there, recall=recall, least=least, filtered=False)
     decision = there.decision

@@ -19,7 +19,7 @@ from lakewake.errors import StoreError
 from lakewake.model.chunks import Batch
 from lakewake.store import Removed
 from lakewake.store.lance.reader import FOREIGN, brief
-from lakewake.store.location import Place
+from lakewake.store.location import Location
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class LanceStaging:
         mode: how Lance is to write them: `create` for a dataset that is not there yet.
     """
 
-    place: str
-    where: Place
+    location: str
+    where: Location
     mark: str
     mode: str
 
@@ -52,7 +52,7 @@ class LanceStaging:
         try:
             fragments = write_fragments(
                 source.reader(),
-                self.place,
+                self.location,
                 schema=schema,
                 mode=self.mode,
                 storage_options=self.where.options,
@@ -60,7 +60,7 @@ class LanceStaging:
         except FOREIGN as error:
             source.raise_own()
             raise StoreError(
-                f"rows cannot be written to {self.place}: {brief(error)}",
+                f"rows cannot be written to {self.location}: {brief(error)}",
                 hint="check that executors may write there and that it has room, then sync again",
             ) from error
         return json.dumps([f.to_json() for f in fragments]).encode()

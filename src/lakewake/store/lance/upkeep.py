@@ -20,7 +20,7 @@ from lakewake.store.lance.recall import (
     CHANGED,
     KEY,
     Questions,
-    Standing,
+    Situation,
     decide,
     make_probe,
     now,
@@ -197,7 +197,7 @@ def sample_deleted(dataset: LanceDataset, *, asking: Asking, sample: DeletedVect
     return len(found)
 
 
-def _is_due(there: Standing, asking: Asking) -> bool:
+def _is_due(there: Situation, asking: Asking) -> bool:
     if not there.partitions or asking.recall >= 1 or there.chunks < asking.least:
         return False
     return there.is_due(asking.recall)

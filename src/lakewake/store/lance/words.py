@@ -24,7 +24,7 @@ from lance import LanceDataset
 from lance.fragment import LanceFragment
 
 from lakewake.lazy import lazy
-from lakewake.store.location import Place
+from lakewake.store.location import Location
 from lakewake.store.ranking import first_rows
 from lakewake.store.words import (
     Corpus,
@@ -102,9 +102,9 @@ class WordFiles:
         dataset: the name of the generation's folder in the place.
     """
 
-    def __init__(self, place: Place | None, dataset: str) -> None:
+    def __init__(self, location: Location | None, dataset: str) -> None:
         self.folder = f"{dataset}/{FOLDER}"
-        self._place = place
+        self._location = location
         self._known: dict[str, Counted] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class WordFiles:
 
     def names(self) -> set[str]:
         """The files that are there."""
-        found = self._place.names(self.folder) if self._place else []
+        found = self._location.names(self.folder) if self._location else []
         # What begins with a dot is being written by someone.
         return {n for n in found if n.endswith(ENDING) and not n.startswith(".")}
 
@@ -142,18 +142,18 @@ class WordFiles:
         return found
 
     def _content(self, name: str) -> Counted | None:
-        content = self._place.read(f"{self.folder}/{name}") if self._place else None
+        content = self._location.read(f"{self.folder}/{name}") if self._location else None
         return from_bytes(content) if content else None
 
     def write(self, name: str, counted: Counted) -> None:
         """Keep it in a file."""
-        if self._place:
-            self._place.replace(f"{self.folder}/{name}", to_bytes(counted), lasting=False)
+        if self._location:
+            self._location.replace(f"{self.folder}/{name}", to_bytes(counted), lasting=False)
 
     def discard(self, names: Iterable[str]) -> None:
         """Delete files."""
-        if self._place:
-            self._place.discard(self.folder, names)
+        if self._location:
+            self._location.discard(self.folder, names)
 
 
 def covers(counted: Counted, live: np.ndarray) -> bool:

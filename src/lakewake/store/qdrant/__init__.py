@@ -47,7 +47,7 @@ from lakewake.store.qdrant.filters import (
     unborn,
     undecided,
 )
-from lakewake.store.qdrant.location import QdrantPlace
+from lakewake.store.qdrant.location import QdrantLocation
 from lakewake.store.qdrant.points import Points
 from lakewake.store.qdrant.reader import QdrantReader
 from lakewake.store.qdrant.rows import dimension, indexes
@@ -65,7 +65,7 @@ class QdrantStore:
 
     def __init__(
         self,
-        place: QdrantPlace,
+        location: QdrantLocation,
         name: str,
         collection: str,
         *,
@@ -75,7 +75,7 @@ class QdrantStore:
         self.name = name
         self._recall = recall
         self._collection = collection
-        self._points = Points(place, sleep)
+        self._points = Points(location, sleep)
         self._fence = Fence(self._points, name, collection=f"{collection}.frontier")
         self._opened: str | None = None
         self._kept: QdrantReader | None = None

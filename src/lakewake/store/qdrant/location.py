@@ -30,7 +30,7 @@ LOCAL_FOLDER = "qdrant"
 _COLLECTION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 
 
-class QdrantPlace(Protocol):
+class QdrantLocation(Protocol):
     """A Qdrant that can be talked to; can be pickled and compared."""
 
     @property
@@ -136,28 +136,28 @@ class Connections:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: dict[tuple[int, QdrantPlace], tuple[Any, threading.RLock]] = {}
+        self._open: dict[tuple[int, QdrantLocation], tuple[Any, threading.RLock]] = {}
 
-    def get(self, place: QdrantPlace) -> tuple[Any, threading.RLock]:
+    def get(self, location: QdrantLocation) -> tuple[Any, threading.RLock]:
         """A client and its lock; a forked process has its own."""
         with self._lock:
-            key = os.getpid(), place
+            key = os.getpid(), location
             if key not in self._open:
-                self._open[key] = place.connect(), threading.RLock()
+                self._open[key] = location.connect(), threading.RLock()
             return self._open[key]
 
-    def close(self, place: QdrantPlace) -> None:
+    def close(self, location: QdrantLocation) -> None:
         """Let go of a place, if it is held."""
         with self._lock:
-            client, _ = self._open.pop((os.getpid(), place), (None, None))
+            client, _ = self._open.pop((os.getpid(), location), (None, None))
         if client is not None:
             client.close()
 
     def close_all(self) -> None:
         """Let go of all that this process holds."""
-        for process, place in list(self._open):
+        for process, location in list(self._open):
             if process == os.getpid():
-                self.close(place)
+                self.close(location)
 
 
 CONNECTIONS = Connections()
@@ -165,12 +165,12 @@ CONNECTIONS = Connections()
 atexit.register(CONNECTIONS.close_all)
 
 
-def local_folder(place: str, name: str) -> tuple[QdrantFolder, str]:
+def local_folder(location: str, name: str) -> tuple[QdrantFolder, str]:
     """Where `qdrant+local://FOLDER` lies, and the name of the index's collections in it."""
-    return QdrantFolder(str(Path(place) / LOCAL_FOLDER)), name
+    return QdrantFolder(str(Path(location) / LOCAL_FOLDER)), name
 
 
-def server(scheme: str, place: str, name: str) -> tuple[QdrantServer, str]:
+def server(scheme: str, location: str, name: str) -> tuple[QdrantServer, str]:
     """The server and the name of the collections of `qdrant://HOST:PORT/COLLECTION`.
 
     Without a collection it is the index's name.
@@ -178,7 +178,7 @@ def server(scheme: str, place: str, name: str) -> tuple[QdrantServer, str]:
     Raises:
         ConfigError: the address has more or less in it.
     """
-    url = f"{scheme}://{place}"
+    url = f"{scheme}://{location}"
     check_address(url, "the Qdrant store")
     parts = urlsplit(url)
     collection = parts.path.strip("/") or name

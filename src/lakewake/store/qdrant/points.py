@@ -24,7 +24,7 @@ from qdrant_client.http.exceptions import (
 from qdrant_client.models import Filter
 
 from lakewake.errors import StoreError, StoreUnreachable
-from lakewake.store.qdrant.location import CONNECTIONS, KEY_VARIABLE, QdrantPlace
+from lakewake.store.qdrant.location import CONNECTIONS, KEY_VARIABLE, QdrantLocation
 
 #: What the client and the engines raise.
 FOREIGN = (
@@ -56,7 +56,7 @@ class Points:
     All methods raise `StoreError` where Qdrant cannot be reached or refuses.
     """
 
-    place: QdrantPlace
+    location: QdrantLocation
     sleep: Callable[[float], None] = field(default=time.sleep, compare=False)
 
     def names(self) -> list[str]:
@@ -80,7 +80,7 @@ class Points:
                 # Another one was quicker, or the answer of an earlier try was lost.
                 if not self.exists(collection):
                     raise
-        if self.place.has_indexes:
+        if self.location.has_indexes:
             for name, kind in indexes.items():
                 self._ask("create_payload_index", collection, name, field_schema=kind, wait=True)
 
@@ -181,7 +181,7 @@ class Points:
             with_payload=list(fields) or False,
             with_vectors=vectors,
             # Without indexes every search is exact, and the client says so each time.
-            search_params=models.SearchParams(exact=exact) if self.place.has_indexes else None,
+            search_params=models.SearchParams(exact=exact) if self.location.has_indexes else None,
         )
         return list(found.points)
 
@@ -192,8 +192,8 @@ class Points:
     def _ask(self, call: str, *args: Any, **named: Any) -> Any:
         for attempt in range(TRIES):
             try:
-                client, lock = CONNECTIONS.get(self.place)
-                if self.place.reached_by_all:
+                client, lock = CONNECTIONS.get(self.location)
+                if self.location.reached_by_all:
                     return getattr(client, call)(*args, **named)
                 with lock:
                     return getattr(client, call)(*args, **named)
@@ -205,7 +205,7 @@ class Points:
         raise AssertionError("the last try returns or raises")
 
     def _failed(self, error: Exception) -> StoreError:
-        address = self.place.address
+        address = self.location.address
         status = _status(error)
         if status in REFUSED:
             fact = f"Qdrant at {address} refuses the key ({status})"

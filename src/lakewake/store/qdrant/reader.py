@@ -15,7 +15,7 @@ from qdrant_client.models import Filter
 
 from lakewake.errors import StoreError
 from lakewake.lazy import lazy
-from lakewake.model.chunks import Pieces, StoredChunk
+from lakewake.model.chunks import ScanParts, StoredChunk
 from lakewake.model.frontier import Frontier
 from lakewake.model.query import Query, Words
 from lakewake.model.recall import RECALL, Searching
@@ -42,7 +42,7 @@ from lakewake.store.words import best_first, relevance
 #: Values that are looked up in one call.
 LIST_LENGTH = 1_000
 #: An index with more chunks is read in this many pieces, each a range of point ids.
-PIECES, PIECES_FROM = 16, 10_000
+SCAN_PARTS, SCAN_PARTS_FROM = 16, 10_000
 _IDENTITY = ["_partition", "_key"]
 
 
@@ -114,13 +114,15 @@ class QdrantReader:
         """All chunks, only these columns, in bounded batches."""
         return self._read(self._valid, columns)
 
-    def pieces(self, columns: Sequence[str]) -> Pieces:
+    def scan_parts(self, columns: Sequence[str]) -> ScanParts:
         """The same, in ranges of point ids; where only this process can read, read by it now."""
         schema = Decoder(self.schema(), columns).schema
-        if not self._points.place.reached_by_all:
-            return Pieces(schema, tuple([batch] for batch in self.scan(columns)))
-        number = PIECES if self.counts()[1] > PIECES_FROM else 1
-        return Pieces(schema, tuple(Piece(self, tuple(columns), n, number) for n in range(number)))
+        if not self._points.location.reached_by_all:
+            return ScanParts(schema, tuple([batch] for batch in self.scan(columns)))
+        number = SCAN_PARTS if self.counts()[1] > SCAN_PARTS_FROM else 1
+        return ScanParts(
+            schema, tuple(ScanPart(self, tuple(columns), n, number) for n in range(number))
+        )
 
     def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Up to `n` chunks, picked at random, only these columns."""
@@ -160,7 +162,7 @@ class QdrantReader:
 
     @lazy
     def _searching(self) -> Searching:
-        if not self._points.place.has_indexes:
+        if not self._points.location.has_indexes:
             return _exact("this Qdrant has no indexes", self.recall)
         if self.recall >= 1:
             return _exact("its recall is 1", self.recall)
@@ -272,7 +274,7 @@ class QdrantReader:
 
 
 @dataclass(frozen=True)
-class Piece:
+class ScanPart:
     """Some columns of the chunks in one of several equal ranges of point ids; can be pickled."""
 
     reader: QdrantReader

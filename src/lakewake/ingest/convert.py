@@ -77,8 +77,8 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Staged:
-    """What was staged: one Parquet file, its rows, and how many were read to get them."""
+class Converted:
+    """What was converted: one Parquet file, its rows, and how many were read to get them."""
 
     file: Path
     schema: pa.Schema
@@ -117,13 +117,13 @@ def _told_by_names(files: Sequence[Path]) -> str:
     return formats.pop()
 
 
-def stage(
+def convert(
     source: Source, wanted: Wanted, folder: Path, bad: BadLines, advance: Callable[[int], None]
-) -> Staged:
+) -> Converted:
     """Read the files, convert what can be, and write it into `folder` as Parquet.
 
     Args:
-        advance: told how many more rows are staged.
+        advance: told how many more rows are converted.
 
     Raises:
         ConfigError: a file cannot be read at all, or lacks a column.
@@ -138,7 +138,7 @@ def stage(
             writer.write_batch(batch)
             rows += batch.num_rows
             advance(batch.num_rows)
-    return Staged(file, target, rows + bad.count, rows)
+    return Converted(file, target, rows + bad.count, rows)
 
 
 def _target(found: pa.Schema, wanted: Wanted, *, fixed: bool) -> pa.Schema:
