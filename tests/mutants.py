@@ -134,7 +134,7 @@ MUTANTS = (
     ),
     Mutant(
         "pages that the frontier no longer names stay",
-        "store/lance/__init__.py",
+        "store/lance/store.py",
         "for name in held - then.pages)",
         "for name in ())",
         STORES,
@@ -176,7 +176,7 @@ MUTANTS = (
     ),
     Mutant(
         "a batch is written whoever moved the frontier",
-        "store/lance/__init__.py",
+        "store/lance/store.py",
         "if stands not in (expect.to_json(), then.to_json()):",
         "if False:",
         STORES,

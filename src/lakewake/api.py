@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakewake.config import load_config
+from lakewake.config.file import load_config
 from lakewake.config.settings import IndexSettings, ModelSettings, RecommendSettings, Settings
 from lakewake.embed.cache import open_vector_cache
 from lakewake.embed.registry import load_embedder

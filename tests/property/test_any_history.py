@@ -33,12 +33,12 @@ from lakewake.model.rows import RowId
 from lakewake.source import memory
 from lakewake.source.memory import History, MemoryTable
 from lakewake.store import Store
-from lakewake.store.lance import LanceStore
 from lakewake.store.lance import upkeep as lance_upkeep
 from lakewake.store.lance import words as lance_words
+from lakewake.store.lance.store import LanceStore
 from lakewake.store.memory import MemoryStore
-from lakewake.store.qdrant import QdrantStore
 from lakewake.store.qdrant.location import CONNECTIONS, QdrantLocation
+from lakewake.store.qdrant.store import QdrantStore
 from lakewake.sync import NO_OPTIONS, IndexParts, SyncOptions, prepare, sync
 from lakewake.verify import repair, verify
 from lakewake.verify.vectors import Vectors
