@@ -460,10 +460,10 @@ class Index:
     def _lag(
         self, since: str, pending: Sequence[Instant], look: Look, frontier: Frontier | None
     ) -> Lag:
-        from lakewake.plan.lag import lag, last_in_step
+        from lakewake.plan.lag import lag, last_up_to_date
 
         now = time.time()
-        absorbed = last_in_step(frontier.instants.values() if frontier else (), look, now)
+        absorbed = last_up_to_date(frontier.instants.values() if frontier else (), look, now)
         written = partial(self.parts.table.written, look)
         return lag(since, pending, look, now=now, written=written, absorbed=absorbed)
 
