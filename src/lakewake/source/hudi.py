@@ -22,7 +22,7 @@ from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, Difference, RowBatch, RowId, T
 from lakewake.model.timeline import DUPLICATING, CommitMetadata, Instant, Look
-from lakewake.source import TableMoved, arrow, columns, compare, versions, view
+from lakewake.source import COMPARE_HINT, TableMoved, arrow, columns, compare, versions, view
 from lakewake.source.distributed import SPREAD_ROWS, DistributedRows, read_scan_parts
 from lakewake.source.failures import read_through, reading
 from lakewake.source.files import GroupReader
@@ -423,7 +423,9 @@ class HudiTable:
 
 
 def _lost_files() -> HistoryLost:
-    return HistoryLost("files of the commits to follow are gone: the cleaner removed them")
+    return HistoryLost(
+        "files of the commits to follow are gone: the cleaner removed them", hint=COMPARE_HINT
+    )
 
 
 def _asked(
@@ -453,9 +455,7 @@ def _asked(
 
 def _refuse_many(asked: Collection[RowId]) -> None:
     if len(asked) > ASKED_ROWS:
-        raise HistoryLost(
-            f"{len(asked)} changed rows may be stored twice", hint="compare with the table"
-        )
+        raise HistoryLost(f"{len(asked)} changed rows may be stored twice", hint=COMPARE_HINT)
 
 
 def _without(batches: list[pa.RecordBatch], ids: frozenset[RowId]) -> list[pa.RecordBatch]:

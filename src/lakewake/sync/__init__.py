@@ -217,7 +217,10 @@ def price(parts: IndexParts) -> PlanReport:
             continue
         report = _plan_report(parts, situation, work)
         return replace(report, refused=guard.refusal(work.tally.removed()))
-    raise StoreError(f"the table of '{parts.name}' commits faster than it can be read")
+    raise StoreError(
+        f"the table of '{parts.name}' commits faster than it can be read",
+        hint="run `lakewake plan` again when fewer commits arrive",
+    )
 
 
 @dataclass(frozen=True)

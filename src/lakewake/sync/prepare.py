@@ -40,6 +40,7 @@ from lakewake.model.rows import Changes, RowBatch, RowId
 from lakewake.model.weights import cuts, weights
 from lakewake.plan.patch import Patch, build_patch
 from lakewake.progress import Reporter, Stage
+from lakewake.source import COMPARE_HINT
 from lakewake.store import StoreReader
 from lakewake.sync.deletes import DeleteGuard, Removed
 
@@ -419,7 +420,7 @@ def _refuse_older(
             raise HistoryLost(
                 f"of row {row.key!r} a version older than the indexed one was deleted: "
                 "the table held it twice",
-                hint="`lakewake sync` compares index and table instead",
+                hint=COMPARE_HINT,
             )
 
 

@@ -61,7 +61,10 @@ def repair(parts: IndexParts, vectors: Vectors = Vectors.SAMPLE) -> VerifyReport
             landed.add(stands.sync + 1)
         except (StaleFrontier, OutcomeUnknown, TableMoved):
             continue
-    raise TableError(f"index '{parts.name}' is written faster than it can be repaired")
+    raise TableError(
+        f"index '{parts.name}' is written faster than it can be repaired",
+        hint="stop its other syncs, then run `lakewake verify --repair` again",
+    )
 
 
 def _find(parts: IndexParts, vectors: Vectors) -> Finding:
@@ -78,7 +81,10 @@ def _find(parts: IndexParts, vectors: Vectors) -> Finding:
                 return _compare(parts, situation, index, Vectors.NONE if wrong_model else vectors)
         except TableMoved:
             continue
-    raise TableError(f"the table of '{parts.name}' commits faster than it can be compared")
+    raise TableError(
+        f"the table of '{parts.name}' commits faster than it can be compared",
+        hint="run `lakewake verify` again when fewer commits arrive",
+    )
 
 
 def _compare(parts: IndexParts, situation: Situation, index: StoreReader, how: Vectors) -> Finding:
