@@ -11,15 +11,21 @@ from lakewake.embed.hashing import HashingEmbedder
 from lakewake.model.chunks import ScanParts, chunk_id, text_hash
 from lakewake.model.recipe import Recipe, TextField
 from lakewake.model.rows import RowId
-from lakewake.source import compare
+from lakewake.source import columns, compare
 from oracle import HASHING, TEXT
 
 pytestmark = pytest.mark.spark
 
 RECIPE = Recipe(HashingEmbedder(HASHING).identity, TEXT)
 TWO_FIELDS = Recipe(RECIPE.model, (*TEXT, TextField("other", "{other}")))
-STORED = "p string, k string, f int, c int, sh string, ph string, sound boolean"
-ROWS = "p string, k string, i string, s string, t0 string, t1 string, sh string, ph string"
+ROWS = ", ".join(
+    f"{name} string"
+    for name in (*columns.ID, *columns.VERSION, columns.text(0), columns.text(1), *columns.HASHES)
+)
+STORED = (
+    f"{columns.PARTITION} string, {columns.KEY} string, {columns.FIELD} int, {columns.CHUNK} int, "
+    f"{columns.SOURCE_HASH} string, {columns.PAYLOAD_HASH} string, sound boolean"
+)
 
 
 Texts = tuple[str | None, str | None]

@@ -81,7 +81,10 @@ def parse_filter(given: str) -> str | dict[str, Any]:
     try:
         value: dict[str, Any] = json.loads(given)
     except ValueError as error:
-        raise FilterError(f"--where {cut(given, 40)!r} is no JSON: {error}") from error
+        raise FilterError(
+            f"--where {cut(given, 40)!r} is not JSON: {error}",
+            hint='quote it for the shell: --where \'{"points": {"gte": 95}}\'',
+        ) from error
     return value
 
 

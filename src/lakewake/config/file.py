@@ -101,7 +101,10 @@ def _read(file: Path) -> str:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file} is not UTF-8 text", hint="save it as UTF-8") from error
     except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+        raise ConfigError(
+            f"{file} cannot be read: {error.strerror}",
+            hint="check its permissions, or name another with --config FILE",
+        ) from error
 
 
 def parse_config(text: str, path: Path, chat: Mapping[str, str] | None = None) -> Settings:
@@ -273,7 +276,9 @@ def _weights(section: Section) -> dict[str, float]:
         if "weight" in table:
             weight: float = inner.get("weight", float)
             if not 0 < weight <= MAX_WEIGHT:
-                raise inner.fail(f"`weight` is {weight}, expected more than 0, up to {MAX_WEIGHT}")
+                raise inner.fail(
+                    f"`weight` is {weight}, expected more than 0, up to {MAX_WEIGHT}", "weight = 2"
+                )
             out[_text_field(inner).name] = weight
     return out
 
@@ -331,7 +336,10 @@ def _chunking(section: Section) -> Chunking:
         raise inner.fail("`tokens` is missing", "chunk = {tokens = 200, overlap = 40}")
     tokens, overlap = inner.count("tokens", 0, least=1), inner.count("overlap", 0)
     if overlap >= tokens:
-        raise inner.fail(f"`overlap` {overlap} is not smaller than `tokens` {tokens}")
+        raise inner.fail(
+            f"`overlap` {overlap} is not smaller than `tokens` {tokens}",
+            "chunk = {tokens = 200, overlap = 40}",
+        )
     return Chunking(tokens, overlap)
 
 
@@ -347,7 +355,10 @@ def _embedding_store(
         return None
     value = {} if value is True else value
     if not isinstance(value, dict):
-        raise top.fail(f"`embedding_store` is {kind_of(value)}, expected a table, true or false")
+        raise top.fail(
+            f"`embedding_store` is {kind_of(value)}, expected a table, true or false",
+            "embedding_store = true",
+        )
     section = Section(f"{top.where}: embedding_store", value)
     section.refuse_unknown(_EMBEDDING_STORE_KEYS)
     max_mb = section.count("max_mb", MAX_MB, least=1)
@@ -368,7 +379,9 @@ def _chat_from(env: Mapping[str, str]) -> dict[str, str]:
 def _recommend(top: Section, chat: Mapping[str, str]) -> RecommendSettings:
     value = top.values.get("recommend", {})
     if not isinstance(value, dict):
-        raise top.fail(f"`recommend` is {kind_of(value)}, expected a table")
+        raise top.fail(
+            f"`recommend` is {kind_of(value)}, expected a table", "begin it with a line [recommend]"
+        )
     section = Section(f"{top.where}: recommend", {**value, **chat})
     section.refuse_secrets()
     return read_recommend(section)
@@ -377,7 +390,9 @@ def _recommend(top: Section, chat: Mapping[str, str]) -> RecommendSettings:
 def _serve(top: Section, folder: Path) -> ServeSettings:
     value = top.values.get("serve", {})
     if not isinstance(value, dict):
-        raise top.fail(f"`serve` is {kind_of(value)}, expected a table")
+        raise top.fail(
+            f"`serve` is {kind_of(value)}, expected a table", "begin it with a line [serve]"
+        )
     found = read_serve(Section(f"{top.where}: serve", value))
     return replace(found, keys=locate(folder, found.keys)) if found.keys else found
 
@@ -385,7 +400,10 @@ def _serve(top: Section, folder: Path) -> ServeSettings:
 def _spark(top: Section) -> dict[str, str]:
     value = top.values.get("spark", {})
     if not isinstance(value, dict):
-        raise top.fail(f"`spark` is {kind_of(value)}, expected a table of options")
+        raise top.fail(
+            f"`spark` is {kind_of(value)}, expected a table of options",
+            "begin it with a line [spark]",
+        )
     section = Section(f"{top.where}: spark", value)
     options = dict(_flatten(section, value, ""))
     for key, option in options.items():
@@ -402,7 +420,9 @@ def _flatten(section: Section, table: Mapping[str, Any], prefix: str) -> Iterabl
         if isinstance(value, dict):
             yield from _flatten(section, value, f"{name}.")
         elif isinstance(value, list) or type(value) not in KIND_NAMES:
-            raise section.fail(f"`{name}` is {kind_of(value)}, expected one value")
+            raise section.fail(
+                f"`{name}` is {kind_of(value)}, expected one value", "write it as one string"
+            )
         else:
             text = str(value).lower() if isinstance(value, bool) else str(value)
             yield (name if name.startswith("spark.") else f"spark.{name}"), text

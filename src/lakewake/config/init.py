@@ -301,7 +301,10 @@ def draft_config(
             f"{file} is there already", hint="--force replaces it, --config FILE writes another"
         ) from error
     except OSError as error:
-        raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
+        raise ConfigError(
+            f"{file} cannot be written: {error.strerror}",
+            hint="check that its folder exists and is writable, or name another with --config FILE",
+        ) from error
     return found
 
 

@@ -15,6 +15,7 @@ from lakewake.errors import ConfigError
 from lakewake.net.address import check_address
 
 KIND_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+_EXAMPLES = {str: '"…", in quotes', int: "10", float: "0.5", bool: "true"}
 #: Keys that say something when they are blank: a service without keys.
 MAY_BE_BLANK = ("key_env",)
 
@@ -33,7 +34,7 @@ class Section:
     where: str
     values: Mapping[str, Any]
 
-    def fail(self, fact: str, hint: str = "") -> ConfigError:
+    def fail(self, fact: str, hint: str) -> ConfigError:
         """An error about this table."""
         return ConfigError(f"{self.where}: {fact}", hint=hint)
 
@@ -77,9 +78,12 @@ class Section:
             return float(value)
         # `type is`, since True is an int to isinstance.
         if type(value) is not kind:
-            raise self.fail(f"`{key}` is {kind_of(value)}, expected {KIND_NAMES[kind]}")
+            raise self.fail(
+                f"`{key}` is {kind_of(value)}, expected {KIND_NAMES[kind]}",
+                f"write {key} = {_EXAMPLES[kind]}",
+            )
         if isinstance(value, str) and not value.strip() and key not in MAY_BE_BLANK:
-            raise self.fail(f"`{key}` is blank")
+            raise self.fail(f"`{key}` is blank", "give it a value, or remove the line")
         return value
 
     def need(self, key: str, example: str) -> str:
@@ -100,7 +104,10 @@ class Section:
         """A whole number that is not too small."""
         value: int = self.get(key, int, default)
         if key in self.values and value < least:
-            raise self.fail(f"`{key}` is {value}, expected {least} or more")
+            raise self.fail(
+                f"`{key}` is {value}, expected {least} or more",
+                f"write {key} = {max(default, least)}",
+            )
         return value
 
     def seconds(self, key: str) -> float | None:

@@ -33,7 +33,9 @@ class HashingEmbedder:
 
     def __init__(self, settings: ModelSettings) -> None:
         if settings.dimension < 0:
-            raise ConfigError(f"dimension {settings.dimension} is not a length of vectors")
+            raise ConfigError(
+                f"dimension {settings.dimension} is not a length of vectors", hint="dimension = 384"
+            )
         self._identity = ModelIdentity("hashing", NAME, settings.dimension or DIMENSION)
         self.received: list[str] = []
 

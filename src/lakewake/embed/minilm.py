@@ -144,7 +144,10 @@ class _Graph:
 
     def tensor(self, name: str) -> np.ndarray:
         if name not in self.tensors:
-            raise SetupError(f"the weights have no tensor {name!r}: not a BERT in the usual layout")
+            raise SetupError(
+                f"the weights have no tensor {name!r}: not a BERT in the usual layout",
+                hint="use provider 'sentence-transformers', or put the model's model.onnx there",
+            )
         return np.asarray(self.tensors[name], np.float32)
 
     def constant(self, name: str, value: np.ndarray) -> str:
@@ -293,5 +296,7 @@ def _read_tensors(source: Source) -> Tensors:
             )
         tensors: Tensors = load_file(weights)
     except (SafetensorError, OSError) as error:
-        raise SetupError(f"{weights} cannot be read: {error}") from error
+        raise SetupError(
+            f"{weights} cannot be read: {error}", hint="download the model's folder again"
+        ) from error
     return tensors

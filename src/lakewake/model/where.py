@@ -147,7 +147,10 @@ def check_types(where: Where, schema: pa.Schema) -> None:
 def _check_leaf(leaf: Leaf, type: pa.DataType) -> None:
     kind = column_kind(type)
     if kind is None:
-        raise FilterError(f"column {leaf.column!r} is a {type}, which cannot be filtered")
+        raise FilterError(
+            f"column {leaf.column!r} is a {type}, which cannot be filtered",
+            hint="filter by a column of numbers, strings, booleans, dates or timestamps",
+        )
     if isinstance(leaf, Like) and not _PATTERN.fullmatch(leaf.pattern):
         raise FilterError(
             f"in LIKE {leaf.pattern!r} a backslash stands before something other than % _ \\",
@@ -165,4 +168,7 @@ def _check_literal(column: str, holds: str, kind: str, value: Literal) -> None:
     if isinstance(value, int | float | Decimal):
         number = Decimal(value)
         if not number.is_finite() or abs(number.adjusted()) > _LARGEST:
-            raise FilterError(f"the number compared with {column!r} is out of every range")
+            raise FilterError(
+                f"the number compared with {column!r} is out of every range",
+                hint="compare with a smaller number, or leave the condition out",
+            )

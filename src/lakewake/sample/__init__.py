@@ -47,6 +47,7 @@ SCHEMA = pa.schema(
 #: What is taken from the real CSV; its first column, the row number, has no name.
 CSV_COLUMNS = tuple(name for name in SCHEMA.names if name not in ("wine_id", "ts"))
 ROW_NUMBER = "column_1"
+MEND = "correct or remove that line"
 
 FIRST: Mapping[str, Any] = {
     "country": "Italy",
@@ -149,10 +150,12 @@ def read_wine_csv(path: str | Path, rows: int | None = None) -> pa.Table:
         if rows is not None and len(reviews) >= rows:
             break
         if isinstance(row, BadLine):
-            raise ConfigError(f"{file} line {row.line}: {row.reason}")
+            raise ConfigError(f"{file} line {row.line}: {row.reason}", hint=MEND)
         review = _read_review(file, row)
         if review["ts"] in seen:
-            raise ConfigError(f"{file} line {row.line}: row number {review['ts']} is there twice")
+            raise ConfigError(
+                f"{file} line {row.line}: row number {review['ts']} is there twice", hint=MEND
+            )
         seen.add(review["ts"])
         reviews.append(review)
     return pa.Table.from_pylist(reviews, SCHEMA)
@@ -173,9 +176,9 @@ def _read_review(file: Path, row: Row) -> dict[str, Any]:
             "price": float(values["price"]) if values["price"] else None,
         }
     except ValueError as error:
-        raise ConfigError(f"{file} line {row.line}: {error}") from error
+        raise ConfigError(f"{file} line {row.line}: {error}", hint=MEND) from error
     if not (values["title"] or values["description"]):
-        raise ConfigError(f"{file} line {row.line}: neither a title nor a description")
+        raise ConfigError(f"{file} line {row.line}: neither a title nor a description", hint=MEND)
     country = values["country"] or "Unknown"
     review = {c: values[c] for c in CSV_COLUMNS}
     return {**review, **numbers, "country": country, "wine_id": f"wine_{numbers['ts']}"}

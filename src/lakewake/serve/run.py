@@ -161,7 +161,10 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         # With the protocol named, or asyncio leaves TCP's delay on: 40 ms for each answer.
         listener, address = socket.socket(*found[:3]), found[4]
     except (OSError, UnicodeError) as error:
-        raise ConfigError(f"there is no address {host!r} to listen on: {error}") from error
+        raise ConfigError(
+            f"there is no address {host!r} to listen on: {error}",
+            hint="name an address of this machine: --host 127.0.0.1",
+        ) from error
     with listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from lakewake.errors import HistoryLost
 from lakewake.model.frontier import Frontier
 from lakewake.model.timeline import FileGroup, Instant, Look
+from lakewake.source import COMPARE_HINT
 from lakewake.source.lineage import Touched
-from lakewake.source.partitions import HINT, Shown, as_shown
+from lakewake.source.partitions import Shown, as_shown
 from lakewake.source.storage import Storage
 from lakewake.source.timeline import partition_columns
 from lakewake.source.view import hudi_reader
@@ -104,7 +105,7 @@ class GroupReader:
         wanted = sorted(paths)
         missing = self._storage.missing(wanted)
         if missing:
-            raise HistoryLost(f"the cleaner removed {missing[0]}", hint=HINT)
+            raise HistoryLost(f"the cleaner removed {missing[0]}", hint=COMPARE_HINT)
         return [f"{self._path}/{p}" for p in wanted]
 
     def _wrote(self, columns: Sequence[str]) -> object:
@@ -213,7 +214,9 @@ class GroupReader:
             if instant in self._frontier.instants or instant < first
         ]
         if not known:
-            raise HistoryLost(f"the cleaner removed file group {prefix}{group.file_id}", hint=HINT)
+            raise HistoryLost(
+                f"the cleaner removed file group {prefix}{group.file_id}", hint=COMPARE_HINT
+            )
         return prefix + max(known)[1]
 
     def _refuse_dropped_partitions(self, partitions: Collection[str]) -> None:
@@ -226,7 +229,7 @@ class GroupReader:
             folder = path.rpartition("/")[0]
             names = self._storage.names(folder) or ()
             if not any(name.startswith(PARTITION_MARK) for name in names):
-                raise HistoryLost(f"the cleaner removed partition {folder}", hint=HINT)
+                raise HistoryLost(f"the cleaner removed partition {folder}", hint=COMPARE_HINT)
 
     def _refuse_unseen_logs(self, until: str) -> None:
         """What completes after a compaction was planned goes to a file slice named by its plan.
@@ -240,7 +243,7 @@ class GroupReader:
         for plan in planned:
             if max(seen, default=plan) < plan < max(seen.values()):
                 raise HistoryLost(
-                    f"compaction {plan} was planned while a writer was under way", hint=HINT
+                    f"compaction {plan} was planned while a writer was under way", hint=COMPARE_HINT
                 )
 
     def _refuse_disorder(self, touched: Touched) -> None:
@@ -253,7 +256,7 @@ class GroupReader:
                 raise HistoryLost(
                     f"instant {self.pending[0].requested} completed before {requested}, "
                     "which the index absorbed first",
-                    hint=HINT,
+                    hint=COMPARE_HINT,
                 )
 
 
@@ -276,7 +279,7 @@ def _read_as(field: StructField, stored: Sequence[StructType], shown: Shown | No
     raise HistoryLost(
         f"the files hold column {field.name!r} as {types}, "
         f"the table shows {field.dataType.simpleString()}",
-        hint=HINT,
+        hint=COMPARE_HINT,
     )
 
 

@@ -22,7 +22,7 @@ from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, Difference, RowBatch, RowId, T
 from lakewake.model.timeline import DUPLICATING, CommitMetadata, Instant, Look
-from lakewake.source import TableMoved, arrow, compare, versions, view
+from lakewake.source import COMPARE_HINT, TableMoved, arrow, columns, compare, versions, view
 from lakewake.source.distributed import SPREAD_ROWS, DistributedRows, read_scan_parts
 from lakewake.source.failures import read_through, reading
 from lakewake.source.files import GroupReader
@@ -102,7 +102,7 @@ class HudiTable:
             return Changes((), tuple(sorted(ids)))
         with self._reading():
             wanted = self._named(ids)
-            found = versions.newest(self._pinned(look).join(wanted, ["p", "k"], "left_semi"))
+            found = versions.newest(self._pinned(look).join(wanted, [*columns.ID], "left_semi"))
             light = arrow.collect_light(found.rows, view.wide(self._recipe), found.total)
             there = _ids(light) if light is not None else _collected_ids(found.rows)
             gone = tuple(sorted(set(ids).difference(there)))
@@ -167,7 +167,7 @@ class HudiTable:
             )
             stored, rows = self._both(look, index, Path(folder))
             if rows is None:
-                orphans = stored.select("p", "k").distinct()
+                orphans = stored.select(*columns.ID).distinct()
                 lots = self._lots(orphans, orphans.count())
                 return Changes((), gone=_while_kept(opened.pop_all(), lots))
             few = compare.suspects(stored, rows, self._recipe)
@@ -184,11 +184,11 @@ class HudiTable:
             opened.callback(faulty.unpersist)
             known = compare.difference(faulty.where("copies > 1"))
             total, orphans, size = compare.amounts(faulty)
-            wrong = faulty.where("fault in ('missing', 'stale')").select("p", "k")
-            differing = rows.join(wrong, ["p", "k"], "left_semi")
+            wrong = faulty.where("fault in ('missing', 'stale')").select(*columns.ID)
+            differing = rows.join(wrong, [*columns.ID], "left_semi")
             if known.duplicated:
                 differing = versions.one_each(differing)
-            gone = self._lots(faulty.where("fault = 'orphaned'").select("p", "k"), orphans)
+            gone = self._lots(faulty.where("fault = 'orphaned'").select(*columns.ID), orphans)
             batches = self._batches(self._streamed(arrow.in_small_parts(differing, size)))
             kept = opened.pop_all()
         return Changes(
@@ -276,7 +276,8 @@ class HudiTable:
         """The ids as a small table to join with."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        return F.broadcast(self._session().createDataFrame(sorted(ids), "p string, k string"))
+        schema = ", ".join(f"{name} string" for name in columns.ID)
+        return F.broadcast(self._session().createDataFrame(sorted(ids), schema))
 
     def _pinned(self, look: Look) -> DataFrame:
         """`row_view` of the table, whose file slices Hudi listed while the timeline stood still."""
@@ -324,7 +325,7 @@ class HudiTable:
         after = reader.after(touched, self._recipe.columns)
         new = view.row_view(after, self._recipe) if after is not None else None
         if new is not None and not (touched.needs_before or contents or reader.overlaps):
-            mine = F.col("i").isin([i.requested for i in reader.pending])
+            mine = F.col(columns.INSTANT).isin([i.requested for i in reader.pending])
             told = {"gone": F.lit(False), "fresh": F.lit(False), "former": F.lit("")}
             return new.where(mine).withColumns({**told, "copies": F.lit(1)})
         before = reader.before(touched, self._recipe.columns if contents else ())
@@ -373,7 +374,7 @@ class HudiTable:
             duplicates=told.duplicates,
             distributed=self._distributed(there, written, told.size, appeared, _lost_files),
             gone=self._lots(
-                changed.where("gone").select("p", "k", "former"), told.gone, _lost_files
+                changed.where("gone").select(*columns.ID, "former"), told.gone, _lost_files
             ),
         )
 
@@ -397,14 +398,14 @@ class HudiTable:
         """`_asked` of rows that stay in Spark, and the others."""
         asked: set[RowId] = set()
         if frontier.duplicates or overlaps:
-            ids = changed.select("p", "k", "fresh", "gone")
+            ids = changed.select(*columns.ID, "fresh", "gone")
             parts = arrow.in_small_parts(ids, written * arrow.ROW_BYTES)
             for batch in self._streamed(parts, _lost_files):
                 asked |= _asked([batch], frontier, overlaps)
                 _refuse_many(asked)
         if not asked:
             return frozenset(), changed
-        return frozenset(asked), changed.join(self._named(asked), ["p", "k"], "left_anti")
+        return frozenset(asked), changed.join(self._named(asked), [*columns.ID], "left_anti")
 
     def _ask_table(self, look: Look, found: Changes, asked: frozenset[RowId]) -> Changes:
         """Read rows that are, or were, stored twice from the table itself.
@@ -422,7 +423,9 @@ class HudiTable:
 
 
 def _lost_files() -> HistoryLost:
-    return HistoryLost("files of the commits to follow are gone: the cleaner removed them")
+    return HistoryLost(
+        "files of the commits to follow are gone: the cleaner removed them", hint=COMPARE_HINT
+    )
 
 
 def _asked(
@@ -452,9 +455,7 @@ def _asked(
 
 def _refuse_many(asked: Collection[RowId]) -> None:
     if len(asked) > ASKED_ROWS:
-        raise HistoryLost(
-            f"{len(asked)} changed rows may be stored twice", hint="compare with the table"
-        )
+        raise HistoryLost(f"{len(asked)} changed rows may be stored twice", hint=COMPARE_HINT)
 
 
 def _without(batches: list[pa.RecordBatch], ids: frozenset[RowId]) -> list[pa.RecordBatch]:
@@ -485,11 +486,11 @@ def _repeated(batches: Iterable[pa.RecordBatch]) -> list[RowId]:
 
 
 def _collected_ids(rows: DataFrame) -> tuple[RowId, ...]:
-    return _ids(arrow.collect(rows.select("p", "k")))
+    return _ids(arrow.collect(rows.select(*columns.ID)))
 
 
 def _distinct_ids(chunks: DataFrame) -> tuple[RowId, ...]:
-    return _collected_ids(chunks.select("p", "k").distinct())
+    return _collected_ids(chunks.select(*columns.ID).distinct())
 
 
 def _while_kept(kept: ExitStack, batches: Iterator[T]) -> Iterator[T]:

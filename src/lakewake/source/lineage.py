@@ -18,6 +18,7 @@ from lakewake.model.timeline import (
     WriteStat,
     instant_of,
 )
+from lakewake.source import COMPARE_HINT
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def beside(look: Look, frontier: Frontier, pending: Sequence[Instant]) -> dict[s
         if requested not in look.commits:
             raise HistoryLost(
                 f"instant {requested}, absorbed while {begun} was on its way, is archived",
-                hint="`lakewake sync` compares index and table instead",
+                hint=COMPARE_HINT,
             )
     return {requested: look.commits[requested] for requested in found}
 

@@ -13,13 +13,13 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lakewake.errors import HistoryLost
+from lakewake.source import COMPARE_HINT
 from lakewake.source.view import hudi_reader, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-HINT = "`lakewake sync` compares index and table instead"
 PATH = "_lakewake_path"
 #: Up to this many paths are compared one after the other, which spares a small sync a join.
 LOOKED_UP = 50
@@ -109,7 +109,8 @@ def as_shown(spark: SparkSession, path: str, partitions: Collection[str]) -> Sho
         raise
     except (Py4JError, TypeError) as error:
         raise HistoryLost(
-            f"Hudi does not tell what it shows in the partition columns of {path}", hint=HINT
+            f"Hudi does not tell what it shows in the partition columns of {path}",
+            hint=COMPARE_HINT,
         ) from error
 
 

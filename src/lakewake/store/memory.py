@@ -205,7 +205,10 @@ class MemoryStore:
         with self._lock:
             active = self._version.generation if self._version else 0
             if active != after:
-                raise StaleFrontier(f"generation {active} is active, the build began at {after}")
+                raise StaleFrontier(
+                    f"generation {active} is active, the build began at {after}",
+                    hint="run the sync again",
+                )
             self._version = MemoryReader(after + 1, recipe, then, chunks)
         self.fail_after_commit()
 

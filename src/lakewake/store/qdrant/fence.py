@@ -217,7 +217,10 @@ class Fence:
         self.points.insert(self.collection, [_point(POINT, head.payload())])
         found = self.read()
         if found is None:
-            raise StoreError(f"{self.collection} does not keep what is written to it")
+            raise StoreError(
+                f"{self.collection} does not keep what is written to it",
+                hint="check Qdrant's log and its disk, then sync again",
+            )
         return found
 
     def begin_anew(self, generation: int) -> Head:

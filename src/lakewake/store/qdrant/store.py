@@ -263,7 +263,10 @@ class QdrantStore:
     def _read(self) -> Head:
         head = self._fence.read()
         if head is None:
-            raise StoreError(f"index '{self.name}' is gone: {self._fence.collection} is not there")
+            raise StoreError(
+                f"index '{self.name}' is gone: {self._fence.collection} is not there",
+                hint=f"`lakewake sync {self.name} --rebuild` builds it again",
+            )
         return head
 
     def _committable(self) -> Head:
