@@ -105,9 +105,9 @@ def test_a_chunk_that_contradicts_itself_is_not_served(
     reader: StoreReader, embedder: HashingEmbedder, column: str, value: object
 ) -> None:
     assert isinstance(reader, MemoryReader)
-    chunks = reader.chunks.to_pylist()
+    chunks = reader.held.to_pylist()
     chunks[0][column] = value
-    damaged = replace(reader, chunks=pa.Table.from_pylist(chunks, schema=reader.schema()))
+    damaged = replace(reader, held=pa.Table.from_pylist(chunks, schema=reader.schema()))
     with pytest.raises(StoreError, match="contradicts itself") as caught:
         search(damaged, embedder, ask(k=9))
     assert "lakewake verify wines --repair" in caught.value.hint

@@ -30,7 +30,7 @@ from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
 from lakewake.net.s3 import HINT
 from lakewake.store.filters import to_sql
-from lakewake.store.held import STORED, chunks_by_row, vectors_by_hash
+from lakewake.store.held import STORED, chunks_by_row, of_rows, vectors_by_hash, with_identity
 from lakewake.store.lance.recall import (
     PER_KIND,
     Situation,
@@ -173,6 +173,10 @@ class LanceReader:
         """The chunks of those of the given rows that have any."""
         wanted = set(rows)
         return chunks_by_row(self._having("_key", {r.key for r in wanted}, STORED), wanted)
+
+    def chunks(self, rows: Collection[RowId], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        keys = {row.key for row in rows}
+        return of_rows(self._having("_key", keys, with_identity(columns)), rows, columns)
 
     def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
         """Text hash → a vector of that text, for those it holds anywhere."""

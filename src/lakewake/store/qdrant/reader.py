@@ -23,7 +23,7 @@ from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
 from lakewake.model.where import Where, leaves
 from lakewake.store.filters import fitted, matches
-from lakewake.store.held import STORED, chunks_by_row, vectors_by_hash
+from lakewake.store.held import STORED, chunks_by_row, of_rows, vectors_by_hash, with_identity
 from lakewake.store.qdrant.fence import Fence, Head
 from lakewake.store.qdrant.filters import among, every, exactly, to_filter, valid_at
 from lakewake.store.qdrant.points import Points
@@ -104,6 +104,10 @@ class QdrantReader:
         """The chunks of those of the given rows that have any."""
         wanted = set(rows)
         return chunks_by_row(self._having("_key", {r.key for r in wanted}, STORED), wanted)
+
+    def chunks(self, rows: Collection[RowId], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        keys = {row.key for row in rows}
+        return of_rows(self._having("_key", keys, with_identity(columns)), rows, columns)
 
     def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
         """Text hash → a vector of that text, for those it holds anywhere."""
