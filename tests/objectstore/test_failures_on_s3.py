@@ -11,7 +11,7 @@ from gateway import Gateway
 import lakewake
 from lakewake.errors import LakewakeError, StoreError, StoreUnreachable, TableError
 from lakewake.source.look import look_at
-from lakewake.store.lance import LanceStore
+from lakewake.store.lance.store import LanceStore
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
 from store_contract import as_stored, batch, chunk, contents, frontier, query, recipe

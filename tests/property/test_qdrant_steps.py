@@ -23,9 +23,9 @@ from store_contract import SCHEMA, as_stored, batch, chunk, contents, frontier, 
 from lakewake.errors import IndexMissing, StaleFrontier
 from lakewake.model.chunks import Batch
 from lakewake.store import Removed
-from lakewake.store.qdrant import QdrantStore, upkeep
 from lakewake.store.qdrant.location import CONNECTIONS, QdrantLocation
 from lakewake.store.qdrant.points import Points
+from lakewake.store.qdrant.store import QdrantStore, upkeep
 from moments import PowerCut
 from qdrant_edge_engine import EdgePlace
 from qdrant_places import Disturbed, InMemory, Moments

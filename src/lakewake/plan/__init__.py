@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
-from lakewake.errors import ConfigError
-from lakewake.model.avro import same_type
+from lakewake.errors import ConfigError, HistoryLost
+from lakewake.model.avro import same_type, same_types
 from lakewake.model.escapes import unescaped
 from lakewake.model.frontier import Frontier
+from lakewake.model.options import NO_OPTIONS, SyncOptions
 from lakewake.model.plan import Action, Plan
 from lakewake.model.recipe import Recipe
+from lakewake.model.rows import RowId
 from lakewake.model.timeline import UNDOING, Instant, Look, TableIdentity
 
 
@@ -30,7 +33,68 @@ def check_columns(look: Look, recipe: Recipe) -> None:
         )
 
 
-def build_plan(look: Look, frontier: Frontier | None, recipe: Recipe) -> Plan:
+def build_plan(
+    look: Look, held: Frontier | None, recipe: Recipe, options: SyncOptions = NO_OPTIONS
+) -> Plan:
+    """Decide what a sync with these options does.
+
+    Args:
+        held: the frontier of the index; None: there is no index, or none that can be read.
+    """
+    plan = _with_options(look, held, recipe, options)
+    return replace(plan, new_generation=_needs_new_generation(plan, held))
+
+
+def _with_options(look: Look, held: Frontier | None, recipe: Recipe, options: SyncOptions) -> Plan:
+    if options.rebuild:
+        return _rebuild(_ordinary(look, None, recipe), held, options)
+    plan = _ordinary(look, held, recipe)
+    if options.reconcile and plan.action in (Action.FOLLOW, Action.NOTHING):
+        why = options.why or "a reconcile was asked for"
+        return replace(plan, action=Action.RECONCILE, why=why)
+    if options.retry_quarantined and plan.action is Action.NOTHING and held:
+        return _retry(plan, tuple(sorted(held.quarantine.keys() - options.tried)))
+    return plan
+
+
+def check_reconcile(name: str, plan: Plan, options: SyncOptions) -> None:
+    """Raise if the plan needs a reconcile that the options rule out.
+
+    Raises:
+        HistoryLost: history cannot be followed and `reconcile=False` was passed.
+    """
+    if plan.action is Action.RECONCILE and options.reconcile is False:
+        raise HistoryLost(
+            f"index '{name}' cannot follow its table: {plan.why}",
+            hint=f"`lakewake sync {name}` compares and repairs; known text is not embedded",
+        )
+
+
+def _rebuild(plan: Plan, held: Frontier | None, options: SyncOptions) -> Plan:
+    if held is None and not options.why:
+        return plan
+    # The count goes on, so that no two generations ever have equal frontiers.
+    after = replace(plan.after, sync=held.sync + 1) if held else plan.after
+    return replace(plan, why=options.why or "a rebuild was asked for", after=after)
+
+
+def _retry(plan: Plan, rows: tuple[RowId, ...]) -> Plan:
+    if not rows:
+        return plan
+    why = f"{len(rows)} rows in quarantine are tried again"
+    return replace(plan, action=Action.FOLLOW, why=why, retried=rows)
+
+
+def _needs_new_generation(plan: Plan, held: Frontier | None) -> bool:
+    """A build writes one, and so does a reconcile after a used column changed its type."""
+    if plan.action is Action.RECONCILE and held is not None:
+        # A truncated table has no columns. The index keeps its own until there are some.
+        schema = plan.after.schema
+        return bool(schema) and not same_types(held.schema, schema)
+    return plan.action is Action.BUILD
+
+
+def _ordinary(look: Look, frontier: Frontier | None, recipe: Recipe) -> Plan:
     """What brings an index at `frontier` to the table as `look` saw it."""
     after = frontier_after(look, frontier, recipe)
     if frontier is None:

@@ -7,34 +7,14 @@ table. Each of them is the same question, answered by `--allow-deletes` or by `m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from lakewake.errors import StoreError, StoreUnreachable, TooManyDeletes
 from lakewake.model.rows import RowId
+from lakewake.plan.deletes import UNASKED, RemovedRows, too_many
 from lakewake.store import StoreReader
-
-#: This many rows may go without a question, whatever their share.
-UNASKED = 1_000
-
-
-@dataclass(frozen=True)
-class Removed:
-    """What a sync has counted so far.
-
-    Attributes:
-        deleted: rows that are gone from the table.
-        emptied: rows that are still there, and have nothing to index any more.
-        written: rows that a build has written.
-        coming: rows that a build is still to read at most; None: unknown.
-    """
-
-    deleted: int = 0
-    emptied: int = 0
-    written: int = 0
-    coming: int | None = 0
 
 
 class DeleteGuard:
@@ -62,7 +42,7 @@ class DeleteGuard:
             met[at[ids[at] == numbers]] = True
             self._met_any = True
 
-    def check(self, removed: Removed) -> None:
+    def check(self, removed: RemovedRows) -> None:
         """Refuse to go on when too many rows would go.
 
         Raises:
@@ -75,17 +55,17 @@ class DeleteGuard:
                 " --allow-deletes`; `max_delete` of the index sets the share that may go unasked",
             )
 
-    def refusal(self, removed: Removed) -> str:
+    def refusal(self, removed: RemovedRows) -> str:
         """Why this many deletes are refused; empty: they are not."""
         gone = self._gone(removed)
-        if gone <= UNASKED or gone <= self._share * self._held:
+        if not too_many(gone, self._held, self._share):
             return ""
         return (
             f"this sync would remove {gone:,} of the {self._held:,} rows of index '{self._name}'"
             f" ({self._why})"
         )
 
-    def _gone(self, removed: Removed) -> int:
+    def _gone(self, removed: RemovedRows) -> int:
         if not self._builds:
             return removed.deleted + removed.emptied
         if removed.coming is None:

@@ -26,7 +26,10 @@ from lakewake.model.rows import Changes, RowBatch, RowId
 from lakewake.progress import Reporter, Silent
 from lakewake.spark.scratch import own_folder
 from lakewake.store import Removed, Staging, StoreReader
-from lakewake.sync.prepare import Ids, Preparation, Tally, VectorSources, check_refused
+from lakewake.sync.prepare import Preparation, check_refused
+from lakewake.sync.spool import Ids
+from lakewake.sync.tally import Tally
+from lakewake.sync.vectors import VectorSources
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Task:
     recipe: Recipe
     model: ModelSettings
     index: StoreReader | None
-    known: VectorSources
+    sources: VectorSources
     quarantine: frozenset[RowId]
     schema: pa.Schema
     staging: Staging
@@ -74,8 +77,8 @@ class Task:
         # A private store for what is new: equal texts of a part are embedded once.
         copy = found[self.vectors] if self.vectors else None
         vector_cache = SqliteVectorCache(copy, self.recipe.model)
-        known = replace(self.known, vector_cache=vector_cache)
-        work = Preparation(self.recipe, self._embedder(found), self.index, known, self.quarantine)
+        sources = replace(self.sources, vector_cache=vector_cache)
+        work = Preparation(self.recipe, self._embedder(found), self.index, sources, self.quarantine)
         deletes = Ids()
         ids: list[str] = []
         try:
@@ -117,20 +120,20 @@ def distributed_batch(
     schema = work.schema(changes.payload)
     gone = work.gone(changes)
     work.check_deletes(changes.total)
-    with tempfile.TemporaryDirectory(prefix="spread-", dir=own_folder()) as folder:
-        part = _task(work, schema, staging, model, Path(folder))
-        files = [*part.files.values(), *([part.vectors] if part.vectors else [])]
+    with tempfile.TemporaryDirectory(prefix="tasks-", dir=own_folder()) as folder:
+        task = _task(work, schema, staging, model, Path(folder))
+        files = [*task.files.values(), *([task.vectors] if task.vectors else [])]
         with reporter.stage("embed", changes.total) as stage:
-            parts = _sound(changes.distributed(part, files))
+            results = _all_or_raise(changes.distributed(task, files))
             stage.advance(changes.total or 0)
-    for made in parts:
-        work.tally.add(made.tally)
+    for result in results:
+        work.tally.add(result.tally)
     check_refused(work.tally, work.quarantine)
-    for made in parts:
-        gone.add(made.removed.deletes)
-    replaced = chain.from_iterable(made.removed.replaced for made in parts)
+    for result in results:
+        gone.add(result.removed.deletes)
+    replaced = chain.from_iterable(result.removed.replaced for result in results)
     removed = Removed(gone, tuple(replaced))
-    yield staging.batch(schema, [made.written for made in parts], removed)
+    yield staging.batch(schema, [result.written for result in results], removed)
 
 
 def _noting(rows: Iterator[pa.RecordBatch], ids: list[str]) -> Iterator[pa.RecordBatch]:
@@ -148,20 +151,20 @@ def _task(
         recipe=work.recipe,
         model=model,
         index=work.index,
-        known=replace(work.known, vector_cache=MemoryVectorCache()),
+        sources=replace(work.sources, vector_cache=MemoryVectorCache()),
         quarantine=frozenset(work.quarantine),
         schema=schema,
         staging=staging,
         files=model_files(model) if embeds else {},
-        vectors=copy if embeds and work.known.vector_cache.copy_to(copy) else None,
+        vectors=copy if embeds and work.sources.vector_cache.copy_to(copy) else None,
     )
 
 
-def _sound(outcomes: list[TaskResult | LakewakeError]) -> list[TaskResult]:
-    """What was made, where nothing failed."""
-    made: list[TaskResult] = []
+def _all_or_raise(outcomes: list[TaskResult | LakewakeError]) -> list[TaskResult]:
+    """The results of all tasks; raises the error of the first that failed."""
+    results: list[TaskResult] = []
     for outcome in outcomes:
         if isinstance(outcome, LakewakeError):
             raise outcome
-        made.append(outcome)
-    return made
+        results.append(outcome)
+    return results

@@ -6,17 +6,14 @@ short and can be tried again without embedding anything a second time.
 
 from __future__ import annotations
 
-import pickle
 import random
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +21,9 @@ import pyarrow as pa
 from lakewake.chunk import chunk_row
 from lakewake.chunk.split import Splitter
 from lakewake.embed import Embedder
-from lakewake.embed.cache import VectorCache
 from lakewake.errors import (
     EmbedError,
     HistoryLost,
-    StoreError,
-    StoreUnreachable,
     TableError,
     TextRefused,
 )
@@ -41,7 +35,10 @@ from lakewake.model.weights import cuts, weights
 from lakewake.plan.patch import Patch, build_patch
 from lakewake.progress import Reporter, Stage
 from lakewake.store import StoreReader
-from lakewake.sync.deletes import DeleteGuard, Removed
+from lakewake.sync.deletes import DeleteGuard
+from lakewake.sync.spool import Ids, spooling
+from lakewake.sync.tally import Tally
+from lakewake.sync.vectors import VectorSources
 
 #: Texts per call of the embedder: what is embedded is kept, and shown, in steps of this size.
 EMBED_TEXTS = 128
@@ -51,125 +48,8 @@ EMBED_CHARACTERS = 4_000_000
 WRITE_ROWS, WRITE_BYTES = 10_000, 16 * 1024 * 1024
 #: What a chunk takes besides its text, vector and payload.
 CHUNK_BYTES = 500
-#: Ids that are held in memory; more go to a file.
-HELD_IDS = 100_000
 #: Up to so many refused rows are the rows' fault, however small the batch.
 REFUSED_ROWS = 10
-
-
-@dataclass
-class Tally:
-    """Counts of one sync. `embedded` counts over all its attempts, the rest is of the last one."""
-
-    rows_changed: int = 0
-    rows_deleted: int = 0
-    chunks_upserted: int = 0
-    chunks_deleted: int = 0
-    embedded: int = 0
-    reused: int = 0
-    to_embed: int = 0
-    rows_emptied: int = 0
-    stored_twice: set[RowId] = field(default_factory=set)
-    refused: dict[RowId, Refusal] = field(default_factory=dict)
-    seen_again: set[RowId] = field(default_factory=set)
-
-    def removed(self, coming: int | None = 0) -> Removed:
-        """What is known of the rows that go."""
-        return Removed(self.rows_deleted, self.rows_emptied, self.rows_changed, coming)
-
-    def add(self, part: Tally) -> None:
-        """Count what was done elsewhere as well."""
-        for f in fields(Tally):
-            mine, theirs = getattr(self, f.name), getattr(part, f.name)
-            setattr(self, f.name, mine + theirs if isinstance(mine, int) else mine | theirs)
-
-
-@dataclass(frozen=True)
-class VectorSources:
-    """Where vectors may come from, and what an index says that is to be believed.
-
-    Attributes:
-        index: an index whose vectors may be copied; None: none.
-        embeddings: the embedding store.
-        doubted: hashes of texts whose vectors are to be made anew whoever has one.
-        trusted: whether rows whose hashes the index has are left alone.
-        replaced: whether the index is to be replaced, perhaps for being damaged: then what the
-            embedding store has checked comes first, and what cannot be read is made anew.
-    """
-
-    index: StoreReader | None
-    vector_cache: VectorCache
-    doubted: frozenset[str] = frozenset()
-    trusted: bool = True
-    replaced: bool = False
-
-    def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
-        """Vectors of those texts that are known."""
-        wanted = set(hashes) - self.doubted
-        sources = [self._copied, self.vector_cache.get]
-        found: dict[str, np.ndarray] = {}
-        for source in reversed(sources) if self.replaced else sources:
-            if rest := wanted - found.keys():
-                found |= source(rest)
-        return found
-
-    def kept(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
-        """Vectors that somebody has put into the embedding store meanwhile."""
-        return self.vector_cache.get(set(hashes) - self.doubted)
-
-    def _copied(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
-        try:
-            return self.index.vectors(hashes) if self.index else {}
-        except StoreError as error:
-            # What a damaged index held is embedded again; one that is out of reach is waited for.
-            if not self.replaced or isinstance(error, StoreUnreachable):
-                raise
-            return {}
-
-
-class Ids(Collection[str]):
-    """Ids of chunks, each once, that can be walked again; many of them are in a file."""
-
-    def __init__(self) -> None:
-        self._held: list[str] = []
-        self._count = 0
-        self._file: IO[bytes] | None = None
-
-    def add(self, ids: Collection[str]) -> None:
-        """Take in some more."""
-        self._held += ids
-        self._count += len(ids)
-        if len(self._held) > HELD_IDS:
-            # A file without a name goes with the process, however that ends.
-            with _spooling():
-                if self._file is None:
-                    self._file = tempfile.TemporaryFile(prefix="lakewake-")  # noqa: SIM115
-                pickle.dump(self._held, self._file)
-            self._held = []
-
-    def __iter__(self) -> Iterator[str]:
-        """All of them, in the order in which they came."""
-        return chain(self._spooled(), self._held)
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return self._count
-
-    def __contains__(self, id: object) -> bool:
-        """Whether it is among them; all are looked at."""
-        return any(one == id for one in self)
-
-    def _spooled(self) -> Iterator[str]:
-        if self._file is None:
-            return
-        self._file.flush()
-        end, at = self._file.tell(), 0
-        while at < end:
-            self._file.seek(at)
-            some: list[str] = pickle.load(self._file)
-            at = self._file.tell()
-            self._file.seek(end)
-            yield from some
 
 
 class Preparation:
@@ -184,14 +64,14 @@ class Preparation:
         recipe: Recipe,
         embedder: Embedder,
         index: StoreReader | None,
-        known: VectorSources,
+        sources: VectorSources,
         quarantine: AbstractSet[RowId] = frozenset(),
         guard: DeleteGuard | None = None,
     ) -> None:
         self.guard = guard
         self.recipe = recipe
         self.index = index
-        self.known = known
+        self.sources = sources
         self.quarantine = quarantine
         self._embedder = embedder
         # By text hash: what was refused in one batch of rows is not tried again in the next.
@@ -206,7 +86,7 @@ class Preparation:
             EmbedError: the embedder failed, or refused so many rows that the set-up is at fault.
         """
         with ExitStack() as opened:
-            with _spooling():
+            with spooling():
                 # A file without a name goes with the process, however that ends.
                 file = opened.enter_context(tempfile.TemporaryFile(prefix="lakewake-"))
                 path = Path(f"/dev/fd/{file.fileno()}")
@@ -214,7 +94,7 @@ class Preparation:
             check_refused(self.tally, self.quarantine)
             yield Batch(schema, lambda: _reopened(path), deletes)
 
-    def price(self, changes: Changes) -> Tally:
+    def estimate(self, changes: Changes) -> Tally:
         """What `batch` would do, without embedding or writing anything."""
         unknown: set[str] = set()
         self.gone(changes)
@@ -222,7 +102,7 @@ class Preparation:
             patch = self._patch(rows, self._existing(rows.ids))
             self._count(patch)
             texts = _texts(patch).keys()
-            new = set() if rows.vectors is not None else texts - self.known.vectors(texts).keys()
+            new = set() if rows.vectors is not None else texts - self.sources.vectors(texts).keys()
             self.tally.reused += len(patch.upserts) - len(new - unknown)
             unknown |= new
         self.tally.to_embed = len(unknown)
@@ -298,7 +178,7 @@ class Preparation:
         if self.guard:
             self.guard.meet(rows.ids)
         return build_patch(
-            rows, lambda n: self._chunks(rows, n), existing, trust=self.known.trusted
+            rows, lambda n: self._chunks(rows, n), existing, trust=self.sources.trusted
         )
 
     def _count(self, patch: Patch) -> None:
@@ -352,11 +232,11 @@ class Preparation:
     ) -> tuple[dict[str, np.ndarray], set[str]]:
         """A vector for each text of the patch that is not refused, by hash, and which are new."""
         texts = {h: t for h, t in _texts(patch).items() if h not in self._refused}
-        known = self.known.vectors(texts.keys())
+        known = self.sources.vectors(texts.keys())
         todo = sorted(texts.keys() - known.keys(), key=lambda h: (len(texts[h]), h))
         done, shown, new = 0, 0, set[str]()
         for some in _in_any_order(todo, texts):
-            kept = self.known.kept(some)
+            kept = self.sources.kept(some)
             fresh = {h: texts[h] for h in some if h not in kept}
             known |= kept | (self._embed(fresh) if fresh else {})
             new |= fresh.keys()
@@ -377,7 +257,7 @@ class Preparation:
             vectors = refusal.vectors
         self.tally.embedded += len(texts)
         made = {h: v for h, v in zip(hashes, vectors, strict=True) if h not in self._refused}
-        self.known.vector_cache.put(made)
+        self.sources.vector_cache.put(made)
         return made
 
     def _set_aside(
@@ -421,18 +301,6 @@ def _refuse_older(
                 "the table held it twice",
                 hint="`lakewake sync` compares index and table instead",
             )
-
-
-@contextmanager
-def _spooling() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        place = tempfile.tempdir or "any temporary folder"
-        raise StoreError(
-            f"cannot write the batch to {place}: {error.strerror or error}",
-            hint="free some space, or set TMPDIR to a folder that has it",
-        ) from error
 
 
 def check_refused(tally: Tally, quarantine: Collection[RowId]) -> None:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from lakewake.errors import HistoryLost, IndexMissing, OutcomeUnknown, StaleFrontier, TableError
-from lakewake.model.frontier import Frontier, Refusal
 from lakewake.model.plan import Action
 from lakewake.model.report import VerifyReport
 from lakewake.model.rows import Changes, RowId
+from lakewake.plan.after import frontier_after_batch, frontier_after_repair
 from lakewake.source import TableMoved, compared
 from lakewake.store import StoreReader
-from lakewake.sync import ATTEMPTS, IndexParts, Situation, check_recipe, frontier_then, stand
-from lakewake.sync.prepare import Preparation, VectorSources
+from lakewake.sync import ATTEMPTS, IndexParts
+from lakewake.sync.prepare import Preparation
+from lakewake.sync.situation import Situation, assess_version, check_recipe, read_changes
+from lakewake.sync.vectors import VectorSources
 from lakewake.verify.vectors import Checked, Vectors, check_vectors
 
 
@@ -72,7 +73,7 @@ def _find(parts: IndexParts, vectors: Vectors) -> Finding:
                 f"there is no index '{parts.name}' yet", hint=f"`lakewake sync {parts.name}`"
             )
         wrong_model = _wrong_model(parts, index)
-        situation = stand(parts, index)
+        situation = assess_version(parts, index)
         try:
             with index.pinned():
                 return _compare(parts, situation, index, Vectors.NONE if wrong_model else vectors)
@@ -124,22 +125,15 @@ def _mend(parts: IndexParts, found: Finding, token: str) -> None:
     report, situation = found.report, found.situation
     wanted = parts.table.rows(situation.look, (*report.missing, *report.stale))
     changes = Changes(wanted.rows, report.orphaned, found.index.frontier().duplicates)
-    known = VectorSources(found.index, parts.vector_cache, found.doubted, trusted=False)
-    work = Preparation(parts.recipe, parts.embedder, found.index, known)
+    sources = VectorSources(found.index, parts.vector_cache, found.doubted, trusted=False)
+    work = Preparation(parts.recipe, parts.embedder, found.index, sources)
     expect = found.index.frontier()
     with work.batch(changes, parts.reporter) as batch:
-        told = frontier_then(situation, changes, work.tally)
-        then = replace(_at_the_same_place(expect, told), token=token)
+        outcome = work.tally.outcome(changes)
+        repaired = frontier_after_batch(situation.plan, situation.frontier, outcome)
+        then = replace(frontier_after_repair(expect, repaired), token=token)
         with parts.reporter.stage("write", work.tally.chunks_upserted):
             parts.store.commit(batch, expect=expect, then=then)
-
-
-def _at_the_same_place(frontier: Frontier, then: Frontier) -> Frontier:
-    """The frontier after a repair: no instant is absorbed by it."""
-    quarantine: Mapping[RowId, Refusal] = frontier.quarantine
-    if then.quarantine:
-        quarantine = {**quarantine, **then.quarantine}
-    return replace(frontier, quarantine=quarantine, sync=frontier.sync + 1)
 
 
 def _wrong_model(parts: IndexParts, index: StoreReader) -> bool:
@@ -152,7 +146,7 @@ def _wrong_model(parts: IndexParts, index: StoreReader) -> bool:
 def _pending(parts: IndexParts, situation: Situation) -> frozenset[RowId]:
     if situation.plan.action is not Action.FOLLOW:
         return frozenset()
-    changes = situation.changes(parts)
+    changes = read_changes(parts, situation)
     changed = {row for batch in changes.rows for row in batch.ids}
     return frozenset(changed | set(changes.deleted) | {row for lot in changes.gone for row in lot})
 
