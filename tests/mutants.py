@@ -59,14 +59,14 @@ HASH_FOR_PRESENCE = """\
 MUTANTS = (
     Mutant(
         "an approximate search is trusted after many deletes",
-        "store/lance/recall.py",
-        "return last is not None and last.deleted(self.covered) > many(self.chunks)",
+        "store/recall.py",
+        "return last is not None and last.deleted(there.covered) > many(there.chunks)",
         "return False",
         RECALL,
     ),
     Mutant(
         "an approximate index is not asked about what was deleted",
-        "store/lance/recall.py",
+        "store/recall.py",
         "DELETED: _some(_askable(deleted), rng),",
         "DELETED: _some(_askable(deleted), rng)[:0],",
         RECALL,

@@ -11,7 +11,7 @@ from lakewake.embed.hashing import HashingEmbedder
 from lakewake.model.chunks import ScanParts, chunk_id, text_hash
 from lakewake.model.recipe import Recipe, TextField
 from lakewake.model.rows import RowId
-from lakewake.source import columns, compare
+from lakewake.source import arrow, columns, compare
 from oracle import HASHING, TEXT
 
 pytestmark = pytest.mark.spark
@@ -97,11 +97,11 @@ def test_the_first_pass_loses_nothing_that_the_second_would_find(spark, seed):
     table, index, spoilt = history(seed)
     rows = spark.createDataFrame(table, ROWS)
     stored = spark.createDataFrame(index, STORED)
-    whole = compare.difference(compare.faults(stored, rows, TWO_FIELDS))
+    whole = compare.difference(arrow.collect(compare.faults(stored, rows, TWO_FIELDS)))
     few = compare.suspects(stored, rows, TWO_FIELDS)
     assert few is not None
     narrow = compare.faults(compare.only(stored, few), compare.only(rows, few), TWO_FIELDS)
-    assert compare.difference(narrow) == whole
+    assert compare.difference(arrow.collect(narrow)) == whole
     assert spoilt == {row.key for row in (*whole.missing, *whole.orphaned, *whole.stale)}
     assert whole.missing or whole.stale
     assert whole.orphaned

@@ -525,6 +525,10 @@ PROBED = Searching(
             replace(PROBED, recall_mean=None, recall_worst_tenth=None),
             "searched approximately, 20 of 253 partitions, recall not probed yet",
         ),
+        (
+            replace(PROBED, probes=256, partitions=0),
+            "searched approximately, 256 candidates held, recall promised 0.99, found 0.996, ",
+        ),
         (Searching(why="its recall is 1"), "searched exactly: its recall is 1"),
     ],
 )

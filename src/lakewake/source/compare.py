@@ -264,11 +264,11 @@ def faults(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> DataFrame:
     return told.where("fault is not null or copies > 1")
 
 
-def difference(faulty: DataFrame) -> Difference:
+def difference(faulty: Iterable[pa.RecordBatch]) -> Difference:
     """Which rows are missing from the index, orphaned in it, or stale; which are stored twice."""
     found: dict[str | None, list[RowId]] = {}
     twice: list[RowId] = []
-    for batch in arrow.collect(faulty):
+    for batch in faulty:
         kinds, copies = batch.column("fault").to_pylist(), batch.column("copies").to_pylist()
         for row, fault, n in zip(row_ids(batch), kinds, copies, strict=True):
             found.setdefault(fault, []).append(row)

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 COLLECT_ROWS = 100_000
 #: Deleted rows are passed on in lots of this size.
 LOT_ROWS = 10_000
+#: What names a row.
 #: So many rows are asked for by their keys; more are left to a comparison with the whole table.
 ASKED_ROWS = 10_000
 
@@ -103,8 +104,10 @@ class HudiTable:
         with self._reading():
             wanted = self._named(ids)
             found = versions.newest(self._pinned(look).join(wanted, [*columns.ID], "left_semi"))
-            light = arrow.collect_light(found.rows, view.wide(self._recipe), found.total)
-            there = _ids(light) if light is not None else _collected_ids(found.rows)
+            wide, few = view.wide(self._recipe), found.total <= COLLECT_ROWS
+            light = arrow.collect_light(found.rows, wide, found.total) if few else None
+            names = self._without_limit(found.rows.select(*columns.ID)) if light is None else light
+            there = _ids(names)
             gone = tuple(sorted(set(ids).difference(there)))
             if light is not None:
                 rows: Iterable[RowBatch] = tuple(self._batches(iter(light)))
@@ -151,13 +154,17 @@ class HudiTable:
         ):
             stored, rows = self._both(look, index, Path(folder))
             if rows is None:
-                return Difference(orphaned=_distinct_ids(stored))
+                orphans = stored.select(*columns.ID).distinct()
+                return Difference(orphaned=_ids(self._without_limit(orphans)))
             few = compare.suspects(stored, rows, self._recipe)
             if few == []:
                 return Difference()
             if few:
                 stored, rows = compare.only(stored, few), compare.only(rows, few)
-            return compare.difference(compare.faults(stored, rows, self._recipe))
+            faulty = compare.faults(stored, rows, self._recipe).drop("size")
+            light = arrow.collect_light(faulty, columns.ID, len(few)) if few else None
+            told = self._without_limit(faulty) if light is None else light
+            return compare.difference(told)
 
     def reconcile(self, look: Look, index: ScanParts) -> Changes:
         """The rows that differ from the index, streamed, and the ids that are too many in it."""
@@ -182,7 +189,7 @@ class HudiTable:
                 opened.callback(rows.unpersist)
             faulty = compare.faults(stored, rows, self._recipe).persist()
             opened.callback(faulty.unpersist)
-            known = compare.difference(faulty.where("copies > 1"))
+            known = compare.difference(self._without_limit(faulty.where("copies > 1")))
             total, orphans, size = compare.amounts(faulty)
             wrong = faulty.where("fault in ('missing', 'stale')").select(*columns.ID)
             differing = rows.join(wrong, [*columns.ID], "left_semi")
@@ -209,7 +216,8 @@ class HudiTable:
         ids = _ids(there or ())
         if there is None or len(set(ids)) < len(ids):
             return None
-        gone = set(_distinct_ids(stored)).difference(ids) if len(ids) < count else ()
+        held = stored.select(*columns.ID).distinct()
+        gone = set(_ids(arrow.collect(held))).difference(ids) if len(ids) < count else ()
         return Changes(self._batches(iter(there)), tuple(sorted(gone)), total=len(ids))
 
     def _session(self) -> SparkSession:
@@ -273,11 +281,12 @@ class HudiTable:
         return view.row_batches(batches, self._recipe, appeared)
 
     def _named(self, ids: Collection[RowId]) -> DataFrame:
-        """The ids as a small table to join with."""
+        """The ids as a table to join with; to broadcast one, Spark brings it over in one job."""
         from pyspark.sql import functions as F  # noqa: N812
 
         schema = ", ".join(f"{name} string" for name in columns.ID)
-        return F.broadcast(self._session().createDataFrame(sorted(ids), schema))
+        named = self._session().createDataFrame(sorted(ids), schema)
+        return F.broadcast(named) if len(ids) <= COLLECT_ROWS else named
 
     def _pinned(self, look: Look) -> DataFrame:
         """`row_view` of the table, whose file slices Hudi listed while the timeline stood still."""
@@ -387,6 +396,16 @@ class HudiTable:
             for start in range(0, batch.num_rows, LOT_ROWS):
                 yield _removed([batch.slice(start, LOT_ROWS)])
 
+    def _without_limit(self, ids: DataFrame) -> Iterator[pa.RecordBatch]:
+        """Ids, and what is told of them, however many: one job for each 32 MB of them."""
+        kept = ids.persist()
+        try:
+            size = kept.selectExpr(f"sum({arrow.weight(kept, columns.ID)})").first()
+            parts = arrow.in_small_parts(kept, int(size[0] or 0) if size else 0)
+            yield from self._streamed(parts)
+        finally:
+            kept.unpersist()
+
     def _size(self, rows: DataFrame) -> int:
         """About how many bytes the rows have, for which they are read once."""
         found = rows.selectExpr(f"sum({view.row_weight(rows, self._recipe)})").first()
@@ -483,14 +502,6 @@ def _removed(batches: Iterable[pa.RecordBatch]) -> dict[RowId, str]:
 def _repeated(batches: Iterable[pa.RecordBatch]) -> list[RowId]:
     """The ids that come more than once."""
     return [row for row, n in Counter(_ids(batches)).items() if n > 1]
-
-
-def _collected_ids(rows: DataFrame) -> tuple[RowId, ...]:
-    return _ids(arrow.collect(rows.select(*columns.ID)))
-
-
-def _distinct_ids(chunks: DataFrame) -> tuple[RowId, ...]:
-    return _collected_ids(chunks.select(*columns.ID).distinct())
 
 
 def _while_kept(kept: ExitStack, batches: Iterator[T]) -> Iterator[T]:
