@@ -235,7 +235,7 @@ def test_a_filter_that_is_no_json_is_refused(
     monkeypatch.chdir(tmp_path)
     Path("lakewake.toml").write_text('[[index]]\nname="wines"\ntable="t"\ntext="{a}"\n')
     assert run(["search", "wines", "red", "--where", '{"country": }']) == 2
-    assert "is no JSON" in capsys.readouterr().err
+    assert "is not JSON" in capsys.readouterr().err
 
 
 def test_a_page_says_how_to_see_the_next(capsys: pytest.CaptureFixture[str]) -> None:

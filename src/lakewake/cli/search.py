@@ -84,7 +84,7 @@ def parse_filter(given: str) -> str | dict[str, Any]:
     except ValueError as error:
         raise FilterError(
             f"--where {cut(given, 40)!r} is not JSON: {error}",
-            hint='quote it for the shell: --where \'{"points": {"gte": 95}}\'',
+            hint='write it as --where \'{"price": {"<": 40}}\'',
         ) from error
     return value
 
