@@ -178,7 +178,7 @@ def test_a_text_for_an_index_of_another_model_is_refused_with_what_differs(
         (ask("x", vector=[1.0] * 64), "a text, a vector or a row"),
         (ask(None, vector=[1.0] * 3), "64 dimensions"),
         (ask(None, vector=[]), "64 dimensions"),
-        (ask(None, vector=["x"] * 64), "no list of numbers"),
+        (ask(None, vector=["x"] * 64), "not a list of numbers"),
         (ask(None, vector=[float("nan")] * 64), "not finite"),
     ],
 )

@@ -33,6 +33,7 @@ from lakewake.config.settings import (
     Settings,
 )
 from lakewake.errors import ConfigError
+from lakewake.model.choices import LOCAL_STORES, METRICS, REMOTE_STORES
 from lakewake.model.chunks import RESERVED
 from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Chunking, TextField
@@ -42,14 +43,10 @@ from lakewake.net.address import check_address
 DEFAULT_FILE = "lakewake.toml"
 MAX_WEIGHT = 1000
 DEFAULT_STORE = "lance://index"
-_LOCAL_STORES = ("lance", "qdrant+local")
-_REMOTE_STORES = ("lance+s3", "qdrant", "qdrants", "qdrant+https")
 FILE_VARIABLE = "LAKEWAKE_CONFIG"
 MASTER_VARIABLE = "LAKEWAKE_SPARK_MASTER"
 #: Win over `url` and `name` of [recommend].
 RECOMMEND_VARIABLES = {"LAKEWAKE_RECOMMEND_URL": "url", "LAKEWAKE_RECOMMEND_NAME": "name"}
-
-METRICS = ("cosine",)
 
 _TOP_KEYS = ("index", "model", "spark", "embedding_store", "recommend", "serve", schemes.KEY)
 _EMBEDDING_STORE_KEYS = tuple(f.name for f in fields(EmbeddingStoreSettings))
@@ -237,7 +234,7 @@ def _store(section: Section, folder: Path) -> str:
     if not mark or not path:
         valid = 'write it as "lance://FOLDER", "lance+s3://BUCKET/FOLDER" or "qdrant://HOST:6333"'
         raise section.fail(f"`store` is {uri!r}", valid)
-    return f"{scheme}://{locate(folder, path)}" if scheme in _LOCAL_STORES else uri
+    return f"{scheme}://{locate(folder, path)}" if scheme in LOCAL_STORES else uri
 
 
 def _text_fields(section: Section) -> tuple[TextField, ...]:
@@ -366,8 +363,8 @@ def _embedding_store(
     if named:
         return EmbeddingStoreSettings(locate(folder, named), max_mb)
     stores = [_store(s, folder).partition("://") for s in indexes]
-    beside = next((place for scheme, _, place in stores if scheme in _LOCAL_STORES), None)
-    if beside is None and any(scheme in _REMOTE_STORES for scheme, _, _ in stores):
+    beside = next((place for scheme, _, place in stores if scheme in LOCAL_STORES), None)
+    if beside is None and any(scheme in REMOTE_STORES for scheme, _, _ in stores):
         beside = locate(folder, DEFAULT_STORE.removeprefix("lance://"))
     return EmbeddingStoreSettings(beside, max_mb) if beside else None
 

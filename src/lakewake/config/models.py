@@ -7,10 +7,7 @@ from pathlib import Path
 
 from lakewake.config.section import Section, kind_of, locate
 from lakewake.config.settings import ModelSettings, RerankSettings
-
-PROVIDERS = ("onnx", "sentence-transformers", "http", "hashing")
-PRECISIONS = ("fp32", "int8")
-RERANKERS = ("http", "cross-encoder")
+from lakewake.model.choices import PRECISIONS, PROVIDERS, RERANKERS
 
 _EXAMPLES = {
     "name": '"text-embedding-3-small"',

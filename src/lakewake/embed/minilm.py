@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lakewake.embed.weights import file_sha256, write_whole
+from lakewake.embed.weights import file_sha256
 from lakewake.errors import SetupError
+from lakewake.files import write_whole
 
 if TYPE_CHECKING:
     from onnx import NodeProto, TensorProto

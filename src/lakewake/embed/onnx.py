@@ -15,13 +15,13 @@ from lakewake.config.settings import ModelSettings
 from lakewake.embed.folder import COMPLETE, ModelFolder, find_model
 from lakewake.embed.texts import refuse_undecodable
 from lakewake.errors import ConfigError, EmbedError, SetupError
+from lakewake.model.choices import PRECISIONS
 from lakewake.model.recipe import ModelIdentity
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
     from tokenizers import Encoding, Tokenizer
 
-PRECISIONS = ("fp32", "int8")
 #: Texts run at once. Larger batches lose: more padding, and the caches overflow.
 BATCH = 16
 #: Texts tokenised and sorted by length at once; bounds the memory of a large call.

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,16 +103,6 @@ def file_sha256(path: Path) -> str:
     """sha256 of what a file holds. 90 MB take 70 ms: no note beside a file is worth trusting."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that nobody ever sees a part of it."""
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _fault(folder: Path) -> str:

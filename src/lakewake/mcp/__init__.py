@@ -10,11 +10,12 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from lakewake import __version__
 from lakewake.errors import ConfigError, IndexMissing, LakewakeError, SetupError
 from lakewake.mcp.answer import MAX_ANSWER, MAX_PART, fit_hits, fitting, seen, shortened
+from lakewake.model.choices import ModeName
 from lakewake.model.rows import RowId
 from lakewake.search.rows import chunks_of
 from lakewake.show.plain import json_value
@@ -61,7 +62,7 @@ Filter = Annotated[
     ),
 ]
 Mode = Annotated[
-    Literal["vector", "keyword", "hybrid"],
+    ModeName,
     Field(description="By meaning (vector), by words (keyword), or by both (hybrid)."),
 ]
 Score = Annotated[float | None, Field(description="Only rows that score at least so much.")]

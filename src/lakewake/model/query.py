@@ -5,22 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
+from lakewake.model.choices import Mode as Mode
 from lakewake.model.rows import RowId
 from lakewake.model.where import Where
 from lakewake.show.notebook import Shown
-
-
-class Mode(StrEnum):
-    """What a search goes by: meaning, words, or both."""
-
-    VECTOR = "vector"
-    KEYWORD = "keyword"
-    HYBRID = "hybrid"
 
 
 @dataclass(frozen=True)

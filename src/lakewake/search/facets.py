@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from lakewake.model.facets import Facet
+from lakewake.model.where import column_kind
 
 if TYPE_CHECKING:
     from lakewake.store import StoreReader
@@ -133,13 +134,8 @@ def _summary(column: str, kind: str) -> _Summary:
 
 def _kind(type_: pa.DataType) -> str:
     """How a column is filtered by; '' when it cannot be."""
-    if types.is_boolean(type_):
-        return "boolean"
-    if types.is_string(type_) or types.is_large_string(type_):
-        return "text"
-    if types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_):
-        return "number"
-    return "time" if types.is_timestamp(type_) or types.is_date(type_) else ""
+    kind = column_kind(type_) or ""
+    return "time" if kind in ("date", "timestamp") else kind
 
 
 def _plain(end: pa.Scalar | None) -> int | float | str | None:

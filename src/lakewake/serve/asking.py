@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakewake.errors import IndexMissing, LakewakeError, StoreError, TableError, TableMissing
+from lakewake.model.choices import MODES
 from lakewake.model.rows import RowId
 from lakewake.serve.shapes import RecommendBody, SearchBody
 from lakewake.show.redact import cleaned, without_secrets
@@ -87,7 +88,7 @@ def summary(index: Index) -> dict[str, Any]:
 
 def modes(index: Index) -> tuple[str, ...]:
     """How the index can be searched: by words only where it has texts."""
-    return ("vector", "keyword", "hybrid") if index.settings.fields else ("vector",)
+    return MODES if index.settings.fields else ("vector",)
 
 
 def status(index: Index) -> dict[str, Any]:

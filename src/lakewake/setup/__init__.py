@@ -19,6 +19,7 @@ from pathlib import Path
 
 from lakewake.config.home import lakewake_home
 from lakewake.errors import SetupError
+from lakewake.files import write_whole
 from lakewake.progress import Reporter
 from lakewake.spark.jars import BUNDLE, S3_JARS, bundle_path, jar_path
 from lakewake.spark.java import (
@@ -282,9 +283,7 @@ def ensure_launcher_note(java: Java, bundle: Path, *, force: bool = False) -> No
     with suppress(SetupError, OSError):
         options = ask_launcher(java.home / "bin" / "java", spark_home())
         note.parent.mkdir(parents=True, exist_ok=True)
-        part = note.with_suffix(".part")
-        part.write_text(json.dumps(options))
-        part.replace(note)
+        write_whole(note, json.dumps(options).encode())
 
 
 def can_archive(java: Java) -> bool:
