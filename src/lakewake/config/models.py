@@ -1,4 +1,4 @@
-"""What lakewake.toml says about models: those that embed, and those that rank anew."""
+"""The models in lakewake.toml: those that embed, and those that rerank."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ MODEL_KINDS = {f.name: type(f.default) for f in fields(ModelSettings)}
 
 
 def read_text_model(section: Section, default: ModelSettings, folder: Path) -> ModelSettings:
-    """What embeds the texts: the index's own `model` where it names one, else that of all."""
+    """The model that embeds the texts: the index's own `model` if it has one, else the default."""
     if "dimension" in section.values:
         raise section.fail(
-            "`dimension` belongs to `vector`", "for a model that cannot tell, put it into its table"
+            "`dimension` works only with `vector`",
+            "remove it, or put it into the model's own table if the model does not report it",
         )
     return read_model(section, folder) or default
 
 
 def read_vector_model(section: Section, vector: str, folder: Path) -> ModelSettings:
-    """What made the column's vectors: the index's own `model` where it names one, else unknown."""
+    """The model that made the column's vectors: the index's own `model`, or unknown."""
     made_by = read_model(section, folder) or ModelSettings(provider="column", name=vector)
     dimension = section.count("dimension", made_by.dimension, least=1)
     if not dimension and made_by.provider == "column":
@@ -41,7 +42,7 @@ def read_vector_model(section: Section, vector: str, folder: Path) -> ModelSetti
 
 
 def read_model(section: Section, folder: Path) -> ModelSettings | None:
-    """The model that a section names, or None where it names none."""
+    """The model that a section names, or None if it names none."""
     value = section.values.get("model")
     if value is None:
         return None
@@ -71,7 +72,7 @@ def _check_model(section: Section, model: ModelSettings) -> None:
         )
     if model.precision != "fp32" and model.provider != "onnx":
         raise section.fail(
-            f'`precision` {model.precision!r} is for provider "onnx" only', "remove `precision`"
+            f'`precision` {model.precision!r} works only with provider "onnx"', "remove `precision`"
         )
     if model.provider == "http":
         for key in ("name", "url", "dimension"):
@@ -87,7 +88,7 @@ def _model_name(folder: Path, name: str) -> str:
 
 
 def read_rerank(section: Section, folder: Path) -> RerankSettings | None:
-    """What ranks the hits anew, or None where nothing does."""
+    """The model that reranks hits, or None if there is none."""
     value = section.values.get("rerank")
     if value is None:
         return None

@@ -71,5 +71,6 @@ def _check_prompt(section: Section, chat: RecommendSettings) -> None:
     if not least <= chat.max_prompt_chars <= MOST_CHARS:
         raise section.fail(
             f"`max_prompt_chars` is {chat.max_prompt_chars}, expected {least} to {MOST_CHARS}",
-            "raise it: instructions, template, our rules, the question and the rows share it",
+            "change it, or shorten `instructions` and `template`: they share it with our rules, "
+            "the question and the rows",
         )
