@@ -6,9 +6,8 @@ import difflib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from enum import Enum
 from functools import cache, cached_property, partial
 from pathlib import Path
 from types import TracebackType
@@ -18,9 +17,10 @@ from lakewake.config.file import load_config
 from lakewake.config.settings import IndexSettings, ModelSettings, RecommendSettings, Settings
 from lakewake.embed.cache import open_vector_cache
 from lakewake.embed.registry import load_embedder
-from lakewake.errors import ConfigError, IndexMissing, StoreError
+from lakewake.errors import ConfigError, IndexMissing, StoreError, StoreUnreachable
 from lakewake.history.log import SyncLog, newest, open_history
 from lakewake.history.record import Recorder
+from lakewake.model.choice import one_of
 from lakewake.model.facets import Facet
 from lakewake.model.frontier import Frontier
 from lakewake.model.history import CommitMark, SyncRecord, mark_commits
@@ -29,10 +29,9 @@ from lakewake.model.query import Mode, Question, SearchResult
 from lakewake.model.recipe import Recipe
 from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
 from lakewake.model.timeline import Instant, Look
-from lakewake.net.deadline import at_most
 from lakewake.progress import Reporter, Silent
+from lakewake.search.facets import FacetCache
 from lakewake.source.hudi import HudiTable
-from lakewake.store import StoreReader
 from lakewake.store.registry import open_store
 from lakewake.sync import IndexParts
 
@@ -45,8 +44,11 @@ if TYPE_CHECKING:
     from lakewake.plan.lag import Lag
     from lakewake.rerank import Reranker
     from lakewake.search.run import Ranking
+    from lakewake.search.view import SearchParts, View
 
-Choice = TypeVar("Choice", bound=Enum)
+T = TypeVar("T")
+#: How often a read is tried if its version was removed. Two rebuilds in a row are rare.
+ATTEMPTS = 3
 
 
 def open(
@@ -201,8 +203,8 @@ class Index:
         self._chat = chat or RecommendSettings()
         self._home, self._load = home, load
         self._recorder = Recorder(settings.name, lambda: self._log, reporter.say)
-        self._counting = threading.Lock()
-        self._facets: tuple[tuple[int, Frontier], tuple[Facet, ...]] | None = None
+        self._making = threading.Lock()
+        self._facets = FacetCache()
 
     @property
     def name(self) -> str:
@@ -212,6 +214,14 @@ class Index:
     @cached_property
     def parts(self) -> IndexParts:
         """What it is made from; the model and Spark are loaded only when used."""
+        # Several threads may ask at once, and all must get the same store.
+        with self._making:
+            if "parts" not in self.__dict__:
+                self.__dict__["parts"] = self._make_parts()
+            made: IndexParts = self.__dict__["parts"]
+            return made
+
+    def _make_parts(self) -> IndexParts:
         s = self.settings
         # A model named beside a vector column is what the table's vectors were made by.
         own = s.vector if s.model.provider == "column" else None
@@ -301,7 +311,7 @@ class Index:
         from lakewake import verify as stage
         from lakewake.verify.vectors import Vectors
 
-        how = _one_of(Vectors, "vectors", vectors)
+        how = one_of(Vectors, "vectors", vectors)
         return stage.repair(self.parts, how) if repair else stage.verify(self.parts, how)
 
     def search(
@@ -335,14 +345,54 @@ class Index:
             IndexMissing: there is no index yet.
             FilterError: the filter does not parse, or does more than filter.
         """
-        from lakewake.search.run import check_question, search
+        from lakewake.search.run import check_question
 
-        how = _one_of(Mode, "mode", mode)
+        how = one_of(Mode, "mode", mode)
         question = Question(self.name, text, vector, k, where, exact, like, how, offset, min_score)
         check_question(question)
-        # Who asks waits: a service gets `timeout` in all, where a sync gives it so much each time.
-        with at_most(self.settings.model.timeout):
-            return search(self._reader(), self.parts.embedder, question, self._ranking(rerank))
+        return self.with_view(lambda view: view.answer(question, rerank=rerank))
+
+    @contextmanager
+    def view(self) -> Iterator[View]:
+        """The newest version of the index, to read it several times at one table commit.
+
+        Raises:
+            IndexMissing: there is no index yet.
+        """
+        yield self._view()
+
+    def with_view(self, work: Callable[[View], T]) -> T:
+        """What `work` returns for a view of the newest version.
+
+        If a rebuild removes that version while it is read, `work` is called again with a view of
+        the new one.
+
+        Raises:
+            IndexMissing: there is no index yet.
+        """
+        return again(lambda: work(self._view()))
+
+    def _view(self) -> View:
+        from lakewake.search.view import View
+
+        reader = self.parts.store.open()
+        if reader is None:
+            raise IndexMissing(
+                f"there is no index '{self.name}' yet", hint=f"`lakewake sync {self.name}`"
+            )
+        return View(reader, self._search_parts)
+
+    @property
+    def _search_parts(self) -> SearchParts:
+        from lakewake.search.view import SearchParts
+
+        timeout = self.settings.model.timeout
+        return SearchParts(self.name, self.embedder, self._ranking, timeout, self._facets)
+
+    @property
+    def embedder(self) -> Embedder:
+        """What embeds the text of a search."""
+        return self.parts.embedder
 
     def _ranking(self, rerank: bool | None) -> Ranking:
         from lakewake.search.run import Ranking
@@ -423,6 +473,9 @@ class Index:
             TableError: the table cannot be looked at.
             StoreError: the index could not be searched: damaged, or out of reach.
         """
+        return again(self._status)
+
+    def _status(self) -> StatusReport:
         from lakewake.plan import behind_since, pending_instants
         from lakewake.sync.situation import assess
 
@@ -485,17 +538,20 @@ class Index:
         """
         return newest(self._log, _counted(limit))
 
-    def commits(self, limit: int = 50) -> tuple[CommitMark, ...]:
+    def commits(self, limit: int = 50, *, view: View | None = None) -> tuple[CommitMark, ...]:
         """The table's newest commits, newest first, and how each came into the index.
 
         No JVM is started. Only what is on the table's active timeline can be told, and of the
         syncs only those that the history still holds.
 
+        Args:
+            view: the version of the index; the newest by default.
+
         Raises:
             TableError: there is no table to look at.
         """
-        index = self.parts.store.open()
-        frontier = index.frontier() if index else None
+        index = None if view else self.parts.store.open()
+        frontier = view.frontier if view else index.frontier() if index else None
         look = self.parts.table.look(frontier)
         return mark_commits(look, frontier, self._log.records(), _counted(limit))
 
@@ -505,27 +561,7 @@ class Index:
         Raises:
             IndexMissing: there is no index yet.
         """
-        return self.facets_and_instant()[1]
-
-    def facets_and_instant(self) -> tuple[str, tuple[Facet, ...]]:
-        """The same, with the table instant that they were counted at."""
-        from lakewake.search.facets import compute_facets
-
-        # Who asks while they are counted waits for them, and does not count once more.
-        with self._counting:
-            reader = self._reader()
-            version, instant = (reader.generation, reader.frontier()), reader.frontier().newest
-            if self._facets is None or self._facets[0] != version:
-                self._facets = version, compute_facets(reader)
-            return instant, self._facets[1]
-
-    def _reader(self) -> StoreReader:
-        reader = self.parts.store.open()
-        if reader is None:
-            raise IndexMissing(
-                f"there is no index '{self.name}' yet", hint=f"`lakewake sync {self.name}`"
-            )
-        return reader
+        return self.with_view(lambda view: view.facets())
 
     def _last_sync(self) -> SyncRecord | None:
         """The last one that left a record; a history out of reach is no reason to tell nothing."""
@@ -539,12 +575,19 @@ class Index:
             self.parts.vector_cache.close()
 
 
-def _one_of(kind: type[Choice], what: str, given: str) -> Choice:
-    try:
-        return kind(given)
-    except ValueError:
-        valid = ", ".join(c.value for c in kind)
-        raise ConfigError(f"{what} cannot be {given!r}", hint=f"valid: {valid}") from None
+def again(work: Callable[[], T]) -> T:
+    """What `work` returns, called again if a rebuild may have removed the version that it read.
+
+    A rebuild removes the files of the former version at once, also while they are read.
+    """
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return work()
+        except (IndexMissing, StoreUnreachable):
+            raise
+        except StoreError:
+            continue
+    return work()
 
 
 def _counted(limit: int) -> int:

@@ -75,9 +75,7 @@ class MemoryReader:
 
     def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
         """Text hash → a vector of that text, for those it holds anywhere."""
-        found = self.held.filter(
-            pc.is_in(self.held["_hash"], pa.array(list(hashes), pa.string()))
-        )
+        found = self.held.filter(pc.is_in(self.held["_hash"], pa.array(list(hashes), pa.string())))
         matrix = as_matrix(found["_vector"], self.built_by.model.dimension)
         return dict(zip(found["_hash"].to_pylist(), matrix, strict=True))
 
