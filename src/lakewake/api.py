@@ -4,36 +4,31 @@ from __future__ import annotations
 
 import difflib
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakewake.config.file import load_config
 from lakewake.config.settings import IndexSettings, ModelSettings, RecommendSettings, Settings
-from lakewake.embed.cache import open_vector_cache
 from lakewake.embed.registry import load_embedder
-from lakewake.errors import ConfigError, IndexMissing, StoreError, StoreUnreachable
+from lakewake.errors import ConfigError, IndexMissing, StoreError
 from lakewake.history.log import SyncLog, newest, open_history
 from lakewake.history.record import Recorder
 from lakewake.model.choice import one_of
 from lakewake.model.facets import Facet
-from lakewake.model.frontier import Frontier
 from lakewake.model.history import CommitMark, SyncRecord, mark_commits
-from lakewake.model.plan import Action
 from lakewake.model.query import Mode, Question, SearchResult
-from lakewake.model.recipe import Recipe
 from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
-from lakewake.model.timeline import Instant, Look
 from lakewake.progress import Reporter, Silent
 from lakewake.search.facets import FacetCache
-from lakewake.source.hudi import HudiTable
-from lakewake.store.registry import open_store
+from lakewake.search.view import SearchParts, View, again
+from lakewake.spark.sessions import Sessions as Sessions
 from lakewake.sync import IndexParts
+from lakewake.sync.wiring import wire
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,14 +36,10 @@ if TYPE_CHECKING:
     from lakewake.embed import Embedder
     from lakewake.model.recommendation import Recommendation
     from lakewake.model.rows import RowId
-    from lakewake.plan.lag import Lag
     from lakewake.rerank import Reranker
     from lakewake.search.run import Ranking
-    from lakewake.search.view import SearchParts, View
 
 T = TypeVar("T")
-#: How often a read is tried if its version was removed. Two rebuilds in a row are rare.
-ATTEMPTS = 3
 
 
 def open(
@@ -77,57 +68,6 @@ def open(
     sessions.options = settings.spark
     sessions.tables = tuple(index.table for index in settings.indexes)
     return Lakewake(settings, sessions, reporter)
-
-
-class Sessions:
-    """The one Spark session, started when it is first needed."""
-
-    def __init__(
-        self,
-        options: Mapping[str, str],
-        given: SparkSession | None,
-        verbose: bool,
-        reporter: Reporter | None = None,
-    ) -> None:
-        self.options = options
-        self._reporter = reporter or Silent()
-        self.tables: tuple[str, ...] = ()
-        self._given = given
-        self._own: SparkSession | None = None
-        self._verbose = verbose
-        if given is not None:
-            from lakewake.spark.session import check_session
-
-            check_session(given)
-
-    def get(self, beside: Callable[[], None]) -> SparkSession:
-        """The caller's session, or one of our own.
-
-        Args:
-            beside: what can be done while a session starts. If it fails, it is done again where
-                it is needed, and fails there.
-        """
-        if self._given is not None:
-            return self._given
-        from lakewake.spark.session import has_ended, start_session, stop_session
-
-        if self._own is not None and has_ended(self._own):
-            stop_session()
-            self._own = None
-        if self._own is None:
-            with self._reporter.stage("start Spark"):
-                self._own = start_session(
-                    self.options, tables=self.tables, verbose=self._verbose, beside=beside
-                )
-        return self._own
-
-    def close(self) -> None:
-        """Stop a session of our own; leave the caller's alone."""
-        if self._own is not None:
-            from lakewake.spark.session import stop_session
-
-            stop_session()
-            self._own = None
 
 
 class Lakewake(Mapping[str, "Index"]):
@@ -226,25 +166,7 @@ class Index:
         # A model named beside a vector column is what the table's vectors were made by.
         own = s.vector if s.model.provider == "column" else None
         embedder = self._load(s.model, own)
-        recipe = Recipe(
-            model=embedder.identity,
-            fields=s.fields,
-            vector=s.vector,
-            payload=s.payload,
-            chunking=s.chunking,
-            metric=s.metric,
-        )
-        return IndexParts(
-            name=s.name,
-            table=HudiTable(s.table, recipe, lambda: self._sessions.get(beside=embedder.load)),
-            store=open_store(s.store, s.name, s.recall),
-            recipe=recipe,
-            embedder=embedder,
-            vector_cache=open_vector_cache(s, embedder.identity, self._reporter.say),
-            reporter=self._reporter,
-            model=s.model,
-            max_delete=s.max_delete,
-        )
+        return wire(s, embedder, lambda: self._sessions.get(beside=embedder.load), self._reporter)
 
     @cached_property
     def _log(self) -> SyncLog:
@@ -373,8 +295,6 @@ class Index:
         return again(lambda: work(self._view()))
 
     def _view(self) -> View:
-        from lakewake.search.view import View
-
         reader = self.parts.store.open()
         if reader is None:
             raise IndexMissing(
@@ -384,8 +304,6 @@ class Index:
 
     @property
     def _search_parts(self) -> SearchParts:
-        from lakewake.search.view import SearchParts
-
         timeout = self.settings.model.timeout
         return SearchParts(self.name, self.embedder, self._ranking, timeout, self._facets)
 
@@ -473,52 +391,9 @@ class Index:
             TableError: the table cannot be looked at.
             StoreError: the index could not be searched: damaged, or out of reach.
         """
-        return again(self._status)
+        from lakewake.sync.status import status_report
 
-    def _status(self) -> StatusReport:
-        from lakewake.plan import behind_since, pending_instants
-        from lakewake.sync.situation import assess
-
-        situation = assess(self.parts)
-        if situation.index:
-            situation.index.probe()
-        index, frontier, look = situation.index, situation.frontier, situation.look
-        pending = pending_instants(look, frontier) if frontier else ()
-        rows, chunks = index.counts() if index else (0, 0)
-        lagging = frontier is None or situation.plan.action is not Action.NOTHING
-        late = self._lag(behind_since(situation.plan, look, frontier), pending, look, frontier)
-        return StatusReport(
-            index=self.name,
-            built=index is not None,
-            table=self.settings.table,
-            store=self.settings.store,
-            instant=frontier.newest if frontier else "",
-            newest_instant=look.newest,
-            lag_commits=(len(pending) if frontier else len(look.completed)) if lagging else 0,
-            lag_seconds=late.seconds,
-            ahead_seconds=late.ahead,
-            rows=rows,
-            chunks=chunks,
-            generation=index.generation if index else 0,
-            duplicates=len(frontier.duplicates) if frontier else 0,
-            quarantined=len(frontier.quarantine) if frontier else 0,
-            model=self.parts.recipe.model.as_dict(),
-            would=situation.plan.action,
-            why="; ".join(filter(None, [situation.plan.why, late.remark])),
-            freshness_limit=self.settings.freshness,
-            last_sync=self._last_sync(),
-            searching=index.searching() if index else None,
-        )
-
-    def _lag(
-        self, since: str, pending: Sequence[Instant], look: Look, frontier: Frontier | None
-    ) -> Lag:
-        from lakewake.plan.lag import lag, last_up_to_date
-
-        now = time.time()
-        absorbed = last_up_to_date(frontier.instants.values() if frontier else (), look, now)
-        written = partial(self.parts.table.written, look)
-        return lag(since, pending, look, now=now, written=written, absorbed=absorbed)
+        return again(lambda: status_report(self.parts, self.settings, self._last_sync()))
 
     def probe(self) -> None:
         """Read a little of the index, to find out whether a search could be answered.
@@ -573,21 +448,6 @@ class Index:
         """Let go of files that are held open."""
         if "parts" in self.__dict__:
             self.parts.vector_cache.close()
-
-
-def again(work: Callable[[], T]) -> T:
-    """What `work` returns, called again if a rebuild may have removed the version that it read.
-
-    A rebuild removes the files of the former version at once, also while they are read.
-    """
-    for _ in range(ATTEMPTS - 1):
-        try:
-            return work()
-        except (IndexMissing, StoreUnreachable):
-            raise
-        except StoreError:
-            continue
-    return work()
 
 
 def _counted(limit: int) -> int:

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lakewake.api import ATTEMPTS, Index
+from lakewake.api import Index
 from lakewake.errors import IndexMissing, StoreError, StoreUnreachable
 from lakewake.model.facets import Facet
 from lakewake.model.options import SyncOptions
 from lakewake.model.query import RowChunk
 from lakewake.progress import Silent
-from lakewake.search.view import View
+from lakewake.search.view import ATTEMPTS, View
 from lakewake.store.lance.store import LanceStore
 from lakewake.sync import sync
 from sampling import rid, sample_parts, values

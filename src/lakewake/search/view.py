@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from lakewake.errors import IndexMissing, StoreError, StoreUnreachable
 from lakewake.model.choice import one_of
 from lakewake.model.chunks import chunk_id
 from lakewake.model.query import Mode, Question
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from lakewake.model.recipe import Recipe
     from lakewake.model.rows import RowId
     from lakewake.store import StoreReader
+
+T = TypeVar("T")
+#: How often a read is tried if its version was removed. Two rebuilds in a row are rare.
+ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -125,3 +130,18 @@ class View:
     def facets(self) -> tuple[Facet, ...]:
         """What the payload columns hold, for filters to choose from. Computed once per version."""
         return self._parts.facets.of(self._reader)
+
+
+def again(work: Callable[[], T]) -> T:
+    """What `work` returns, called again if a rebuild may have removed the version that it read.
+
+    A rebuild removes the files of the former version at once, also while they are read.
+    """
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return work()
+        except (IndexMissing, StoreUnreachable):
+            raise
+        except StoreError:
+            continue
+    return work()
