@@ -35,7 +35,7 @@ from lakewake.model.query import Query
 from lakewake.model.recall import RECALL
 from lakewake.model.where import Compare
 from lakewake.store import Removed, Store
-from lakewake.store import lance as lance_store
+from lakewake.store.lance import store as lance_store
 from lakewake.store.lance import upkeep as lance_upkeep
 from lakewake.store.lance import words as lance_words
 from lakewake.store.lance.reader import PIN, LanceReader

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import pytest
 
 from lakewake.errors import SetupError
 from lakewake.setup import (
+    ARCHIVES_KEPT,
     HUDI,
     S3,
     can_archive,
     check_jar,
+    drop_old_archives,
     ensure_archive,
     ensure_jars,
     ensure_java,
@@ -30,7 +33,7 @@ from lakewake.spark.java import (
     parse_settings,
     trust_store,
 )
-from lakewake.spark.session import archive_path
+from lakewake.spark.session import archive_path, launcher_note
 
 
 def java(version: str, origin: str = "PATH") -> Java:
@@ -234,3 +237,19 @@ def test_an_archive_that_cannot_be_made_is_said_and_does_not_fail(
     assert ensure_archive(pretender, jar, said.append) is None
     assert "left out" in said[-1]
     assert list(home.rglob("*.jsa")) == []
+
+
+def test_an_archive_that_is_dropped_takes_its_launcher_note_with_it(tmp_path: Path) -> None:
+    archives = [tmp_path / f"{n}.jsa" for n in range(ARCHIVES_KEPT + 2)]
+    for age, archive in enumerate(archives):
+        archive.touch()
+        os.utime(archive, (age, age))
+        launcher_note(archive).touch()
+    without_archive = tmp_path / "java11.json"
+    without_archive.touch()
+
+    drop_old_archives(archives[-1])
+
+    kept = archives[-ARCHIVES_KEPT:]
+    left = {without_archive, *kept, *map(launcher_note, kept)}
+    assert set(tmp_path.iterdir()) == left

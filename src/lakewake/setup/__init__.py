@@ -266,7 +266,7 @@ def ensure_archive(java: Java, bundle: Path, say: Say, *, force: bool = False) -
         fact = error.fact if isinstance(error, SetupError) else str(error)
         say(f"quick start: left out, sessions start slower ({fact})")
         return None
-    _drop_old_archives(archive)
+    drop_old_archives(archive)
     say(f"quick start: ready in {time.monotonic() - started:.0f} s")
     return archive
 
@@ -327,8 +327,9 @@ def _make_archive(archive: Path, java: Java, bundle: Path) -> None:
     part.replace(archive)
 
 
-def _drop_old_archives(newest: Path) -> None:
+def drop_old_archives(newest: Path) -> None:
     """Keep those that were used last: each start of a session touches its own."""
     archives = sorted(newest.parent.glob("*.jsa"), key=lambda path: path.stat().st_mtime)
     for old in archives[:-ARCHIVES_KEPT]:
         old.unlink(missing_ok=True)
+        launcher_note(old).unlink(missing_ok=True)

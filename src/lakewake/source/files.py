@@ -17,6 +17,7 @@ from lakewake.model.timeline import FileGroup, Instant, Look
 from lakewake.source import COMPARE_HINT
 from lakewake.source.lineage import Touched
 from lakewake.source.partitions import Shown, as_shown
+from lakewake.source.session import beside
 from lakewake.source.storage import Storage
 from lakewake.source.timeline import partition_columns
 from lakewake.source.view import hudi_reader
@@ -121,13 +122,34 @@ class GroupReader:
         self, paths: Sequence[str], columns: Sequence[str], wrote: object = None
     ) -> DataFrame:
         """The rows of base files, with the columns as Hudi shows them."""
-        files = self._present(paths)
-        shown = self._shown({path.rpartition("/")[0] for path in paths}, columns)
-        types = self._stored.get(wrote) or self._types(files, columns, shown)
+        files, partitions = self._present(paths), {path.rpartition("/")[0] for path in paths}
+        types = self._stored.get(wrote)
+        if types is None:
+            shown, types = self._found(files, partitions, columns)
+        else:
+            shown = self._shown(partitions, columns)
         if wrote is not None:
             self._stored[wrote] = types
         rows = self._reader.schema(types).parquet(*files)
         return shown.applied(rows, columns) if shown else rows
+
+    def _found(
+        self, files: Sequence[str], partitions: Collection[str], columns: Sequence[str]
+    ) -> tuple[Shown | None, StructType]:
+        """How Hudi shows the columns, and the types to read them in from the files.
+
+        Hudi is asked while Spark looks into the files: each takes a third of a second in a JVM
+        that has just started.
+        """
+        with beside(self._spark, lambda: self._stored_in(files) if columns else []) as stored:
+            shown = self._shown(partitions, columns)
+            wanted = [c for c in columns if shown is None or c not in shown.types]
+            schema = self._schema(shown) if wanted else None
+        return shown, _types(wanted, schema, stored(), shown)
+
+    def _schema(self, shown: Shown | None) -> StructType:
+        """The columns as Hudi shows them."""
+        return shown.schema if shown else hudi_reader(self._spark).load(self._path).schema
 
     def _shown(self, partitions: Collection[str], columns: Sequence[str]) -> Shown | None:
         """How Hudi shows the columns; None where all of them are as the files hold them."""
@@ -141,26 +163,6 @@ class GroupReader:
             known = replace(asked, values={**(known.values if known else {}), **asked.values})
             self._told[table] = known
         return replace(known, values={p: known.values[p] for p in partitions if known.types})
-
-    def _types(
-        self, files: Sequence[str], columns: Sequence[str], shown: Shown | None
-    ) -> StructType:
-        """In which types the columns are read; those that are not in the files are left out.
-
-        A file older than a column lacks it, and reads as null. What Hudi stores otherwise than it
-        shows (VECTOR) is left to Hudi's own reader.
-        """
-        from pyspark.sql.types import StringType, StructField, StructType
-
-        meta = [StructField(name, StringType()) for name in META]
-        wanted = [c for c in columns if shown is None or c not in shown.types]
-        if not wanted:
-            return StructType(meta)
-        schema = shown.schema if shown else hudi_reader(self._spark).load(self._path).schema
-        stored = self._stored_in(files)
-        return StructType(
-            [*meta, *(StructField(c, _read_as(schema[c], stored, shown)) for c in wanted)]
-        )
 
     def _stored_in(self, files: Sequence[str]) -> list[StructType]:
         """The schemas of the files; those of one commit have one.
@@ -258,6 +260,27 @@ class GroupReader:
                     "which the index absorbed first",
                     hint=COMPARE_HINT,
                 )
+
+
+def _types(
+    columns: Sequence[str],
+    schema: StructType | None,
+    stored: Sequence[StructType],
+    shown: Shown | None,
+) -> StructType:
+    """In which types the columns are read; those that are not in the files are left out.
+
+    A file older than a column lacks it, and reads as null. What Hudi stores otherwise than it
+    shows (VECTOR) is left to Hudi's own reader.
+    """
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    meta = [StructField(name, StringType()) for name in META]
+    if schema is None:
+        return StructType(meta)
+    return StructType(
+        [*meta, *(StructField(c, _read_as(schema[c], stored, shown)) for c in columns)]
+    )
 
 
 def _read_as(field: StructField, stored: Sequence[StructType], shown: Shown | None) -> DataType:

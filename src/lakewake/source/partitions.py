@@ -67,7 +67,8 @@ class Shown:
 
         texts = {f.name for f in self.schema if f.dataType.typeName() == "string"}
         other = [f.name for f in rows.schema if f.dataType.typeName() != "string"]
-        return rows.withColumns({c: F.col(quoted(c)).cast("string") for c in other if c in texts})
+        changed = {c: F.col(quoted(c)).cast("string") for c in other if c in texts}
+        return rows.withColumns(changed) if changed else rows
 
 
 def _looked_up(

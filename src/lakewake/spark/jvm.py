@@ -105,6 +105,9 @@ def start(command: list[str], output: IO[bytes], beside: Callable[[], None]) -> 
             process_group=0,
         )
         beside()
+        # Its import takes a while, which the JVM takes anyway.
+        import pyspark.sql  # noqa: F401
+
         while not told.is_file():
             if process.poll() is not None:
                 raise OSError("the JVM ended before it could be talked to")
