@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
-from history_contract import HistoryContract, record
 
 from lakewake.config.settings import EmbeddingStoreSettings, IndexSettings
 from lakewake.errors import StoreError
 from lakewake.history.log import KEPT, LocationLog, MemoryLog, SyncLog, newest, open_history
 from lakewake.store.location import Folder
+from support.history_contract import HistoryContract, record
 
 
 class TestInMemory(HistoryContract):

@@ -10,7 +10,6 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from store_contract import frontier
 
 from lakewake.model.chunks import Batch, index_schema
 from lakewake.model.query import Query
@@ -30,6 +29,7 @@ from lakewake.store.lance.recall import (
     standing_of,
     widest,
 )
+from support.store_contract import frontier
 
 DIMENSION, TOPICS, PER_TOPIC = 48, 60, 100
 CHUNKS = TOPICS * PER_TOPIC

@@ -15,8 +15,8 @@ from lakewake.errors import IndexDamaged, IndexMissing, StoreError, StoreUnreach
 from lakewake.model.plan import Action
 from lakewake.store.lance import LanceStore
 from lakewake.sync.watch import damage_of, sync_or_heal
-from sampling import rid, values
-from serving import WINES, DiskLake, asking, served_index
+from support.sampling import rid, values
+from support.serving import WINES, DiskLake, asking, served_index
 
 SEARCH = "/indexes/sample/search"
 Damage = Callable[[Path], None]

@@ -9,18 +9,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from killing import DYING, ROWS, environment, lance_parts, received, spoil
-from killing import die as die
 
 import lakewake
 from lakewake.model.plan import Action
 from lakewake.sync import IndexParts, sync
 from lakewake.sync.prepare import EMBED_TEXTS
 from lakewake.verify import repair, verify
-from oracle import built_from_nothing, indexed
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
-from hudi_tables import HudiTables, row
+from support import environment
+from support.hudi.tables import HudiTables, row
+from support.killing import DYING, ROWS, lance_parts, received, spoil
+from support.killing import die as die
+from support.oracle import built_from_nothing, indexed
 
 POINTS = [
     ("read", "begin"),
@@ -140,7 +139,7 @@ sql.codegen.factoryMode = "NO_CODEGEN"
 def kill_while_it_reads(config: Path, seconds: float) -> None:
     """Kill a sync of a real table that long after it began to read."""
     with subprocess.Popen(
-        [sys.executable, str(DYING), "hudi", str(config)],
+        [sys.executable, *DYING, "hudi", str(config)],
         env=environment(),
         stdout=subprocess.PIPE,
         text=True,

@@ -19,7 +19,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from killing import ROWS, environment, lance_parts, spoil
 
 from lakewake.errors import IndexMissing, LakewakeError, StoreError
 from lakewake.model.plan import Action
@@ -29,7 +28,9 @@ from lakewake.search import search
 from lakewake.store.lance.generations import pointer_text
 from lakewake.sync import IndexParts, SyncOptions, sync
 from lakewake.verify import repair, verify
-from oracle import built_from_nothing, indexed
+from support import environment
+from support.killing import ROWS, lance_parts, spoil
+from support.oracle import built_from_nothing, indexed
 
 #: Takes root's right to write anywhere, then becomes the command; changes nothing for others.
 WITHOUT_OVERRIDE = """
@@ -90,7 +91,7 @@ def told(folder: Path, history: str, full_at: str = "", *by: str) -> dict[str, s
     """What `sync_and_tell` says."""
     ran = subprocess.run(
         [*by, sys.executable, __file__, str(folder), history, full_at],
-        env={**environment(), "TMPDIR": str(folder.parent / "tmp")},
+        env=environment(TMPDIR=str(folder.parent / "tmp")),
         capture_output=True,
         text=True,
     )

@@ -12,7 +12,7 @@ from lakewake.model.chunks import ScanParts, chunk_id, text_hash
 from lakewake.model.recipe import Recipe, TextField
 from lakewake.model.rows import RowId
 from lakewake.source import compare
-from oracle import HASHING, TEXT
+from support.oracle import HASHING, TEXT
 
 pytestmark = pytest.mark.spark
 

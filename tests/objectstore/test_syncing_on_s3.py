@@ -17,12 +17,9 @@ from lakewake.model.plan import Action
 from lakewake.store.registry import open_store
 from lakewake.sync import IndexParts, sync
 from lakewake.verify import verify
-from oracle import built_from_nothing, following, indexed
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
-from hudi_tables import HudiTables, row
-from killing import die
+from support.hudi.tables import HudiTables, row
+from support.killing import die
+from support.oracle import built_from_nothing, following, indexed
 
 pytestmark = [pytest.mark.spark, pytest.mark.matrix, pytest.mark.timeout(1800)]
 

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
-from test_where_property import ROWS, SCHEMA, TABLE, VALUES, filters
 
 from lakewake.model.chunks import Batch, chunk_id, index_schema, text_hash
 from lakewake.model.frontier import Frontier
@@ -25,8 +24,9 @@ from lakewake.store.qdrant import QdrantStore
 from lakewake.store.qdrant.filters import every, to_filter, valid_at
 from lakewake.store.qdrant.location import CONNECTIONS
 from lakewake.store.qdrant.reader import QdrantReader
-from qdrant_edge_engine import EdgePlace
-from qdrant_places import InMemory
+from support.filtering import ROWS, SCHEMA, TABLE, VALUES, filters
+from support.qdrant.edge_engine import EdgePlace
+from support.qdrant.locations import InMemory
 
 RECIPE = Recipe(ModelIdentity("hashing", "test", 2), payload=tuple(SCHEMA.names))
 INDEX = index_schema(RECIPE, SCHEMA)

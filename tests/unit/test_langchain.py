@@ -15,13 +15,13 @@ from langchain_core.documents import Document
 from langchain_tests.integration_tests import RetrieversIntegrationTests
 
 import lakewake
-from cellar import FIRST, WINES, make_cellar
 from lakewake.api import Index
 from lakewake.errors import ConfigError, FilterError, IndexMissing, StoreError
 from lakewake.langchain import LakewakeRetriever, LakewakeVectorStore, most_diverse
 from lakewake.model.query import SearchResult
 from lakewake.model.rows import RowId
 from lakewake.search.rows import chunks_of, whole_text
+from support.cellar import FIRST, WINES, make_cellar
 
 QUERY = "smoky red with leather and old wood"
 
