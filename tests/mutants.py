@@ -43,6 +43,8 @@ ANSWERS = ("tests/contract/test_stores.py", "-k", "all_answers_are_those_of_a_bu
 CLEANED = ("tests/integration/test_matrix.py", "-k", "cleaning and MERGE_ON_READ")
 
 FRONTIER_FIRST = """\
+        from dataclasses import replace
+
         nothing = Batch(batch.schema, lambda: batch.schema.empty_table().to_reader())
         parts.store.commit(nothing, expect=situation.frontier, then=then)
         parts.store.commit(batch, expect=then, then=replace(then, sync=then.sync + 1))
@@ -71,14 +73,14 @@ MUTANTS = (
     ),
     Mutant(
         "deleted rows are dropped from the batch",
-        "prepare.py",
+        "sync/prepare.py",
         "deletes = self.gone(changes)",
         "deletes = Ids()",
         SYNC,
     ),
     Mutant(
         "the frontier moves before the rows are committed",
-        "sync.py",
+        "sync/write.py",
         "        parts.store.commit(batch, expect=situation.frontier, then=then)\n",
         FRONTIER_FIRST,
         SYNC,
@@ -106,7 +108,7 @@ MUTANTS = (
     ),
     Mutant(
         "a known hash is taken for a present row",
-        "prepare.py",
+        "sync/prepare.py",
         "            by_hash, new = self._vectors(rows, patch, stage)\n",
         HASH_FOR_PRESENCE,
         SYNC,
@@ -134,7 +136,7 @@ MUTANTS = (
     ),
     Mutant(
         "pages that the frontier no longer names stay",
-        "store/lance/__init__.py",
+        "store/lance/store.py",
         "for name in held - then.pages)",
         "for name in ())",
         STORES,
@@ -176,14 +178,14 @@ MUTANTS = (
     ),
     Mutant(
         "a batch is written whoever moved the frontier",
-        "store/lance/__init__.py",
+        "store/lance/store.py",
         "if stands not in (expect.to_json(), then.to_json()):",
         "if False:",
         STORES,
     ),
     Mutant(
         "vectors of another model are copied from the index",
-        "sync.py",
+        "sync/situation.py",
         "if copied and copied.recipe().model != parts.recipe.model:",
         "if False:",
         SYNC,
@@ -197,23 +199,23 @@ MUTANTS = (
     ),
     Mutant(
         "`embedded` counts calls, not texts",
-        "prepare.py",
+        "sync/prepare.py",
         "self.tally.embedded += len(texts)",
         "self.tally.embedded += 1",
         SYNC,
     ),
     Mutant(
         "`embedded` leaves out the texts of a lost race",
-        "sync.py",
-        "    tally.embedded = sum(a.work.tally.embedded for a in attempts)\n",
-        "",
+        "sync/attempts.py",
+        "return sum(a.work.tally.embedded for a in self.made)",
+        "return self.made[-1].work.tally.embedded",
         SYNC,
     ),
     Mutant(
         "another sync's commit is taken for one's own",
-        "sync.py",
-        "changes, work.tally), token=token)",
-        'changes, work.tally), token="")',
+        "sync/__init__.py",
+        "attempt.then = replace(then, token=attempts.token)",
+        'attempt.then = replace(then, token="")',
         SYNC,
     ),
     Mutant(
@@ -225,7 +227,7 @@ MUTANTS = (
     ),
     Mutant(
         "a text refused in one batch is tried again in the next",
-        "prepare.py",
+        "sync/prepare.py",
         "for h, t in _texts(patch).items() if h not in self._refused}",
         "for h, t in _texts(patch).items()}",
         QUARANTINE,
@@ -302,9 +304,9 @@ MUTANTS = (
     ),
     Mutant(
         "most of an index is removed unasked",
-        "deletes.py",
-        "if gone <= UNASKED or gone <= self._share * self._held:",
-        "if self._share >= 0:",
+        "plan/deletes.py",
+        "return gone > UNASKED and gone > share * held",
+        "return False",
         ("tests/unit/sync/test_max_delete.py",),
     ),
 )

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakewake.config import load_config
+from lakewake.config.file import load_config
 from lakewake.config.settings import IndexSettings, ModelSettings, RecommendSettings, Settings
 from lakewake.embed.cache import open_vector_cache
 from lakewake.embed.registry import load_embedder
@@ -243,9 +243,9 @@ class Index:
 
     def plan(self) -> PlanReport:
         """What `sync` would do, why, and how many texts it would embed. Writes nothing."""
-        from lakewake.sync import price
+        from lakewake.sync import plan_next
 
-        return price(self.parts)
+        return plan_next(self.parts)
 
     def sync(
         self,
@@ -424,9 +424,9 @@ class Index:
             StoreError: the index could not be searched: damaged, or out of reach.
         """
         from lakewake.plan import behind_since, pending_instants
-        from lakewake.sync import assess_to_sync
+        from lakewake.sync.situation import assess
 
-        situation = assess_to_sync(self.parts)
+        situation = assess(self.parts)
         if situation.index:
             situation.index.probe()
         index, frontier, look = situation.index, situation.frontier, situation.look
@@ -460,10 +460,10 @@ class Index:
     def _lag(
         self, since: str, pending: Sequence[Instant], look: Look, frontier: Frontier | None
     ) -> Lag:
-        from lakewake.plan.lag import lag, last_in_step
+        from lakewake.plan.lag import lag, last_up_to_date
 
         now = time.time()
-        absorbed = last_in_step(frontier.instants.values() if frontier else (), look, now)
+        absorbed = last_up_to_date(frontier.instants.values() if frontier else (), look, now)
         written = partial(self.parts.table.written, look)
         return lag(since, pending, look, now=now, written=written, absorbed=absorbed)
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from starlette.testclient import TestClient
 
-from lakewake.config import parse_config
+from lakewake.config.file import parse_config
 from lakewake.config.settings import ServeSettings
 from lakewake.sample import wines
 from lakewake.serve.app import build_app

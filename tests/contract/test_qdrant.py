@@ -23,9 +23,9 @@ from lakewake.model.rows import RowId
 from lakewake.model.where import Compare, IsNull, Like
 from lakewake.spark.executors import closure, needed_packages
 from lakewake.store import Removed, Store
-from lakewake.store.qdrant import QdrantStore, upkeep
 from lakewake.store.qdrant.location import CONNECTIONS, QdrantFolder, QdrantLocation, server
 from lakewake.store.qdrant.points import Points
+from lakewake.store.qdrant.store import QdrantStore, upkeep
 from lakewake.store.registry import open_store
 from support.qdrant.edge_engine import EdgePlace
 from support.qdrant.locations import InMemory
@@ -560,7 +560,7 @@ def test_without_the_client_the_error_names_the_extra(monkeypatch: pytest.Monkey
     monkeypatch.delitem(sys.modules, "lakewake.store.qdrant")
     for name in [n for n in sys.modules if n.split(".")[0] == "qdrant_client"]:
         monkeypatch.delitem(sys.modules, name)
-    for name in [n for n in sys.modules if n.startswith("lakewake.store.qdrant_")]:
+    for name in [n for n in sys.modules if n.startswith("lakewake.store.qdrant.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "qdrant_client", None)
     with pytest.raises(SetupError) as error:

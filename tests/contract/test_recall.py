@@ -16,7 +16,6 @@ from lakewake.model.query import Query
 from lakewake.model.recall import RECALL, Decision, Effort, Probed, Searching
 from lakewake.model.recipe import ModelIdentity, Recipe, TextField
 from lakewake.model.where import Compare
-from lakewake.store.lance import LanceStore
 from lakewake.store.lance.deleted import KEPT, DeletedVectors
 from lakewake.store.lance.reader import LanceReader
 from lakewake.store.lance.recall import (
@@ -29,6 +28,7 @@ from lakewake.store.lance.recall import (
     standing_of,
     widest,
 )
+from lakewake.store.lance.store import LanceStore
 from support.store_contract import frontier
 
 DIMENSION, TOPICS, PER_TOPIC = 48, 60, 100

@@ -22,11 +22,11 @@ from lakewake.model.recall import RECALL
 from lakewake.model.where import Compare
 from lakewake.store import Removed, Store
 from lakewake.store import lance as lance_store
-from lakewake.store.lance import LanceStore
 from lakewake.store.lance import upkeep as lance_upkeep
 from lakewake.store.lance import words as lance_words
 from lakewake.store.lance.reader import PIN, LanceReader
 from lakewake.store.lance.recall import standing_of
+from lakewake.store.lance.store import LanceStore
 from lakewake.store.lance.upkeep import KEEP_VERSIONS, MAX_SMALL_FRAGMENTS, _misshapen
 from lakewake.store.memory import MemoryStore
 from lakewake.store.registry import open_store

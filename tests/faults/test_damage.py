@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from lakewake.api import Index
 from lakewake.errors import IndexDamaged, IndexMissing, StoreError, StoreUnreachable
 from lakewake.model.plan import Action
-from lakewake.store.lance import LanceStore
+from lakewake.store.lance.store import LanceStore
 from lakewake.sync.watch import damage_of, sync_or_heal
 from support.sampling import rid, values
 from support.serving import WINES, DiskLake, asking, served_index

@@ -20,7 +20,7 @@ from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import ModelIdentity, Recipe
 from lakewake.model.rows import RowId
 from lakewake.model.timeline import TableIdentity
-from lakewake.store.lance import LanceStore
+from lakewake.store.lance.store import LanceStore
 from support import environment
 
 RECIPE = Recipe(ModelIdentity("hashing", "test", 4))

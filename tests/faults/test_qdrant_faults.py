@@ -24,14 +24,14 @@ from lakewake.errors import OutcomeUnknown, StoreError, StoreUnreachable
 from lakewake.model.plan import Action
 from lakewake.model.query import Query
 from lakewake.source.memory import MemoryTable
-from lakewake.store.lance import LanceStore
-from lakewake.store.qdrant import QdrantStore
+from lakewake.store.lance.store import LanceStore
 from lakewake.store.qdrant.location import (
     CONNECTIONS,
     KEY_VARIABLE,
     QdrantLocation,
 )
 from lakewake.store.qdrant.points import TRIES
+from lakewake.store.qdrant.store import QdrantStore
 from lakewake.sync import SyncOptions, sync
 from lakewake.verify import verify
 from support import environment

@@ -9,7 +9,7 @@ import pytest
 
 from lakewake.model.plan import Action
 from lakewake.source.hudi import HudiTable
-from lakewake.sync import IndexParts, SyncOptions, price, sync
+from lakewake.sync import IndexParts, SyncOptions, plan_next, sync
 from lakewake.verify import verify
 from support.hudi.tables import HudiTables, row
 from support.oracle import HASHING, built_from_nothing, following, indexed
@@ -91,5 +91,5 @@ def test_a_text_that_workers_cannot_read_is_in_quarantine(spark, small_tables, t
 
 def test_the_price_is_told_without_workers_writing_anything(table, spark, tmp_path):
     parts = spread(spark, table.path, tmp_path / "index")
-    assert price(parts).to_embed == 6
+    assert plan_next(parts).to_embed == 6
     assert not (tmp_path / "index").exists()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from lakewake.config import load_config
+from lakewake.config.file import load_config
 from lakewake.config.init import draft_config
 from lakewake.ingest import IngestRequest, ingest
 from lakewake.model.recipe import TextField

@@ -12,7 +12,7 @@ from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
 from lakewake.model.rows import RowId
 from lakewake.source import arrow, compare, hudi, view
-from lakewake.sync import SyncOptions, prepare, sync
+from lakewake.sync import SyncOptions, prepare, spool, sync
 from lakewake.verify import repair, verify
 from support.hudi.playing import COW, MOR
 from support.hudi.tables import HudiTables, row
@@ -117,7 +117,7 @@ def test_rows_that_are_gone_are_passed_on_in_lots(
 ):
     for name, value in (("COLLECT_ROWS", 5), ("LOT_ROWS", 3)):
         monkeypatch.setattr(hudi, name, value)
-    monkeypatch.setattr(prepare, "HELD_IDS", 4)
+    monkeypatch.setattr(spool, "HELD_IDS", 4)
     monkeypatch.setattr(compare, "FEW", 5)
     table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)
     keys = [f"k{n}" for n in range(20)]

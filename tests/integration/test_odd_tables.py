@@ -17,7 +17,7 @@ from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking, Recipe, TextField
 from lakewake.model.rows import RowId
 from lakewake.source.hudi import HudiTable
-from lakewake.sync import SyncOptions, price, sync
+from lakewake.sync import SyncOptions, plan_next, sync
 from lakewake.verify import repair, verify
 from lakewake.verify.vectors import Vectors
 from support.hudi.tables import HudiTables, row
@@ -286,11 +286,11 @@ def test_a_plan_prices_the_next_sync_and_writes_nothing(spark, small_tables, tmp
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
     table.write([row(f"k{n}") for n in range(6)])
     parts = following(spark, table.path, tmp_path / "index")
-    assert price(parts).to_embed == 6
+    assert plan_next(parts).to_embed == 6
     assert parts.store.open() is None
     sync(parts)
     table.write([row("k0", "changed", ts=2), row("k1", ts=2, num=4)])
-    plan = price(parts)
+    plan = plan_next(parts)
     assert (plan.action, plan.rows_changed, plan.to_embed) == (Action.FOLLOW, 2, 1)
 
 

@@ -7,7 +7,7 @@ import pytest
 import lakewake
 from lakewake.errors import LakewakeError, StoreError, StoreUnreachable, TableError
 from lakewake.source.look import look_at
-from lakewake.store.lance import LanceStore
+from lakewake.store.lance.store import LanceStore
 from support.gateway import Gateway
 from support.store_contract import as_stored, batch, chunk, contents, frontier, query, recipe
 

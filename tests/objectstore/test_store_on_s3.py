@@ -12,7 +12,7 @@ from pyarrow.fs import FileSelector
 
 from lakewake.errors import StaleFrontier, StoreError
 from lakewake.store import Store
-from lakewake.store.lance import LanceStore
+from lakewake.store.lance.store import LanceStore
 from lakewake.store.lance.upkeep import KEEP_VERSIONS
 from lakewake.store.registry import open_store
 from support.store_contract import (

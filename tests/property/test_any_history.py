@@ -31,13 +31,13 @@ from lakewake.model.rows import RowId
 from lakewake.source import memory
 from lakewake.source.memory import History, MemoryTable
 from lakewake.store import Store
-from lakewake.store.lance import LanceStore
 from lakewake.store.lance import upkeep as lance_upkeep
 from lakewake.store.lance import words as lance_words
+from lakewake.store.lance.store import LanceStore
 from lakewake.store.memory import MemoryStore
-from lakewake.store.qdrant import QdrantStore
 from lakewake.store.qdrant.location import CONNECTIONS, QdrantLocation
-from lakewake.sync import NO_OPTIONS, IndexParts, SyncOptions, prepare, sync
+from lakewake.store.qdrant.store import QdrantStore
+from lakewake.sync import NO_OPTIONS, IndexParts, SyncOptions, prepare, spool, sync
 from lakewake.verify import repair, verify
 from lakewake.verify.vectors import Vectors
 from support.answers import Answering
@@ -117,7 +117,7 @@ def in_small_pieces():
         patch.setattr(memory, "BATCH_ROWS", 3)
         patch.setattr(prepare, "EMBED_TEXTS", 2)
         patch.setattr(prepare, "WRITE_ROWS", 2)
-        patch.setattr(prepare, "HELD_IDS", 1)
+        patch.setattr(spool, "HELD_IDS", 1)
         patch.setattr(frontier, "INLINE", 1)
         patch.setattr(pages, "PAGE_ROWS", 1)
         patch.setattr(lance_words, "SLICE", 4)

@@ -20,10 +20,10 @@ from lakewake.model.timeline import TableIdentity
 from lakewake.model.where import Compare, Where
 from lakewake.store import StoreReader
 from lakewake.store.filters import fitted, matches
-from lakewake.store.qdrant import QdrantStore
 from lakewake.store.qdrant.filters import every, to_filter, valid_at
 from lakewake.store.qdrant.location import CONNECTIONS
 from lakewake.store.qdrant.reader import QdrantReader
+from lakewake.store.qdrant.store import QdrantStore
 from support.filtering import ROWS, SCHEMA, TABLE, VALUES, filters
 from support.qdrant.edge_engine import EdgePlace
 from support.qdrant.locations import InMemory

@@ -15,7 +15,7 @@ from lakewake.model.query import Query
 from lakewake.model.recall import RECALL
 from lakewake.model.recipe import ModelIdentity, Recipe
 from lakewake.model.timeline import TableIdentity
-from lakewake.store.lance import LanceStore
+from lakewake.store.lance.store import LanceStore
 
 DIMENSION, TOPICS, PER_TOPIC = 384, 300, 375
 RECIPE = Recipe(ModelIdentity("column", "given", DIMENSION), vector="embedding")

@@ -16,7 +16,7 @@ import pyarrow as pa
 from lakewake.embed.cache import FILE, SqliteVectorCache
 from lakewake.model.chunks import chunk_id
 from lakewake.source.memory import MemoryTable
-from lakewake.store.lance import LanceStore
+from lakewake.store.lance.store import LanceStore
 from lakewake.sync import IndexParts
 from support import environment
 from support.sampling import SCHEMA, rid, sample_parts, sample_recipe, values

@@ -13,7 +13,7 @@ from lakewake.embed.hashing import HashingEmbedder
 from lakewake.model.recipe import Chunking, Recipe, TextField
 from lakewake.source.hudi import HudiTable
 from lakewake.store import Store, StoreReader
-from lakewake.store.lance import LanceStore
+from lakewake.store.lance.store import LanceStore
 from lakewake.store.memory import MemoryStore
 from lakewake.sync import IndexParts, sync
 

@@ -37,7 +37,7 @@ from lakewake.serve.keys import KeyRing
 from lakewake.source.look import look_at, written_at
 from lakewake.source.memory import MemoryTable
 from lakewake.store import Store
-from lakewake.store.lance import LanceStore
+from lakewake.store.lance.store import LanceStore
 from lakewake.sync import IndexParts, sync
 from support.sampling import HASHING, SCHEMA, rid, sample_parts, sample_recipe, values
 

@@ -62,7 +62,7 @@ def ingest(
     flags: Flags,
 ) -> int:
     """Write CSV, JSON lines or Parquet to a Hudi table. In one commit; makes the table."""
-    from lakewake.config import load_config
+    from lakewake.config.file import load_config
     from lakewake.ingest import IngestRequest, check_request
     from lakewake.ingest import ingest as write_rows
     from lakewake.spark.session import start_session

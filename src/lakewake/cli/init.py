@@ -32,7 +32,7 @@ def init(table: str, name: str | None, force: bool, untested_schemes: bool, flag
 
     Looks at the table first and guesses which columns are text and which are payload.
     """
-    from lakewake.config import DEFAULT_FILE
+    from lakewake.config.file import DEFAULT_FILE
     from lakewake.config.init import draft_config
     from lakewake.source.look import look_at
 

@@ -31,6 +31,8 @@ def show_plan(report: PlanReport) -> None:
         rows = f"{count(report.rows_changed, 'row')} to write, {report.rows_deleted:,} to delete"
         texts = f"{count(report.to_embed, 'text')} to embed, {report.reused:,} reused"
         facts += [("rows", rows), ("texts", texts)]
+    if report.new_generation and report.action.value == "reconcile":
+        facts.append(("index", "written again from the whole table: a column changed its type"))
     if report.refused:
         facts.append(("refused", f"{report.refused}; `sync --allow-deletes` does it"))
     print_block(f"{report.index}: {report.action.value}", facts)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lakewake.config import DEFAULT_FILE, DEFAULT_STORE, parse_config
+from lakewake.config.file import DEFAULT_FILE, DEFAULT_STORE, parse_config
 from lakewake.config.section import locate
 from lakewake.config.settings import IndexSettings, Settings
 from lakewake.errors import ConfigError

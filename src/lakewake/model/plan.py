@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lakewake.model.frontier import Frontier
+from lakewake.model.rows import RowId
 from lakewake.model.timeline import Instant
 
 
@@ -24,11 +25,25 @@ class Plan:
 
     Attributes:
         why: one sentence a person can check.
+        after: the index's frontier once the plan is carried out.
         pending: the instants to absorb, in completion order.
-        after: where the index stands once the plan is carried out.
+        new_generation: the index is written again from the whole table, beside the old one.
+        retried: quarantined rows to try again.
     """
 
     action: Action
     why: str
     after: Frontier
     pending: tuple[Instant, ...] = ()
+    new_generation: bool = False
+    retried: tuple[RowId, ...] = ()
+
+    @property
+    def moves(self) -> bool:
+        """Whether there is anything to do."""
+        return self.action is not Action.NOTHING
+
+    @property
+    def follows_commits(self) -> bool:
+        """Whether only the rows of new commits are read, and no quarantined row is tried again."""
+        return self.action is Action.FOLLOW and not self.retried

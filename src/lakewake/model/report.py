@@ -25,6 +25,7 @@ class PlanReport(Shown):
 
     Attributes:
         refused: why it would be refused unless deletes are allowed; empty: it would not.
+        new_generation: the index would be written again from the whole table.
     """
 
     index: str
@@ -38,6 +39,7 @@ class PlanReport(Shown):
     from_instant: str
     to_instant: str
     refused: str = ""
+    new_generation: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `plan --json` prints for each index."""

@@ -25,7 +25,7 @@ def _local_lance(folder: str, name: str, recall: float) -> Store:
 
 def _lance(folder: str, name: str, recall: float) -> Store:
     # Imported where it is used: Lance takes half a second to load.
-    from lakewake.store.lance import LanceStore
+    from lakewake.store.lance.store import LanceStore
 
     return LanceStore(folder, name, recall=recall)
 
@@ -50,7 +50,7 @@ def _qdrant(scheme: str, location: str, name: str, recall: float) -> Store:
 
 def _in_qdrant() -> Callable[..., Store]:
     try:
-        from lakewake.store.qdrant import QdrantStore
+        from lakewake.store.qdrant.store import QdrantStore
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "qdrant_client":
             raise

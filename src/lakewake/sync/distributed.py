@@ -1,6 +1,6 @@
-"""The way of `prepare.py`, walked on Spark's executors, each with a part of the rows.
+"""Does the work of `prepare.py` on Spark's executors, each with a share of the rows.
 
-What they make they write to the store's staging themselves; only counts come back here.
+Executors write their chunks to the store themselves, as staged writes. Only counts come back.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ from lakewake.model.rows import Changes, RowBatch, RowId
 from lakewake.progress import Reporter, Silent
 from lakewake.spark.scratch import own_folder
 from lakewake.store import Removed, Staging, StoreReader
-from lakewake.sync.prepare import Ids, Preparation, Tally, VectorSources, check_refused
+from lakewake.sync.prepare import Preparation, check_refused
+from lakewake.sync.spool import Ids
+from lakewake.sync.tally import Tally
+from lakewake.sync.vectors import VectorSources
 
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What became of one part of the rows: what was written and removed, and what was counted."""
+    """One executor's staged write, the ids to remove, and its counts."""
 
     written: bytes
     removed: Removed
@@ -40,18 +43,18 @@ class TaskResult:
 
 @dataclass(frozen=True)
 class Task:
-    """What is done with a part of the rows, wherever it is; can be pickled.
+    """The work on one share of the rows. It can be pickled.
 
     Attributes:
-        model: what the embedder is made from, once for each process.
-        files: settings of the model that mean files, and where they are on the driver.
-        vectors: a copy of the embedding store, on the driver; None: it has nothing.
+        model: the settings of the embedder, which each process loads once.
+        files: the model's settings that name files, and the files' paths on the driver.
+        vectors: a copy of the vector cache on the driver; None if the cache is empty.
     """
 
     recipe: Recipe
     model: ModelSettings
     index: StoreReader | None
-    known: VectorSources
+    sources: VectorSources
     quarantine: frozenset[RowId]
     schema: pa.Schema
     staging: Staging
@@ -63,7 +66,7 @@ class Task:
     ) -> TaskResult | LakewakeError:
         """Prepare and write the rows.
 
-        Our own errors are returned: Spark would try a raised one again, and tell it as text.
+        Our own errors are returned: Spark would retry a raised one, and report it as text only.
         """
         try:
             return self._made(rows, found)
@@ -71,17 +74,17 @@ class Task:
             return error
 
     def _made(self, rows: Iterator[RowBatch], found: Mapping[Path, Path]) -> TaskResult:
-        # A private store for what is new: equal texts of a part are embedded once.
+        # A private cache for new vectors, so that equal texts of a task are embedded once.
         copy = found[self.vectors] if self.vectors else None
         vector_cache = SqliteVectorCache(copy, self.recipe.model)
-        known = replace(self.known, vector_cache=vector_cache)
-        work = Preparation(self.recipe, self._embedder(found), self.index, known, self.quarantine)
+        sources = replace(self.sources, vector_cache=vector_cache)
+        work = Preparation(self.recipe, self._embedder(found), self.index, sources, self.quarantine)
         deletes = Ids()
         ids: list[str] = []
         try:
             with Silent().stage("embed") as stage:
                 made = work.index_rows(rows, self.schema, deletes, stage)
-                # A new index has no former versions, and its ids would be as many as its rows.
+                # A new index replaces nothing, and its ids would be as many as its chunks.
                 passed = _noting(made, ids) if self.index else made
                 written = self.staging.write(self.schema, passed)
         finally:
@@ -98,7 +101,7 @@ class Task:
             differs = ", ".join(self.recipe.model.differs_from(embedder.identity))
             raise SetupError(
                 f"executors have another model than the driver: {differs} differ",
-                hint="name the model by a folder; its files are then sent along",
+                hint="name the model by a folder, so that its files are sent to the executors",
             )
         return embedder
 
@@ -107,30 +110,30 @@ class Task:
 def distributed_batch(
     work: Preparation, changes: Changes, staging: Staging, model: ModelSettings, reporter: Reporter
 ) -> Iterator[Batch]:
-    """The whole batch, staged by those who made it; `work` has its counts.
+    """The whole batch, as staged writes of the executors; `work` gets its counts.
 
     Raises:
-        EmbedError: the embedder failed, or refused so many rows that the set-up is at fault.
+        EmbedError: the embedder failed, or refused too many rows.
         StoreError: executors cannot write to the store.
     """
     assert changes.distributed is not None
     schema = work.schema(changes.payload)
     gone = work.gone(changes)
     work.check_deletes(changes.total)
-    with tempfile.TemporaryDirectory(prefix="spread-", dir=own_folder()) as folder:
-        part = _task(work, schema, staging, model, Path(folder))
-        files = [*part.files.values(), *([part.vectors] if part.vectors else [])]
+    with tempfile.TemporaryDirectory(prefix="tasks-", dir=own_folder()) as folder:
+        task = _task(work, schema, staging, model, Path(folder))
+        files = [*task.files.values(), *([task.vectors] if task.vectors else [])]
         with reporter.stage("embed", changes.total) as stage:
-            parts = _sound(changes.distributed(part, files))
+            results = _all_or_raise(changes.distributed(task, files))
             stage.advance(changes.total or 0)
-    for made in parts:
-        work.tally.add(made.tally)
+    for result in results:
+        work.tally.add(result.tally)
     check_refused(work.tally, work.quarantine)
-    for made in parts:
-        gone.add(made.removed.deletes)
-    replaced = chain.from_iterable(made.removed.replaced for made in parts)
+    for result in results:
+        gone.add(result.removed.deletes)
+    replaced = chain.from_iterable(result.removed.replaced for result in results)
     removed = Removed(gone, tuple(replaced))
-    yield staging.batch(schema, [made.written for made in parts], removed)
+    yield staging.batch(schema, [result.written for result in results], removed)
 
 
 def _noting(rows: Iterator[pa.RecordBatch], ids: list[str]) -> Iterator[pa.RecordBatch]:
@@ -148,20 +151,20 @@ def _task(
         recipe=work.recipe,
         model=model,
         index=work.index,
-        known=replace(work.known, vector_cache=MemoryVectorCache()),
+        sources=replace(work.sources, vector_cache=MemoryVectorCache()),
         quarantine=frozenset(work.quarantine),
         schema=schema,
         staging=staging,
         files=model_files(model) if embeds else {},
-        vectors=copy if embeds and work.known.vector_cache.copy_to(copy) else None,
+        vectors=copy if embeds and work.sources.vector_cache.copy_to(copy) else None,
     )
 
 
-def _sound(outcomes: list[TaskResult | LakewakeError]) -> list[TaskResult]:
-    """What was made, where nothing failed."""
-    made: list[TaskResult] = []
+def _all_or_raise(outcomes: list[TaskResult | LakewakeError]) -> list[TaskResult]:
+    """The results of all tasks; raises the error of the first that failed."""
+    results: list[TaskResult] = []
     for outcome in outcomes:
         if isinstance(outcome, LakewakeError):
             raise outcome
-        made.append(outcome)
-    return made
+        results.append(outcome)
+    return results

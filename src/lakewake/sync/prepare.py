@@ -1,22 +1,19 @@
-"""From changed rows to one batch for a store: chunk, reuse what is known, embed the rest.
+"""Turns changed rows into one batch for a store: chunk, reuse known vectors, embed the rest.
 
-The batch is spooled to a temporary file, so that memory stays flat and the commit that follows is
-short and can be tried again without embedding anything a second time.
+The batch is spooled to a temporary file. So memory stays flat, and the commit that follows is short
+and can be tried again without embedding anything twice.
 """
 
 from __future__ import annotations
 
-import pickle
 import random
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +21,9 @@ import pyarrow as pa
 from lakewake.chunk import chunk_row
 from lakewake.chunk.split import Splitter
 from lakewake.embed import Embedder
-from lakewake.embed.cache import VectorCache
 from lakewake.errors import (
     EmbedError,
     HistoryLost,
-    StoreError,
-    StoreUnreachable,
     TableError,
     TextRefused,
 )
@@ -41,142 +35,30 @@ from lakewake.model.weights import cuts, weights
 from lakewake.plan.patch import Patch, build_patch
 from lakewake.progress import Reporter, Stage
 from lakewake.store import StoreReader
-from lakewake.sync.deletes import DeleteGuard, Removed
+from lakewake.sync.deletes import DeleteGuard
+from lakewake.sync.spool import Ids, spooling
+from lakewake.sync.tally import Tally
+from lakewake.sync.vectors import VectorSources
 
-#: Texts per call of the embedder: what is embedded is kept, and shown, in steps of this size.
+#: Texts per call of the embedder. New vectors are kept, and progress is shown, in such steps.
 EMBED_TEXTS = 128
-#: Characters per call, where texts are long and the model takes them whole.
+#: Characters per call, for long texts that the model takes whole.
 EMBED_CHARACTERS = 4_000_000
 #: Chunks that are written at once, and about how many bytes.
 WRITE_ROWS, WRITE_BYTES = 10_000, 16 * 1024 * 1024
-#: What a chunk takes besides its text, vector and payload.
+#: Bytes of a chunk besides its text, vector and payload.
 CHUNK_BYTES = 500
-#: Ids that are held in memory; more go to a file.
-HELD_IDS = 100_000
-#: Up to so many refused rows are the rows' fault, however small the batch.
+#: Up to this many refused rows do not fail a sync, however small the batch.
 REFUSED_ROWS = 10
-
-
-@dataclass
-class Tally:
-    """Counts of one sync. `embedded` counts over all its attempts, the rest is of the last one."""
-
-    rows_changed: int = 0
-    rows_deleted: int = 0
-    chunks_upserted: int = 0
-    chunks_deleted: int = 0
-    embedded: int = 0
-    reused: int = 0
-    to_embed: int = 0
-    rows_emptied: int = 0
-    stored_twice: set[RowId] = field(default_factory=set)
-    refused: dict[RowId, Refusal] = field(default_factory=dict)
-    seen_again: set[RowId] = field(default_factory=set)
-
-    def removed(self, coming: int | None = 0) -> Removed:
-        """What is known of the rows that go."""
-        return Removed(self.rows_deleted, self.rows_emptied, self.rows_changed, coming)
-
-    def add(self, part: Tally) -> None:
-        """Count what was done elsewhere as well."""
-        for f in fields(Tally):
-            mine, theirs = getattr(self, f.name), getattr(part, f.name)
-            setattr(self, f.name, mine + theirs if isinstance(mine, int) else mine | theirs)
-
-
-@dataclass(frozen=True)
-class VectorSources:
-    """Where vectors may come from, and what an index says that is to be believed.
-
-    Attributes:
-        index: an index whose vectors may be copied; None: none.
-        embeddings: the embedding store.
-        doubted: hashes of texts whose vectors are to be made anew whoever has one.
-        trusted: whether rows whose hashes the index has are left alone.
-        replaced: whether the index is to be replaced, perhaps for being damaged: then what the
-            embedding store has checked comes first, and what cannot be read is made anew.
-    """
-
-    index: StoreReader | None
-    vector_cache: VectorCache
-    doubted: frozenset[str] = frozenset()
-    trusted: bool = True
-    replaced: bool = False
-
-    def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
-        """Vectors of those texts that are known."""
-        wanted = set(hashes) - self.doubted
-        sources = [self._copied, self.vector_cache.get]
-        found: dict[str, np.ndarray] = {}
-        for source in reversed(sources) if self.replaced else sources:
-            if rest := wanted - found.keys():
-                found |= source(rest)
-        return found
-
-    def kept(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
-        """Vectors that somebody has put into the embedding store meanwhile."""
-        return self.vector_cache.get(set(hashes) - self.doubted)
-
-    def _copied(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
-        try:
-            return self.index.vectors(hashes) if self.index else {}
-        except StoreError as error:
-            # What a damaged index held is embedded again; one that is out of reach is waited for.
-            if not self.replaced or isinstance(error, StoreUnreachable):
-                raise
-            return {}
-
-
-class Ids(Collection[str]):
-    """Ids of chunks, each once, that can be walked again; many of them are in a file."""
-
-    def __init__(self) -> None:
-        self._held: list[str] = []
-        self._count = 0
-        self._file: IO[bytes] | None = None
-
-    def add(self, ids: Collection[str]) -> None:
-        """Take in some more."""
-        self._held += ids
-        self._count += len(ids)
-        if len(self._held) > HELD_IDS:
-            # A file without a name goes with the process, however that ends.
-            with _spooling():
-                if self._file is None:
-                    self._file = tempfile.TemporaryFile(prefix="lakewake-")  # noqa: SIM115
-                pickle.dump(self._held, self._file)
-            self._held = []
-
-    def __iter__(self) -> Iterator[str]:
-        """All of them, in the order in which they came."""
-        return chain(self._spooled(), self._held)
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return self._count
-
-    def __contains__(self, id: object) -> bool:
-        """Whether it is among them; all are looked at."""
-        return any(one == id for one in self)
-
-    def _spooled(self) -> Iterator[str]:
-        if self._file is None:
-            return
-        self._file.flush()
-        end, at = self._file.tell(), 0
-        while at < end:
-            self._file.seek(at)
-            some: list[str] = pickle.load(self._file)
-            at = self._file.tell()
-            self._file.seek(end)
-            yield from some
 
 
 class Preparation:
     """Turns the changes of one sync into a batch.
 
-    `index` is the version of the index that the batch is for; None: a new one. Of the rows in
-    `quarantine` the tally says which came by again. `guard` is asked before rows are removed.
+    Args:
+        index: the version of the index that the batch is for; None: a new index.
+        quarantine: the quarantined rows. The tally records which of them were read again.
+        guard: is asked before rows are removed.
     """
 
     def __init__(
@@ -184,17 +66,17 @@ class Preparation:
         recipe: Recipe,
         embedder: Embedder,
         index: StoreReader | None,
-        known: VectorSources,
+        sources: VectorSources,
         quarantine: AbstractSet[RowId] = frozenset(),
         guard: DeleteGuard | None = None,
     ) -> None:
         self.guard = guard
         self.recipe = recipe
         self.index = index
-        self.known = known
+        self.sources = sources
         self.quarantine = quarantine
         self._embedder = embedder
-        # By text hash: what was refused in one batch of rows is not tried again in the next.
+        # By text hash: a text that was refused in one batch of rows is not tried again in the next.
         self._refused: dict[str, str] = {}
         self.tally = Tally()
 
@@ -203,18 +85,18 @@ class Preparation:
         """The whole batch, on disk while the context lasts.
 
         Raises:
-            EmbedError: the embedder failed, or refused so many rows that the set-up is at fault.
+            EmbedError: the embedder failed, or refused too many rows.
         """
         with ExitStack() as opened:
-            with _spooling():
-                # A file without a name goes with the process, however that ends.
+            with spooling():
+                # A file without a name is removed when the process ends, however that happens.
                 file = opened.enter_context(tempfile.TemporaryFile(prefix="lakewake-"))
                 path = Path(f"/dev/fd/{file.fileno()}")
                 schema, deletes = self._spool(changes, path, reporter)
             check_refused(self.tally, self.quarantine)
             yield Batch(schema, lambda: _reopened(path), deletes)
 
-    def price(self, changes: Changes) -> Tally:
+    def estimate(self, changes: Changes) -> Tally:
         """What `batch` would do, without embedding or writing anything."""
         unknown: set[str] = set()
         self.gone(changes)
@@ -222,7 +104,7 @@ class Preparation:
             patch = self._patch(rows, self._existing(rows.ids))
             self._count(patch)
             texts = _texts(patch).keys()
-            new = set() if rows.vectors is not None else texts - self.known.vectors(texts).keys()
+            new = set() if rows.vectors is not None else texts - self.sources.vectors(texts).keys()
             self.tally.reused += len(patch.upserts) - len(new - unknown)
             unknown |= new
         self.tally.to_embed = len(unknown)
@@ -246,7 +128,7 @@ class Preparation:
         return schema, deletes
 
     def schema(self, payload: pa.Schema | None) -> pa.Schema:
-        """The columns of the batch; a new index has payload columns like these."""
+        """The columns of the batch. A new index takes its payload columns from `payload`."""
         if self.index:
             return self.index.schema()
         return index_schema(self.recipe, payload or pa.schema([]))
@@ -254,7 +136,7 @@ class Preparation:
     def index_rows(
         self, batches: Iterable[RowBatch], schema: pa.Schema, deletes: Ids, stage: Stage
     ) -> Iterator[pa.RecordBatch]:
-        """The rows' chunks as the index holds them; ids of those to remove go to `deletes`."""
+        """The rows' chunks as the index stores them. Ids to remove are added to `deletes`."""
         for rows in batches:
             patch, vectors = self._made(rows, stage)
             deletes.add(patch.deletes)
@@ -264,10 +146,10 @@ class Preparation:
                 yield _index_rows(rows, some, vectors[start : start + count], schema)
 
     def _made(self, rows: RowBatch, stage: Stage) -> tuple[Patch, np.ndarray]:
-        """What the rows change in the index, and the vectors for it."""
+        """What the rows change in the index, and the vectors of the new chunks."""
         again = self._quarantined(rows.ids)
         self.tally.seen_again |= again
-        # Of a row in quarantine nothing in the index tells that the table holds it.
+        # The index has no chunk of a quarantined row, so it cannot show that the row was there.
         self.tally.stored_twice |= rows.appeared & again
         existing = self._existing(rows.ids)
         patch = self._patch(rows, existing)
@@ -276,7 +158,7 @@ class Preparation:
             stage.advance(len(rows))
             self.tally.reused += len(patch.upserts)
         else:
-            # By row, not by text: another may well hold what became of the broken bytes.
+            # By row, not by text: another row may rightly hold the text that broken bytes became.
             unread = [n for n, _ in patch.upserts if rows.ids[n] in rows.undecodable]
             aside = dict.fromkeys(unread, "its text is not valid UTF-8")
             patch = self._set_aside(rows, patch, existing, aside)
@@ -298,7 +180,7 @@ class Preparation:
         if self.guard:
             self.guard.meet(rows.ids)
         return build_patch(
-            rows, lambda n: self._chunks(rows, n), existing, trust=self.known.trusted
+            rows, lambda n: self._chunks(rows, n), existing, trust=self.sources.trusted
         )
 
     def _count(self, patch: Patch) -> None:
@@ -309,10 +191,10 @@ class Preparation:
         self.tally.stored_twice |= patch.stored_twice
 
     def gone(self, changes: Changes) -> Ids:
-        """The chunks of rows that are gone from the table; asked for before any row is embedded.
+        """The chunks of rows that are gone from the table. Called before any row is embedded.
 
         Raises:
-            HistoryLost: an older version than the index has went; the table may hold the newer.
+            HistoryLost: the deleted version is older than the indexed one.
         """
         deletes = Ids()
         named = {row: changes.removed.get(row, "") for row in changes.deleted}
@@ -326,10 +208,13 @@ class Preparation:
         return deletes
 
     def check_deletes(self, coming: int | None = 0) -> None:
-        """Ask whether the rows may go that are known to; `coming` are still to be read.
+        """Ask the guard whether the rows counted so far may be removed.
+
+        Args:
+            coming: rows that are still to be read; None: unknown.
 
         Raises:
-            TooManyDeletes: they are too many.
+            TooManyDeletes: too many rows would be removed.
         """
         if self.guard:
             self.guard.check(self.tally.removed(coming))
@@ -350,13 +235,13 @@ class Preparation:
     def _vectors(
         self, rows: RowBatch, patch: Patch, stage: Stage
     ) -> tuple[dict[str, np.ndarray], set[str]]:
-        """A vector for each text of the patch that is not refused, by hash, and which are new."""
+        """Vectors by text hash, without refused texts, and the hashes that are new."""
         texts = {h: t for h, t in _texts(patch).items() if h not in self._refused}
-        known = self.known.vectors(texts.keys())
+        known = self.sources.vectors(texts.keys())
         todo = sorted(texts.keys() - known.keys(), key=lambda h: (len(texts[h]), h))
         done, shown, new = 0, 0, set[str]()
         for some in _in_any_order(todo, texts):
-            kept = self.known.kept(some)
+            kept = self.sources.kept(some)
             fresh = {h: texts[h] for h in some if h not in kept}
             known |= kept | (self._embed(fresh) if fresh else {})
             new |= fresh.keys()
@@ -377,7 +262,7 @@ class Preparation:
             vectors = refusal.vectors
         self.tally.embedded += len(texts)
         made = {h: v for h, v in zip(hashes, vectors, strict=True) if h not in self._refused}
-        self.known.vector_cache.put(made)
+        self.sources.vector_cache.put(made)
         return made
 
     def _set_aside(
@@ -387,17 +272,17 @@ class Preparation:
         existing: Mapping[RowId, tuple[StoredChunk, ...]],
         aside: Mapping[int, str],
     ) -> Patch:
-        """Put rows into quarantine, by position and with the reason: nothing of them stays."""
+        """Quarantine rows, given by position with the reason. No chunk of them stays."""
         for n, reason in aside.items():
             self.tally.refused[rows.ids[n]] = Refusal(reason, rows.instants[n])
         return patch.without({n: rows.ids[n] for n in aside}, existing)
 
 
 def _in_any_order(hashes: list[str], texts: Mapping[str, str]) -> list[list[str]]:
-    """As many as are embedded at once, the lots in random order.
+    """Hashes in groups that are embedded at once, in random order.
 
-    Another syncer may be at the same texts: in the same order both would embed all of them, in
-    another one each finds most of what the other has kept.
+    Another sync may be embedding the same texts. In the same order, both would embed all of them.
+    In random order, each finds most of the vectors that the other has kept.
     """
     sizes = np.array([len(texts[h]) for h in hashes])
     lots = [hashes[n : n + count] for n, count in cuts(sizes, EMBED_TEXTS, EMBED_CHARACTERS)]
@@ -408,54 +293,42 @@ def _in_any_order(hashes: list[str], texts: Mapping[str, str]) -> list[list[str]
 def _refuse_older(
     held: Mapping[RowId, tuple[StoredChunk, ...]], removed: Mapping[RowId, str]
 ) -> None:
-    """Refuse to take a row for gone of which the index holds a newer version than went.
+    """Raise if a deleted version is older than the indexed one: the table must hold a newer copy.
 
-    There were two copies then, and nobody noticed, since one had no text when the other came. A
-    newer version that went is nothing special: an index keeps the instant of the first of several
-    with equal values.
+    The table then held the row twice, unnoticed because one copy had no text. A deleted version
+    that is newer than the indexed one is normal: of versions with equal values, the index keeps the
+    first instant.
     """
     for row, instant in removed.items():
         if instant and any(instant < chunk.instant for chunk in held.get(row, ())):
             raise HistoryLost(
-                f"of row {row.key!r} a version older than the indexed one was deleted: "
+                f"the deleted version of row {row.key!r} is older than the indexed one: "
                 "the table held it twice",
-                hint="`lakewake sync` compares index and table instead",
+                hint="run `lakewake sync`, which compares index and table instead",
             )
 
 
-@contextmanager
-def _spooling() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        place = tempfile.tempdir or "any temporary folder"
-        raise StoreError(
-            f"cannot write the batch to {place}: {error.strerror or error}",
-            hint="free some space, or set TMPDIR to a folder that has it",
-        ) from error
-
-
 def check_refused(tally: Tally, quarantine: Collection[RowId]) -> None:
-    """Tell a few rows that cannot be embedded from a set-up that cannot embed.
+    """Raise if so large a share of the rows was refused that the model's settings must be wrong.
 
-    Rows that are in quarantine already say nothing new.
+    Rows that were quarantined before do not count.
 
     Raises:
-        EmbedError: more than a tenth of the rows, and more than a few, were refused.
+        EmbedError: more than a tenth of the rows, and more than `REFUSED_ROWS`, were refused.
     """
-    anew = {row: why for row, why in tally.refused.items() if row not in quarantine}
-    refused = len(anew)
+    new = {row: why for row, why in tally.refused.items() if row not in quarantine}
+    refused = len(new)
     if refused > REFUSED_ROWS and refused * 10 > tally.rows_changed:
-        row, why = next(iter(anew.items()))
+        row, why = next(iter(new.items()))
         raise EmbedError(
             f"the embedder refused {refused} of {tally.rows_changed} rows, such as "
             f"{row.key!r}: {why.reason}",
-            hint="that many point to the model's settings, not to the rows",
+            hint="check the model's settings; only a few bad rows are quarantined",
         )
 
 
 def _reopened(path: Path) -> pa.RecordBatchReader:
-    # Arrow files are aligned to 8 bytes; Lance wants decimals at 16 and ends the process otherwise.
+    # Arrow aligns files to 8 bytes. Lance needs decimals at 16, and crashes the process otherwise.
     aligned = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
     return pa.ipc.open_stream(pa.OSFile(str(path)), options=aligned)
 
@@ -466,7 +339,7 @@ def _texts(patch: Patch) -> dict[str, str]:
 
 
 def _column_vectors(rows: RowBatch, patch: Patch, recipe: Recipe) -> np.ndarray:
-    """The vectors that stand in the table itself."""
+    """The vectors from the table's own vector column."""
     assert rows.vectors is not None
     wanted = rows.vectors.take(pa.array([n for n, _ in patch.upserts], pa.int32()))
     lengths = set(wanted.value_lengths().to_pylist())
@@ -474,21 +347,21 @@ def _column_vectors(rows: RowBatch, patch: Patch, recipe: Recipe) -> np.ndarray:
         raise TableError(
             f"vectors in column {recipe.vector!r} have {min(lengths)} to {max(lengths)} numbers, "
             f"not {recipe.model.dimension}",
-            hint="set `dimension` to what the table holds",
+            hint="set `dimension` to the length of the vectors in the table",
         )
     flat = wanted.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
     if not np.isfinite(flat).all():
         raise TableError(
             f"column {recipe.vector!r} holds vectors with nulls, NaN or infinite numbers",
-            hint="correct them in the table",
+            hint="correct these vectors in the table, then sync again",
         )
     vectors: np.ndarray = flat.reshape(-1, recipe.model.dimension)
     return vectors
 
 
 def _written_bytes(rows: RowBatch, patch: Patch, dimension: int) -> np.ndarray:
-    """About how many bytes each chunk has in the index; the payload is there with each."""
-    # A batch without columns may have forgotten how many rows it has.
+    """About how many bytes each chunk takes in the index. Each chunk carries the payload."""
+    # A batch without columns does not know how many rows it has.
     payload = weights(rows.payload) if rows.payload.num_columns else np.zeros(len(rows))
     own = [payload[n] + 4 * len(chunk.text) for n, chunk in patch.upserts]
     return np.array(own, np.float64) + CHUNK_BYTES + 4 * dimension
@@ -509,7 +382,7 @@ def _index_rows(
         "_field": [c.field for c in chunks],
         "_chunk": [c.n for c in chunks],
         "_hash": [c.hash for c in chunks],
-        # In the first chunk only: others stay as they are when text elsewhere in the row changes.
+        # In the first chunk only, so that the others stay when text elsewhere in the row changes.
         "_source_hash": ["" if c.n else rows.source_hashes[n] for n, c in upserts],
         "_payload_hash": [rows.payload_hashes[n] for n in at],
         "_instant": [rows.instants[n] for n in at],

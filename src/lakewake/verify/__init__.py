@@ -1,27 +1,28 @@
-"""6 · Compares an index with its table at one instant, and repairs just what differs."""
+"""6 · Compares an index with its table at one instant, and repairs exactly what differs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from lakewake.errors import HistoryLost, IndexMissing, OutcomeUnknown, StaleFrontier, TableError
-from lakewake.model.frontier import Frontier, Refusal
 from lakewake.model.plan import Action
 from lakewake.model.report import VerifyReport
 from lakewake.model.rows import Changes, RowId
+from lakewake.plan.after import frontier_after_batch, frontier_after_repair
 from lakewake.source import TableMoved, compared
 from lakewake.store import StoreReader
-from lakewake.sync import ATTEMPTS, IndexParts, Situation, check_recipe, frontier_then, stand
-from lakewake.sync.prepare import Preparation, VectorSources
+from lakewake.sync import ATTEMPTS, IndexParts
+from lakewake.sync.prepare import Preparation
+from lakewake.sync.situation import Situation, assess_version, check_recipe, read_changes
+from lakewake.sync.vectors import VectorSources
 from lakewake.verify.vectors import Checked, Vectors, check_vectors
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one comparison found, with all that a repair of it needs."""
+    """What one comparison found, and what a repair needs."""
 
     report: VerifyReport
     situation: Situation
@@ -30,21 +31,21 @@ class Finding:
 
 
 def verify(parts: IndexParts, vectors: Vectors = Vectors.SAMPLE) -> VerifyReport:
-    """Whether an index says what its table says. Read-only.
+    """Compare an index with its table. Read-only.
 
     Rows that changed since the index's frontier are pending, not faults.
 
     Raises:
-        IndexMissing: there is nothing to verify.
-        HistoryLost: what changed since the frontier cannot be told; sync first.
+        IndexMissing: there is no index.
+        HistoryLost: what changed since the frontier cannot be found out; sync first.
     """
     return _find(parts, vectors).report
 
 
 def repair(parts: IndexParts, vectors: Vectors = Vectors.SAMPLE) -> VerifyReport:
-    """Put right exactly what `verify` finds, in one commit, and verify again."""
+    """Repair exactly what `verify` finds, in one commit, and verify again."""
     token = uuid4().hex
-    # By the number of the commit: how many rows it was to put right, and whether it did.
+    # By the number of the commit: how many rows it was to repair, and whether it landed.
     tried: dict[int, int] = {}
     landed: set[int] = set()
     for _ in range(ATTEMPTS):
@@ -57,11 +58,14 @@ def repair(parts: IndexParts, vectors: Vectors = Vectors.SAMPLE) -> VerifyReport
             return replace(report, repaired=sum(tried[n] for n in landed))
         tried[stands.sync + 1] = len(faults)
         try:
-            _mend(parts, found, token)
+            _repair_rows(parts, found, token)
             landed.add(stands.sync + 1)
         except (StaleFrontier, OutcomeUnknown, TableMoved):
             continue
-    raise TableError(f"index '{parts.name}' is written faster than it can be repaired")
+    raise TableError(
+        f"index '{parts.name}' is written faster than it can be repaired",
+        hint=f"stop the other syncs, then run `lakewake verify {parts.name} --repair` again",
+    )
 
 
 def _find(parts: IndexParts, vectors: Vectors) -> Finding:
@@ -69,23 +73,26 @@ def _find(parts: IndexParts, vectors: Vectors) -> Finding:
         index = parts.store.open()
         if index is None:
             raise IndexMissing(
-                f"there is no index '{parts.name}' yet", hint=f"`lakewake sync {parts.name}`"
+                f"there is no index '{parts.name}' yet", hint=f"run `lakewake sync {parts.name}`"
             )
         wrong_model = _wrong_model(parts, index)
-        situation = stand(parts, index)
+        situation = assess_version(parts, index)
         try:
             with index.pinned():
                 return _compare(parts, situation, index, Vectors.NONE if wrong_model else vectors)
         except TableMoved:
             continue
-    raise TableError(f"the table of '{parts.name}' commits faster than it can be compared")
+    raise TableError(
+        f"the table of '{parts.name}' commits faster than it can be compared",
+        hint=f"run `lakewake verify {parts.name}` again when fewer commits come",
+    )
 
 
 def _compare(parts: IndexParts, situation: Situation, index: StoreReader, how: Vectors) -> Finding:
     if situation.plan.action in (Action.RECONCILE, Action.BUILD):
         raise HistoryLost(
             f"index '{parts.name}' cannot be compared: {situation.plan.why}",
-            hint=f"sync first: `lakewake sync {parts.name}`",
+            hint=f"run `lakewake sync {parts.name}` first",
         )
     pending = _pending(parts, situation)
     with parts.reporter.stage("compare"):
@@ -113,37 +120,30 @@ def _compare(parts: IndexParts, situation: Situation, index: StoreReader, how: V
 
 
 def _checked(parts: IndexParts, index: StoreReader, how: Vectors) -> Checked:
-    # Vectors from the table were compared with it by their hash, all of them.
+    # All vectors from the table's own column were compared by their hash.
     if parts.recipe.vector:
         return Checked()
     return check_vectors(index, parts.embedder, how)
 
 
-def _mend(parts: IndexParts, found: Finding, token: str) -> None:
-    """One commit that moves nothing but the faulty rows."""
+def _repair_rows(parts: IndexParts, found: Finding, token: str) -> None:
+    """Write the faulty rows again in one commit."""
     report, situation = found.report, found.situation
     wanted = parts.table.rows(situation.look, (*report.missing, *report.stale))
     changes = Changes(wanted.rows, report.orphaned, found.index.frontier().duplicates)
-    known = VectorSources(found.index, parts.vector_cache, found.doubted, trusted=False)
-    work = Preparation(parts.recipe, parts.embedder, found.index, known)
+    sources = VectorSources(found.index, parts.vector_cache, found.doubted, trusted=False)
+    work = Preparation(parts.recipe, parts.embedder, found.index, sources)
     expect = found.index.frontier()
     with work.batch(changes, parts.reporter) as batch:
-        told = frontier_then(situation, changes, work.tally)
-        then = replace(_at_the_same_place(expect, told), token=token)
+        outcome = work.tally.outcome(changes)
+        repaired = frontier_after_batch(situation.plan, situation.frontier, outcome)
+        then = replace(frontier_after_repair(expect, repaired), token=token)
         with parts.reporter.stage("write", work.tally.chunks_upserted):
             parts.store.commit(batch, expect=expect, then=then)
 
 
-def _at_the_same_place(frontier: Frontier, then: Frontier) -> Frontier:
-    """The frontier after a repair: no instant is absorbed by it."""
-    quarantine: Mapping[RowId, Refusal] = frontier.quarantine
-    if then.quarantine:
-        quarantine = {**quarantine, **then.quarantine}
-    return replace(frontier, quarantine=quarantine, sync=frontier.sync + 1)
-
-
 def _wrong_model(parts: IndexParts, index: StoreReader) -> bool:
-    """Another model is a fault to report; another recipe otherwise cannot be compared at all."""
+    """Whether only the model differs, which is a fault to report. Other recipes raise."""
     recipe = index.recipe()
     check_recipe(parts, replace(recipe, model=parts.recipe.model))
     return recipe.model != parts.recipe.model
@@ -152,7 +152,7 @@ def _wrong_model(parts: IndexParts, index: StoreReader) -> bool:
 def _pending(parts: IndexParts, situation: Situation) -> frozenset[RowId]:
     if situation.plan.action is not Action.FOLLOW:
         return frozenset()
-    changes = situation.changes(parts)
+    changes = read_changes(parts, situation)
     changed = {row for batch in changes.rows for row in batch.ids}
     return frozenset(changed | set(changes.deleted) | {row for lot in changes.gone for row in lot})
 

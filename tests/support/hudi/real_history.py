@@ -15,7 +15,7 @@ from lakewake.model.chunks import text_hash
 from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
 from lakewake.source import arrow, view
-from lakewake.sync import IndexParts, prepare, sync
+from lakewake.sync import IndexParts, prepare, spool, sync
 from lakewake.verify import verify
 from support.hudi.hostile import HOSTILE_TO_HUDI, HOSTILE_TO_SPARK
 from support.hudi.tables import ROLLS_CLUSTERING_BACK, WRITES_GO_ON, HudiTables, row
@@ -61,7 +61,7 @@ SMALL_MEMORY = {
     (arrow, "PART_BYTES"): 4_096,
     (view, "BATCH_BYTES"): 4_096,
     (prepare, "WRITE_BYTES"): 4_096,
-    (prepare, "HELD_IDS"): 2,
+    (spool, "HELD_IDS"): 2,
     (frontier, "INLINE"): 2,
     (pages, "PAGE_ROWS"): 2,
 }

@@ -17,8 +17,8 @@ from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import ModelIdentity, Recipe
 from lakewake.model.rows import RowId
 from lakewake.model.timeline import TableIdentity
-from lakewake.store.qdrant import QdrantStore
 from lakewake.store.qdrant.location import QdrantFolder, QdrantLocation, QdrantServer
+from lakewake.store.qdrant.store import QdrantStore
 
 RECIPE = Recipe(ModelIdentity("hashing", "test", 4))
 SCHEMA = index_schema(RECIPE, pa.schema([("batch", pa.int64())]))

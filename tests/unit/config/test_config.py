@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lakewake.config import (
+from lakewake.config.file import (
     _EMBEDDING_STORE_KEYS,
     _INDEX_KEYS,
     load_config,

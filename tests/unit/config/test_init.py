@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lakewake.cli import run
-from lakewake.config import load_config, parse_config
+from lakewake.config.file import load_config, parse_config
 from lakewake.config.init import PAYLOAD, draft_config, guess, index_name, render
 from lakewake.config.settings import Settings
 from lakewake.errors import ConfigError

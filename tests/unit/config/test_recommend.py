@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lakewake.config import load_config, parse_config
+from lakewake.config.file import load_config, parse_config
 from lakewake.config.recommend import ROOM
 from lakewake.config.settings import RecommendSettings
 from lakewake.errors import ConfigError

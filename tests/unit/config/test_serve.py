@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lakewake.config import parse_config
+from lakewake.config.file import parse_config
 from lakewake.config.settings import ServeSettings
 from lakewake.errors import ConfigError
 from support import ROOT

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from lakewake.model.weights import cuts, weights
-from lakewake.sync import prepare
-from lakewake.sync.prepare import Ids
+from lakewake.sync import spool
+from lakewake.sync.spool import Ids
 
 
 def test_stretches_have_no_more_rows_and_bytes_than_allowed():
@@ -42,7 +42,7 @@ def test_a_sliced_batch_weighs_only_its_own_rows():
 
 @pytest.mark.parametrize("lots", [1, 3, 5])
 def test_ids_come_back_in_order_and_again_however_many(lots, monkeypatch):
-    monkeypatch.setattr(prepare, "HELD_IDS", 10)
+    monkeypatch.setattr(spool, "HELD_IDS", 10)
     ids = Ids()
     for lot in range(lots):
         ids.add([f"{lot}-{n}" for n in range(8)])
@@ -56,7 +56,7 @@ def test_ids_come_back_in_order_and_again_however_many(lots, monkeypatch):
 
 
 def test_two_walks_through_ids_in_a_file_do_not_disturb_each_other(monkeypatch):
-    monkeypatch.setattr(prepare, "HELD_IDS", 2)
+    monkeypatch.setattr(spool, "HELD_IDS", 2)
     ids = Ids()
     for n in range(9):
         ids.add([str(n)])

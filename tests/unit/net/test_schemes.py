@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from lakewake.cli import run
-from lakewake.config import parse_config
+from lakewake.config.file import parse_config
 from lakewake.config.init import draft_config
 from lakewake.errors import ConfigError
 from lakewake.model.timeline import Look, TableIdentity

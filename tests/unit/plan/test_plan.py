@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from lakewake.errors import ConfigError
-from lakewake.model.frontier import Frontier
+from lakewake.errors import ConfigError, HistoryLost
+from lakewake.model.frontier import Frontier, Refusal
+from lakewake.model.options import SyncOptions
 from lakewake.model.plan import Action
 from lakewake.model.recipe import ModelIdentity, Recipe, TextField
 from lakewake.model.rows import RowId
 from lakewake.model.timeline import CommitMetadata, Instant, Look, TableIdentity
-from lakewake.plan import build_plan, check_columns
+from lakewake.plan import build_plan, check_columns, check_reconcile
 
 TABLE = TableIdentity("t", "id", "part", "COPY_ON_WRITE")
 SCHEMA = {"txt": '"string"', "num": '"int"', "other": '"int"'}
@@ -192,3 +193,66 @@ def test_an_index_that_noted_an_escaped_name_follows_the_same_table():
     looked = replace(look(done("1", "2"), done("3", "4")), table=table)
     assert build_plan(looked, frontier, RECIPE).action is Action.FOLLOW
     assert build_plan(look(done("1", "2")), frontier, RECIPE).action is Action.RECONCILE
+
+
+@pytest.mark.parametrize(("after", "written_again"), [('"int"', False), ('"long"', True)])
+def test_a_reconcile_writes_a_new_generation_only_if_a_used_column_changed_its_type(
+    after, written_again
+):
+    frontier = Frontier(TABLE, {"1": "2"}, schema={"txt": '"string"', "num": '"int"'})
+    seen = look(done("7", "8"), schema={"txt": '"string"', "num": after})
+    plan = build_plan(seen, frontier, RECIPE)
+    assert (plan.action, plan.new_generation) == (Action.RECONCILE, written_again)
+
+
+def test_a_truncated_table_has_no_columns_and_needs_no_new_generation():
+    frontier = Frontier(TABLE, {"1": "2"}, schema={"num": '"int"'})
+    plan = build_plan(look(done("7", "8"), schema={}), frontier, RECIPE)
+    assert (plan.action, plan.new_generation) == (Action.RECONCILE, False)
+
+
+def test_a_build_writes_a_new_generation_and_a_follow_does_not():
+    assert build_plan(look(done("1", "2")), None, RECIPE).new_generation
+    followed = build_plan(look(done("1", "2"), done("3", "4")), after(done("1", "2")), RECIPE)
+    assert (followed.action, followed.new_generation) == (Action.FOLLOW, False)
+
+
+def test_a_rebuild_counts_on_from_the_index_that_it_replaces():
+    held = replace(after(done("1", "2")), sync=7)
+    plan = build_plan(look(done("1", "2")), held, RECIPE, SyncOptions(rebuild=True))
+    assert (plan.action, plan.why, plan.new_generation) == (
+        Action.BUILD,
+        "a rebuild was asked for",
+        True,
+    )
+    assert plan.after.sync == 8
+
+
+def test_a_rebuild_without_an_index_is_an_ordinary_build():
+    plan = build_plan(look(done("1", "2")), None, RECIPE, SyncOptions(rebuild=True))
+    assert (plan.action, plan.why) == (Action.BUILD, "there is no index yet")
+
+
+def test_a_reconcile_that_was_asked_for_replaces_a_follow_and_keeps_its_commits():
+    seen = look(done("1", "2"), done("3", "4"))
+    plan = build_plan(seen, after(done("1", "2")), RECIPE, SyncOptions(reconcile=True))
+    assert (plan.action, plan.why) == (Action.RECONCILE, "a reconcile was asked for")
+    assert plan.after.instants == {"1": "2", "3": "4"}
+
+
+def test_quarantined_rows_are_tried_again_only_when_nothing_else_is_to_do():
+    rows = {RowId("", "a"): Refusal("too long", "1"), RowId("", "b"): Refusal("too long", "1")}
+    held = replace(after(done("1", "2")), quarantine=rows)
+    options = SyncOptions(retry_quarantined=True, tried=frozenset({RowId("", "b")}))
+    plan = build_plan(look(done("1", "2")), held, RECIPE, options)
+    assert (plan.action, plan.retried) == (Action.FOLLOW, (RowId("", "a"),))
+    assert not plan.follows_commits
+    later = build_plan(look(done("1", "2"), done("3", "4")), held, RECIPE, options)
+    assert (later.action, later.retried) == (Action.FOLLOW, ())
+
+
+def test_a_reconcile_that_was_ruled_out_is_refused_with_the_reason():
+    plan = build_plan(look(done("7", "8")), after(done("1", "2")), RECIPE)
+    check_reconcile("wines", plan, SyncOptions())
+    with pytest.raises(HistoryLost, match="cannot follow its table: the table keeps history from"):
+        check_reconcile("wines", plan, SyncOptions(reconcile=False))

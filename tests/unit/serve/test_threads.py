@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from lakewake.store.lance import LanceStore
+from lakewake.store.lance.store import LanceStore
 from support.sampling import rid, values
 from support.serving import DiskLake, asking, served_index
 

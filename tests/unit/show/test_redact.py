@@ -25,7 +25,7 @@ import lakewake
 from lakewake.cli import run
 from lakewake.cli.failure import print_error
 from lakewake.cli.screen import discreet, print_block
-from lakewake.config import load_config, parse_config
+from lakewake.config.file import load_config, parse_config
 from lakewake.errors import ConfigError, LakewakeError, StoreError, TextRefused
 from lakewake.ingest import IngestRequest, check_request
 from lakewake.mcp import build_server

@@ -17,7 +17,7 @@ from lakewake.model.plan import Action
 from lakewake.model.rows import Changes, Work
 from lakewake.source.distributed import MOST_PARTS, PART_BYTES, PART_ROWS, parts_of
 from lakewake.source.memory import MemoryTable
-from lakewake.store.lance import LanceStore
+from lakewake.store.lance.store import LanceStore
 from lakewake.store.memory import MemoryStore
 from lakewake.sync import IndexParts, SyncOptions, sync
 from support.oracle import built_from_nothing, indexed

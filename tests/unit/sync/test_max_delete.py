@@ -12,7 +12,7 @@ from lakewake.errors import TooManyDeletes
 from lakewake.model.plan import Action
 from lakewake.model.rows import RowId
 from lakewake.source.memory import MemoryTable
-from lakewake.sync import NO_OPTIONS, IndexParts, SyncOptions, price, sync
+from lakewake.sync import NO_OPTIONS, IndexParts, SyncOptions, plan_next, sync
 from lakewake.verify import verify
 from support.oracle import built_from_nothing, indexed
 from support.sampling import SCHEMA, rid, sample_parts, sample_recipe, values
@@ -171,9 +171,9 @@ def test_the_share_that_may_go_can_be_set(parts: IndexParts, share: float, asks:
 
 
 def test_a_plan_says_that_the_sync_would_be_refused(parts: IndexParts) -> None:
-    assert price(parts).refused == ""
+    assert plan_next(parts).refused == ""
     shrink(parts.table)
-    planned = price(parts)
+    planned = plan_next(parts)
     assert (planned.rows_deleted, planned.as_dict()["refused"]) == (GONE, planned.refused)
     assert f"{GONE:,} of the {ROWS:,} rows" in planned.refused
-    assert f"{ROWS:,} of the {ROWS:,} rows" in price(retype(parts)).refused
+    assert f"{ROWS:,} of the {ROWS:,} rows" in plan_next(retype(parts)).refused

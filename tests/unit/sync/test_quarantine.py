@@ -14,7 +14,8 @@ from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
 from lakewake.model.rows import Changes
 from lakewake.source.memory import MemoryTable
-from lakewake.sync import IndexParts, SyncOptions, price, stand, sync
+from lakewake.sync import IndexParts, SyncOptions, plan_next, sync
+from lakewake.sync.situation import assess_version, preparation
 from lakewake.verify import verify
 from support.oracle import built_from_nothing, indexed
 from support.sampling import HASHING, SCHEMA, rid, sample_parts, sample_recipe, values
@@ -200,7 +201,7 @@ def test_a_row_that_holds_what_became_of_broken_bytes_is_indexed(together):
 
 
 def test_rows_are_not_embedded_where_one_went_in_an_older_version_than_the_index_has(choosy):
-    work = stand(choosy, choosy.store.open()).preparation(choosy)
+    work = preparation(choosy, assess_version(choosy, choosy.store.open()))
     held = choosy.store.open().existing([rid("k0")])[rid("k0")][0]
     newer = Changes((), (rid("k0"),), removed={rid("k0"): held.instant + "1"})
     assert list(work.gone(newer)) == [held.id]
@@ -217,7 +218,7 @@ class TwoCopies(MemoryTable):
         return replace(found, deleted=(rid("k0"),), removed={rid("k0"): "2000"})
 
 
-@pytest.mark.parametrize("work", [sync, price])
+@pytest.mark.parametrize("work", [sync, plan_next])
 def test_a_row_of_which_an_older_copy_went_is_compared_with_the_table(work):
     parts = sample_parts(TwoCopies(sample_recipe(), SCHEMA))
     parts.table.upsert({rid("k0"): values("newer copy"), rid("k1"): values("text")})

@@ -22,7 +22,7 @@ from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
 from lakewake.source.memory import MemoryTable
 from lakewake.store.memory import MemoryReader, MemoryStore
-from lakewake.sync import IndexParts, SyncOptions, price, sync
+from lakewake.sync import IndexParts, SyncOptions, plan_next, sync
 from lakewake.verify import verify
 from support.oracle import built_from_nothing, indexed
 from support.sampling import SCHEMA, rid, sample_parts, sample_recipe, values
@@ -524,7 +524,7 @@ def test_a_column_that_is_not_there_is_refused(parts):
 def test_the_plans_price_is_what_the_sync_then_does(parts):
     parts.table.upsert({rid("k0"): values("new"), rid("k5"): values("new"), rid("k6"): values("b")})
     parts.table.delete([rid("k1")])
-    plan = price(parts)
+    plan = plan_next(parts)
     assert parts.embedder.received == []
     report = sync(parts)
     assert (plan.to_embed, plan.reused) == (report.embedded, report.reused) == (2, 1)
@@ -535,7 +535,7 @@ def test_the_plans_price_is_what_the_sync_then_does(parts):
 def test_a_plan_writes_nothing(parts):
     parts.table.upsert({rid("k0"): values("new")})
     before = indexed(parts), parts.store.open().frontier()
-    price(parts)
+    plan_next(parts)
     assert (indexed(parts), parts.store.open().frontier()) == before
 
 

@@ -1,0 +1,487 @@
+"""An index in Lance: rows, deletes and frontier in one version of one dataset.
+
+The frontier is a row, rewritten by every commit. Two commits from one version therefore always
+touch the same row, Lance lets only one of them through, and the other re-reads the frontier.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from itertools import chain
+from typing import NamedTuple
+
+import lance
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance import LanceDataset, LanceOperation, Session
+from lance.fragment import write_fragments
+
+from lakewake.errors import (
+    IndexDamaged,
+    IndexMissing,
+    OutcomeUnknown,
+    StaleFrontier,
+    StoreError,
+    StoreUnreachable,
+)
+from lakewake.model.chunks import CHECKPOINT_ID, PAGE_ID, Batch
+from lakewake.model.frontier import Frontier, page_names
+from lakewake.model.recall import RECALL
+from lakewake.model.recipe import Recipe
+from lakewake.store.lance import upkeep
+from lakewake.store.lance.deleted import DeletedVectors
+from lakewake.store.lance.generations import Generations, dataset_name
+from lakewake.store.lance.probe import check_files, check_versions, read_a_little
+from lakewake.store.lance.reader import (
+    FOREIGN,
+    FORMAT,
+    Asking,
+    LanceReader,
+    brief,
+    read_checkpoint,
+    read_recipe,
+    rebuild,
+    unreadable,
+)
+from lakewake.store.lance.staging import LanceStaging, Source, read_fragments
+from lakewake.store.lance.words import WordFiles
+from lakewake.store.location import Stamp, location_at
+from lakewake.store.memory import check_columns
+
+#: A compaction or an index refresh may get in between a few times, not for ever.
+ATTEMPTS = 4
+IDS = pa.schema([pa.field("_id", pa.string())])
+IDS_AT_ONCE = 50_000
+#: More deletes than this are sorted out on disk.
+HELD_DELETES = 100_000
+
+
+class Kept(NamedTuple):
+    """A reader of the version that was the newest while the stamp was this.
+
+    Attributes:
+        written: when it was, in seconds since 1970.
+    """
+
+    stamp: Stamp
+    written: float
+    reader: LanceReader
+
+
+class LanceStore:
+    """One index in a folder, here or in S3: `name.json` and `name.g1.lance`.
+
+    Args:
+        folder: a path, or `s3://bucket/folder`.
+        ann_min_chunks: from how many chunks on `maintain` makes an approximate index.
+        lookup_min_chunks: from how many on it makes indexes of what chunks are looked up by.
+        words_min_chunks: from how many on it keeps the words of their texts in files.
+        recall: the share of the nearest chunks that a search by vector finds; 1: it is exact.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        name: str,
+        *,
+        ann_min_chunks: int = upkeep.ANN_MIN_CHUNKS,
+        lookup_min_chunks: int = upkeep.LOOKUP_MIN_CHUNKS,
+        words_min_chunks: int = upkeep.WORDS_MIN_CHUNKS,
+        recall: float = RECALL,
+    ) -> None:
+        self.name = name
+        self._places = Generations(location_at(folder), name)
+        self._options = self._places.location.options
+        self._asking = Asking(recall, ann_min_chunks)
+        self._deleted = DeletedVectors(self._places.location, name)
+        self._lookup_min_chunks = lookup_min_chunks
+        self._words_min_chunks = words_min_chunks
+        self._opened: int | None = None
+        self._kept: Kept | None = None
+        self._session: Session | None = None
+        self._words: WordFiles | None = None
+        # Threads that search one index open it at the same time.
+        self._opening = threading.RLock()
+
+    def generation(self) -> int:
+        """The number of the active generation without reading it, 0 when there is none."""
+        return self._places.replaceable()
+
+    def open(self) -> LanceReader | None:
+        """The newest version of the active generation, or None when there is no index yet.
+
+        Raises:
+            StoreError: something else lies there, or it cannot be read.
+        """
+        number, stamp = self._standing()
+        self._opened = number
+        if number and not self._is_open(number, stamp):
+            with self._opening:
+                # Once more: another thread may have opened this version meanwhile, or a newer one.
+                number, stamp = self._standing()
+                self._opened = number
+                if number and not self._is_open(number, stamp):
+                    self._reopen(number, stamp)
+        return self._kept.reader if number and self._kept else None
+
+    def _is_open(self, number: int, stamp: Stamp) -> bool:
+        """Whether the kept reader is of this version: each adds a file, and none came since."""
+        kept = self._kept
+        return kept is not None and kept.reader.generation == number and kept.stamp == stamp
+
+    def _reopen(self, number: int, stamp: Stamp) -> None:
+        # What Lance has read of the indexes stays in memory, unless this is not the dataset any
+        # more that it was: one of the same name that somebody removed and built again.
+        written = self._places.version_times(number)
+        if self._kept and self._kept.written not in written:
+            self._session = None
+        reader = self._reader(self._dataset(number), number)
+        self._kept = Kept(stamp, max(written, default=0.0), reader)
+
+    def _reader(self, dataset: LanceDataset, number: int) -> LanceReader:
+        """A reader of that version; where there can be none, it is found out whether by damage."""
+        try:
+            words = self._word_files(number)
+            return LanceReader(dataset, number, self.name, self._asking, words)
+        except StoreUnreachable:
+            raise
+        except StoreError:
+            # One that is not ours raises again here: what it holds is not ours to judge.
+            read_recipe(dataset, self.name)
+            check_files(dataset, self.name)
+            read_a_little(dataset, self.name)
+            raise
+
+    def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
+        """Write generation `after + 1` whole, then make it the active one.
+
+        Raises:
+            StaleFrontier: another builder made that generation.
+        """
+        number = after + 1
+        self._check_free(number)
+        schema = batch.schema.with_metadata(_metadata(recipe))
+        source = _source(batch, schema, then, frozenset())
+        try:
+            self._write_whole(number, schema, source, batch.staged)
+        except FOREIGN as error:
+            source.raise_own()
+            self._check_free(number)
+            raise self._not_written(error) from error
+        with self._writing(landed=f"generation {number} is built, but not named in its file yet"):
+            self._places.switch(number)
+            active = self._places.active()
+        if active != number:
+            raise self._stale(f"generation {active} of index '{self.name}' came first")
+        self._opened = number
+
+    @contextmanager
+    def staging(self, after: int | None = None) -> Iterator[LanceStaging]:
+        """A place for the parts of a batch, until the context ends.
+
+        Raises:
+            StaleFrontier: the index was rebuilt.
+            StoreError: the store's folder cannot be written.
+        """
+        number = self._committable() if after is None else after + 1
+        mode = "append" if after is None else "create"
+        with ExitStack() as opened:
+            with self._writing():
+                mark = opened.enter_context(self._places.mark())
+            yield LanceStaging(self._places.address(number), self._places.location, mark, mode)
+
+    def commit(self, batch: Batch, expect: Frontier, then: Frontier) -> None:
+        """Apply the whole batch and move the frontier, or do neither.
+
+        Raises:
+            StaleFrontier: the frontier is neither `expect` nor `then`, or the index was rebuilt.
+            OutcomeUnknown: it may have landed.
+        """
+        number = self._committable()
+        failure: Exception | None = None
+        for attempts_left in reversed(range(ATTEMPTS + 1)):
+            dataset, stands = self._look(number, failure)
+            if self._landed(stands, expect, then):
+                return
+            if not attempts_left:
+                raise self._not_written(failure) from failure
+            failure = _try_merge(dataset, batch, stands, then)
+            if failure is None:
+                return
+
+    def maintain(self) -> dict[str, int]:
+        """Compact, refresh the index, drop old versions and generations; says what it did."""
+        number, _ = self._standing()
+        if not number:
+            return {}
+        written = self._places.version_times(number)
+        dataset = self._own(number)
+        with self._writing():
+            named = self._places.switch(number)
+        done = {
+            "pointer_written": int(named),
+            "deleted_sampled": self._tend(
+                number,
+                dataset,
+                partial(upkeep.sample_deleted, asking=self._asking, sample=self._deleted),
+            ),
+            "fragments_compacted": self._tend(number, dataset, upkeep.compact),
+            "lookups_made": self._tend(
+                number, dataset, partial(upkeep.make_lookups, least=self._lookup_min_chunks)
+            ),
+            "texts_indexed": self._tend(
+                number,
+                dataset,
+                partial(
+                    upkeep.count_words,
+                    files=self._word_files(number),
+                    least=self._words_min_chunks,
+                ),
+            ),
+            "chunks_indexed": self._tend(
+                number, dataset, partial(upkeep.index_chunks, asking=self._asking)
+            ),
+            "approximate_dropped": self._tend(
+                number, dataset, partial(upkeep.drop_approximate, asking=self._asking)
+            ),
+            "questions_probed": self._tend(
+                number, dataset, partial(upkeep.probe, asking=self._asking, sample=self._deleted)
+            ),
+            "versions_removed": self._tend(
+                number, dataset, partial(upkeep.drop_versions, written=written)
+            ),
+            "generations_removed": self._places.retire(before=number),
+        }
+        return {what: n for what, n in done.items() if n}
+
+    def _word_files(self, number: int) -> WordFiles:
+        """The counted words of a generation; one object, so that each fragment is read once."""
+        fresh = WordFiles(self._places.location, dataset_name(self.name, number))
+        if self._words is None or self._words.folder != fresh.folder:
+            self._words = fresh
+        return self._words
+
+    def _own(self, number: int) -> LanceDataset:
+        """A generation's newest version, where it is an index of ours."""
+        dataset = self._dataset(number)
+        LanceReader(dataset, number, self.name)
+        return dataset
+
+    def _standing(self) -> tuple[int, Stamp]:
+        """The active generation and the stamp of its versions."""
+        self._places.check()
+        number, stamp = self._places.situation()
+        if not number and (lost := self._places.named()):
+            raise IndexDamaged(
+                f"index '{self.name}' is gone: {self._places.address(lost)} is not there",
+                hint=rebuild(self.name),
+            )
+        return number, stamp
+
+    def _committable(self) -> int:
+        """The active generation, where it is still the one that the caller has seen."""
+        number, _ = self._standing()
+        if not number:
+            raise IndexMissing(
+                f"there is no index '{self.name}'", hint=f"`lakewake sync {self.name}` builds it"
+            )
+        # Frontiers of two generations can be equal while recipes differ: vectors must not mix.
+        if self._opened not in (None, number):
+            raise self._stale(f"index '{self.name}' was rebuilt as generation {number}")
+        return number
+
+    def _dataset(self, number: int) -> LanceDataset:
+        location = self._places.address(number)
+        try:
+            with self._opening:
+                dataset = lance.dataset(
+                    location, storage_options=self._options, session=self._session
+                )
+                self._session = dataset.session()
+            return dataset
+        except FOREIGN as error:
+            self._session = None
+            check_versions(location, self.name)
+            fact = f"index '{self.name}' cannot be opened at {location}: {brief(error)}"
+            raise unreadable(fact, error, self.name, location) from error
+
+    def _look(self, number: int, failure: Exception | None) -> tuple[LanceDataset, str]:
+        """The newest version and its frontier. After a failed commit these tell the outcome."""
+        try:
+            dataset = self._dataset(number)
+            return dataset, read_checkpoint(dataset, self.name)
+        except StoreError:
+            if failure is None:
+                raise
+            raise OutcomeUnknown(
+                f"index '{self.name}' cannot be read after a failed commit: {brief(failure)}",
+                landed="the commit may or may not have landed",
+                hint=f"`lakewake sync {self.name}` again finds out",
+            ) from failure
+
+    def _landed(self, stands: str, expect: Frontier, then: Frontier) -> bool:
+        """Whether the index stands at `then` already; False when at `expect`."""
+        if stands not in (expect.to_json(), then.to_json()):
+            raise self._stale(f"another writer moved the frontier of index '{self.name}' first")
+        return stands == then.to_json()
+
+    def _check_free(self, number: int) -> None:
+        """Refuse to build a generation that is not the next one.
+
+        A builder that died before naming its generation is finished here: the index stands.
+        """
+        with self._writing():
+            if self._places.whole(number):
+                self._own(number)
+                self._places.switch(number)
+        active = self._places.replaceable()
+        if active != number - 1:
+            raise self._stale(
+                f"generation {active} of index '{self.name}' is active, not {number - 1}"
+            )
+
+    def _write_whole(
+        self, number: int, schema: pa.Schema, source: Source, staged: Sequence[bytes]
+    ) -> None:
+        location = self._places.address(number)
+        self._places.location.prepare()
+        fragments = write_fragments(
+            source.reader(), location, schema=schema, mode="create", storage_options=self._options
+        )
+        # Without retries and from version 0 Lance writes the first version or nothing;
+        # `write_dataset(mode="create")` lets racing builders overwrite one another.
+        LanceDataset.commit(
+            location,
+            LanceOperation.Overwrite(schema, [*read_fragments(staged), *fragments]),
+            read_version=0,
+            max_retries=0,
+            storage_options=self._options,
+        )
+
+    def _stale(self, fact: str) -> StaleFrontier:
+        return StaleFrontier(fact, hint=f"`lakewake sync {self.name}` again: it may be done")
+
+    def _not_written(
+        self, error: Exception | None, landed: str = "nothing was written"
+    ) -> StoreError:
+        location = self._places.location
+        return StoreError(
+            f"index '{self.name}' cannot be written in {location.address()}: {brief(error)}",
+            landed=landed,
+            hint=location.hint,
+        )
+
+    @contextmanager
+    def _writing(self, landed: str = "nothing was written") -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._not_written(error, landed) from error
+
+    def _tend(self, number: int, dataset: LanceDataset, step: Callable[[LanceDataset], int]) -> int:
+        """One step of upkeep; when a writer came in between, it is left for the next time."""
+        try:
+            return step(dataset)
+        except FOREIGN as error:
+            if self._dataset(number).version != dataset.version:
+                return 0
+            raise self._not_written(error) from error
+
+
+def _source(batch: Batch, schema: pa.Schema, then: Frontier, held: Collection[str]) -> Source:
+    """The rows of one commit: chunks, pages of the frontier that are not held yet, the frontier."""
+    check_columns(batch.schema, schema)
+    return Source(schema, _rows(batch, schema, then, held))
+
+
+def _rows(
+    batch: Batch, schema: pa.Schema, then: Frontier, held: Collection[str]
+) -> Iterator[pa.RecordBatch]:
+    with batch.rows() as rows:
+        for some in rows:
+            yield pa.RecordBatch.from_arrays(some.columns, schema=schema)
+    for name, text in then.new_pages(held).items():
+        page = {"_id": f"{PAGE_ID}{name}", "_checkpoint": text}
+        yield pa.RecordBatch.from_pylist([page], schema=schema)
+    row = {"_id": CHECKPOINT_ID, "_checkpoint": then.to_json()}
+    yield pa.RecordBatch.from_pylist([row], schema=schema)
+
+
+def _metadata(recipe: Recipe) -> dict[str, bytes]:
+    return {
+        "lakewake.format": FORMAT,
+        "lakewake.recipe": json.dumps(recipe.as_dict(), ensure_ascii=False).encode(),
+        "lakewake.fingerprint": recipe.fingerprint.encode(),
+    }
+
+
+def _try_merge(
+    dataset: LanceDataset, batch: Batch, stands: str, then: Frontier
+) -> Exception | None:
+    """Commit the batch to this version, or say why Lance did not report success."""
+    held = page_names(stands)
+    source = _source(batch, dataset.schema, then, held)
+    former = {CHECKPOINT_ID, *(f"{PAGE_ID}{name}" for name in held - then.pages)}
+    try:
+        _merge(dataset, source, batch, former)
+    except FOREIGN as error:
+        source.raise_own()
+        return error
+    return None
+
+
+def _merge(dataset: LanceDataset, source: Source, batch: Batch, former: set[str]) -> None:
+    """One transaction: all chunks that the batch names go, and its own come.
+
+    So do the former checkpoint and those of its pages that the new one does not have.
+
+    An update by Lance would do the same, but for deletes reads the whole index.
+    """
+    written = write_fragments(source.reader(), dataset, schema=dataset.schema, mode="append")
+    going = pa.RecordBatchReader.from_batches(IDS, _going(batch, former))
+    transaction, _ = dataset.merge_insert("_id").when_matched_delete().execute_uncommitted(going)
+    transaction.operation.new_fragments += [*read_fragments(batch.staged), *written]
+    LanceDataset.commit(dataset, transaction)
+
+
+def _going(batch: Batch, former: set[str]) -> Iterator[pa.RecordBatch]:
+    """The ids of all rows that must not stay, each once: Lance refuses one that comes twice.
+
+    The chunk of a row that is gone can have the id of one that is written: the index is damaged.
+    """
+    named = {*batch.replaced, *former}
+    many = len(batch.deletes) > HELD_DELETES
+    return _on_disk(batch, named) if many else _in_memory(batch, {*named, *batch.deletes})
+
+
+def _in_memory(batch: Batch, named: set[str]) -> Iterator[pa.RecordBatch]:
+    first = pa.array(named, pa.string())
+    yield pa.RecordBatch.from_arrays([first], schema=IDS)
+    with batch.rows() as rows:
+        for written in rows:
+            others = written["_id"].filter(pc.invert(pc.is_in(written["_id"], first)))
+            yield pa.RecordBatch.from_arrays([others], schema=IDS)
+
+
+def _on_disk(batch: Batch, named: set[str]) -> Iterator[pa.RecordBatch]:
+    """The same in bounded memory: a database without a name is a temporary file."""
+    # Lance asks for the ids in threads of its own, one after the other.
+    with closing(sqlite3.connect("", check_same_thread=False)) as ids:
+        ids.execute("CREATE TABLE ids (id TEXT PRIMARY KEY) WITHOUT ROWID")
+        every = chain(named, batch.deletes, _written(batch))
+        ids.executemany("INSERT OR IGNORE INTO ids VALUES (?)", ((id,) for id in every))
+        found = ids.execute("SELECT id FROM ids")
+        while some := found.fetchmany(IDS_AT_ONCE):
+            column = pa.array([id for (id,) in some], pa.string())
+            yield pa.RecordBatch.from_arrays([column], schema=IDS)
+
+
+def _written(batch: Batch) -> Iterator[str]:
+    with batch.rows() as rows:
+        for some in rows:
+            yield from some["_id"].to_pylist()

@@ -1,0 +1,402 @@
+"""An index in Qdrant, which has no transactions: so points have versions.
+
+A point is never changed but for the versions that it is valid `_from` and `_to`; readers filter by
+the version that the frontier point names.
+
+1. *Write*: the new chunks are inserted as a part that is valid from no version on.
+2. *Decide*: the frontier point is made to name the parts. Of racing writers one is let through,
+   and from here on anybody can finish what it began.
+3. *Settle*: the parts become valid from the next version on, what they replace or delete is valid
+   up to it. Readers are at the version before and see nothing of it.
+4. *Move*: the frontier point names the next version and the frontier after it.
+5. *Upkeep* removes, later, what no reader sees any more.
+
+Each step can be done again, and by another process. A crash before *decide* leaves points that
+nobody sees; one after it is finished by the next writer.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from uuid import uuid4
+
+from lakewake.errors import (
+    IndexMissing,
+    OutcomeUnknown,
+    StaleFrontier,
+    StoreError,
+    StoreUnreachable,
+)
+from lakewake.model.chunks import Batch
+from lakewake.model.frontier import Frontier, page_names
+from lakewake.model.recall import RECALL
+from lakewake.model.recipe import Recipe
+from lakewake.store.memory import check_columns
+from lakewake.store.qdrant import upkeep
+from lakewake.store.qdrant.fence import Decision, Fence, Head, schema_text
+from lakewake.store.qdrant.filters import (
+    among,
+    deletions,
+    every,
+    has_id,
+    superseded,
+    unborn,
+    undecided,
+)
+from lakewake.store.qdrant.location import QdrantLocation
+from lakewake.store.qdrant.points import Points
+from lakewake.store.qdrant.reader import QdrantReader
+from lakewake.store.qdrant.rows import dimension, indexes
+from lakewake.store.qdrant.staging import QdrantStaging, WrittenPart, read_parts, write_part
+
+
+class QdrantStore:
+    """One index in a Qdrant: `wines.frontier`, and a collection for each generation.
+
+    Args:
+        collection: how the names of its collections begin.
+        sleep: how to wait between two tries of a call.
+        recall: the share of the nearest chunks that a search by vector finds; 1: it is exact.
+    """
+
+    def __init__(
+        self,
+        location: QdrantLocation,
+        name: str,
+        collection: str,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        recall: float = RECALL,
+    ) -> None:
+        self.name = name
+        self._recall = recall
+        self._collection = collection
+        self._points = Points(location, sleep)
+        self._fence = Fence(self._points, name, collection=f"{collection}.frontier")
+        self._opened: str | None = None
+        self._kept: QdrantReader | None = None
+        # Collections that are staged and that no frontier can name yet.
+        self._unnamed: set[str] = set()
+
+    def generation(self) -> int:
+        """The number of the active generation, 0 when there is none that can be told."""
+        try:
+            head = self._fence.read()
+        except StoreUnreachable:
+            raise
+        except StoreError:
+            if not self._fence.is_damaged():
+                raise
+            return self._newest()
+        return head.generation if head else 0
+
+    def open(self) -> QdrantReader | None:
+        """The newest version of the active generation, or None when there is no index yet.
+
+        Raises:
+            StoreError: something else lies there, or it cannot be read.
+        """
+        head = self._fence.read()
+        if head is None or not head.version:
+            self._opened = None
+            return None
+        if self._kept is None or self._kept.head.state != head.state:
+            self._check_there(head)
+            self._kept = QdrantReader(self._fence, head, self._recall)
+        self._opened = head.collection
+        return self._kept
+
+    def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
+        """Write generation `after + 1` whole, then make it the active one.
+
+        Raises:
+            StaleFrontier: another builder made that generation.
+        """
+        head = self._before(after)
+        staged = read_parts(batch.staged)
+        collection = staged[0].collection if staged else self._name_of(after + 1)
+        built = Head(
+            self.name,
+            generation=after + 1,
+            collection=collection,
+            recipe_text=json.dumps(recipe.as_dict(), ensure_ascii=False),
+            schema_text=schema_text(batch.schema.remove_metadata()),
+        ).reached(1, then.to_json(), "")
+        with self._undone(head, lambda: self._points.drop(collection)):
+            self._build(collection, batch, staged)
+            self._fence.keep_pages(then.new_pages(frozenset()))
+        # From here on the frontier may name it, also by a write that arrives late.
+        self._unnamed.discard(collection)
+        self._activate(head, built)
+        self._opened = collection
+        with suppress(StoreError):
+            # The name is for others; upkeep sees to it otherwise.
+            upkeep.point_alias(self._points, self._collection, built)
+
+    @contextmanager
+    def staging(self, after: int | None = None) -> Iterator[QdrantStaging]:
+        """A place for the parts of a batch, until the context ends.
+
+        What was staged for a build that fails is removed.
+
+        Raises:
+            StaleFrontier: the index was rebuilt.
+            StoreError: Qdrant cannot be written to.
+        """
+        if after is None:
+            head = self._committable()
+            yield QdrantStaging(self._points, head.collection, head.version)
+            return
+        collection = self._name_of(after + 1)
+        self._unnamed.add(collection)
+        try:
+            yield QdrantStaging(self._points, collection, 0)
+        except BaseException as error:
+            self._drop_unnamed(collection, error)
+            raise
+        finally:
+            self._unnamed.discard(collection)
+
+    def commit(self, batch: Batch, expect: Frontier, then: Frontier) -> None:
+        """Apply the whole batch and move the frontier, or do neither.
+
+        Raises:
+            StaleFrontier: the frontier is neither `expect` nor `then`, or the index was rebuilt.
+            OutcomeUnknown: it may have landed.
+        """
+        head = self._committable()
+        if self._landed(head, expect, then):
+            return
+        check_columns(batch.schema, head.schema)
+        staged = read_parts(batch.staged)
+        if any((p.collection, p.base) != (head.collection, head.version) for p in staged):
+            raise self._stale(f"index '{self.name}' moved on while a batch was written")
+        own = uuid4().hex
+        with self._undone(head, lambda: self._forget(head, own)):
+            parts = [*staged, self._write(head, own, batch)]
+            self._check_whole(head, parts)
+            self._fence.keep_pages(then.new_pages(page_names(head.checkpoint)))
+        self._decide(head, Decision(own, tuple(p.name for p in parts), then.to_json()), expect)
+
+    def maintain(self) -> dict[str, int]:
+        """Finish what a killed writer began, remove what nobody sees; says what it did."""
+        seen = self._fence.read()
+        if seen is None or not seen.version:
+            return {}
+        head = self._finished(seen)
+        done = {
+            "commits_finished": int(seen.decided is not None),
+            "points_abandoned": upkeep.drop_abandoned(self._points, head),
+            "pages_removed": self._fence.drop_pages(head),
+            "points_removed": upkeep.drop_ended(self._fence, head),
+            "generations_removed": upkeep.drop_generations(self._points, self._collection, head),
+            "alias_set": upkeep.point_alias(self._points, self._collection, head),
+        }
+        return {what: n for what, n in done.items() if n}
+
+    def _name_of(self, generation: int) -> str:
+        return upkeep.generation_name(self._collection, generation, uuid4().hex[:12])
+
+    def _newest(self) -> int:
+        """The highest generation of which there is anything."""
+        numbers = (upkeep.generation_number(self._collection, n) for n in self._points.names())
+        return max((n for n in numbers if n is not None), default=0)
+
+    def _check_there(self, head: Head) -> None:
+        if not self._points.exists(head.collection):
+            raise StoreError(
+                f"index '{self.name}' is gone: there is no collection {head.collection}",
+                hint=f"`lakewake sync {self.name} --rebuild` builds it again; "
+                "texts embedded before are reused",
+            )
+
+    def _before(self, after: int) -> Head:
+        """The head that a build of the next generation comes after."""
+        self._check_own()
+        try:
+            head = self._fence.found()
+        except StoreUnreachable:
+            raise
+        except StoreError:
+            if not self._fence.is_damaged():
+                raise
+            # Only a rebuild that was asked for comes here.
+            head = self._fence.begin_anew(self._newest())
+        if head.generation != after:
+            raise self._stale(f"generation {head.generation} of index '{self.name}' is active")
+        return head
+
+    def _check_own(self) -> None:
+        """Refuse to take the name of somebody else's collection."""
+        if self._collection in self._points.names():
+            raise StoreError(
+                f"there is a collection '{self._collection}' that is no index of Lakewake",
+                hint="name another one in the store's address",
+            )
+
+    def _build(self, collection: str, batch: Batch, staged: list[WrittenPart]) -> None:
+        """Write a whole generation, valid from version 1 on."""
+        length = dimension(batch.schema)
+        self._points.create(collection, length, indexes(batch.schema))
+        with batch.rows() as rows:
+            parts = [*staged, write_part(self._points, collection, 0, rows)]
+        built = Head(self.name, collection=collection)
+        self._check_whole(built, parts)
+        self._settle(built, tuple(p.name for p in parts))
+
+    def _activate(self, head: Head, built: Head) -> None:
+        """Make a generation the active one, as long as its predecessor is."""
+        after = head.generation
+        while not self._fence.move(head, built):
+            head = self._read()
+            if head.collection == built.collection:
+                return
+            if head.generation != after:
+                with suppress(StoreError):
+                    self._points.drop(built.collection)
+                raise self._stale(f"generation {head.generation} of '{self.name}' came first")
+
+    def _read(self) -> Head:
+        head = self._fence.read()
+        if head is None:
+            raise StoreError(f"index '{self.name}' is gone: {self._fence.collection} is not there")
+        return head
+
+    def _committable(self) -> Head:
+        """Where the index stands, what was decided on finished; as the caller has seen it."""
+        head = self._fence.read()
+        if head is None or not head.version:
+            raise IndexMissing(
+                f"there is no index '{self.name}'", hint=f"`lakewake sync {self.name}` builds it"
+            )
+        # Frontiers of two generations can be equal while recipes differ: vectors must not mix.
+        if self._opened not in (None, head.collection):
+            raise self._stale(f"index '{self.name}' was rebuilt as generation {head.generation}")
+        self._check_there(head)
+        return self._finished(head)
+
+    def _landed(self, head: Head, expect: Frontier, then: Frontier) -> bool:
+        """Whether the index stands at `then` already; False when at `expect`."""
+        if head.checkpoint not in (expect.to_json(), then.to_json()):
+            raise self._stale(f"another writer moved the frontier of index '{self.name}' first")
+        return head.checkpoint == then.to_json()
+
+    def _write(self, head: Head, name: str, batch: Batch) -> WrittenPart:
+        length = dimension(head.schema)
+        with batch.rows() as rows:
+            return write_part(
+                self._points,
+                head.collection,
+                head.version,
+                rows,
+                name=name,
+                deletes=batch.deletes,
+                length=length,
+            )
+
+    def _check_whole(self, head: Head, parts: list[WrittenPart]) -> None:
+        """Refuse to decide on parts of which not every point is there."""
+        written = sum(p.points for p in parts)
+        names = [p.name for p in parts]
+        found = self._points.count(head.collection, every(among("_part", names)))
+        if found != written:
+            raise StoreError(
+                f"Qdrant took {written} points of index '{self.name}' and has {found}",
+                hint="sync again; if it goes on, look at the server's log",
+            )
+
+    def _decide(self, head: Head, decision: Decision, expect: Frontier) -> None:
+        """Step 2 to 4: from the first success on, the batch lands."""
+        base = head
+        while not (moved := self._fence.move(head, replace(head, decided=decision))):
+            head = self._finished(self._read())
+            if head.knows(decision):
+                return
+            if (head.collection, head.checkpoint) != (base.collection, expect.to_json()):
+                # The point will never again say what our decision waits for.
+                self._forget(base, decision.id)
+                self._check_landed(head, base, decision)
+                return
+        try:
+            self._finished(moved)
+        except StoreError as error:
+            raise OutcomeUnknown(
+                f"index '{self.name}' was cut off while it took a batch: {error.fact}",
+                landed="the batch is written whole, and lands with the next sync",
+                hint=f"`lakewake sync {self.name}` again finishes it",
+            ) from error
+
+    def _check_landed(self, head: Head, base: Head, decision: Decision) -> None:
+        """Whether an earlier try brought the batch: nobody else's frontier is equal to ours."""
+        if head.collection != base.collection:
+            raise self._stale(f"index '{self.name}' was rebuilt meanwhile")
+        if head.checkpoint != decision.then:
+            raise self._stale(f"another writer moved the frontier of index '{self.name}' first")
+
+    def _finished(self, head: Head) -> Head:
+        """Step 3 and 4, for whoever has decided; the head after it."""
+        while decision := head.decided:
+            self._settle(head, decision.parts)
+            after = head.reached(head.version + 1, decision.then, decision.id)
+            head = self._fence.move(head, after) or self._read()
+        return head
+
+    def _settle(self, head: Head, parts: tuple[str, ...]) -> None:
+        """Let parts be valid from the next version on, and end what they replace and delete."""
+        collection, after = head.collection, head.version + 1
+        if head.version:
+            for page in self._points.pages(collection, deletions(parts), ["_gone"]):
+                for point in page:
+                    self._end(head, point.payload["_gone"])
+        for page in self._points.pages(collection, unborn(parts), ["_id"]):
+            if page and head.version:
+                # First the end of the former: a point that is settled is not looked at again.
+                self._end(head, [point.payload["_id"] for point in page])
+            if page:
+                born = every(unborn(parts), has_id([point.id for point in page]))
+                self._points.set(collection, {"_from": after}, born)
+
+    def _end(self, head: Head, ids: list[str]) -> None:
+        ends = {"_to": head.version + 1}
+        self._points.set(head.collection, ends, superseded(ids, head.version))
+
+    def _forget(self, head: Head, part: str) -> None:
+        """Remove a part that will never be decided on; upkeep does where this cannot."""
+        with suppress(StoreError):
+            self._points.remove(head.collection, undecided([part]))
+
+    def _drop_unnamed(self, collection: str, error: BaseException) -> None:
+        """Remove a collection of a build that failed before the frontier could name it."""
+        if not isinstance(error, StoreUnreachable) and collection in self._unnamed:
+            with suppress(StoreError):
+                self._points.drop(collection)
+
+    @contextmanager
+    def _undone(self, seen: Head, undo: Callable[[], None]) -> Iterator[None]:
+        """Takes back what was written for a batch that fails before it is decided on."""
+        try:
+            yield
+        except BaseException as error:
+            if not isinstance(error, StoreUnreachable):
+                with suppress(StoreError):
+                    undo()
+                self._check_unmoved(seen, error)
+            raise
+
+    def _check_unmoved(self, seen: Head, error: BaseException) -> None:
+        """Tell a writer that was overtaken so: upkeep may have removed what it wrote."""
+        moved = False
+        if not isinstance(error, StoreError):
+            return
+        with suppress(StoreError):
+            now = self._read()
+            moved = (now.collection, now.version) != (seen.collection, seen.version)
+        if moved:
+            raise self._stale(f"index '{self.name}' moved on while a batch was written") from error
+
+    def _stale(self, fact: str) -> StaleFrontier:
+        return StaleFrontier(fact, hint=f"`lakewake sync {self.name}` again: it may be done")
