@@ -22,7 +22,9 @@ pytestmark = needs_chromium
 class Served(Protocol):
     """A server with an index `wines` over the sample's wines."""
 
-    url: str
+    @property
+    def url(self) -> str:
+        """Where it is."""
 
     def change(self, key: str, **columns: Any) -> None:
         """Commit a change of one row to the table; the index follows."""

@@ -23,9 +23,10 @@ from lakewake.model.rows import RowId
 from lakewake.model.where import Compare, IsNull, Like
 from lakewake.spark.executors import closure, needed_packages
 from lakewake.store import Removed, Store
+from lakewake.store.qdrant import upkeep
 from lakewake.store.qdrant.location import CONNECTIONS, QdrantFolder, QdrantLocation, server
 from lakewake.store.qdrant.points import Points
-from lakewake.store.qdrant.store import QdrantStore, upkeep
+from lakewake.store.qdrant.store import QdrantStore
 from lakewake.store.registry import open_store
 from support.qdrant.edge_engine import EdgePlace
 from support.qdrant.locations import InMemory

@@ -6,6 +6,7 @@ import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,12 +16,12 @@ from lakewake.embed.hashing import HashingEmbedder
 from lakewake.model.chunks import text_hash
 from lakewake.model.plan import Action
 from lakewake.source.memory import BATCH_ROWS
-from lakewake.sync import IndexParts, SyncOptions, sync
+from lakewake.sync import SyncOptions, sync
 from lakewake.sync.prepare import EMBED_TEXTS
 from support.hudi.tables import HudiTables, row
 from support.killing import lance_parts, received
 from support.oracle import built_from_nothing, indexed
-from support.sampling import HASHING, rid, sample_parts, sample_recipe, values
+from support.sampling import HASHING, SampleParts, rid, sample_parts, sample_recipe, values
 
 ROWS = 5_000
 INDEX = """
@@ -34,7 +35,7 @@ model = {{ provider = "hashing", dimension = 32 }}
 """
 
 
-def embedded_by(parts: IndexParts, options: SyncOptions = SyncOptions()) -> list[str]:  # noqa: B008
+def embedded_by(parts: SampleParts, options: SyncOptions = SyncOptions()) -> list[str]:  # noqa: B008
     """What a sync gives to the embedder, as its report says too."""
     parts.embedder.received.clear()
     report = sync(parts, options)
@@ -142,7 +143,8 @@ def test_a_second_index_on_the_same_texts_embeds_nothing_unless_it_is_switched_o
     with lakewake.open(config, spark=spark) as lake:
         reports = []
         for name, embedded in {"one": 20, "two": 0, "three": 0, "alone": 20}.items():
-            received = lake[name].parts.embedder.received
+            embedder: Any = lake[name].parts.embedder
+            received = embedder.received
             received.clear()
             reports.append(lake[name].sync())
             assert reports[-1].embedded == len(received) == embedded

@@ -9,10 +9,10 @@ import pytest
 
 from lakewake.model.plan import Action
 from lakewake.source.hudi import HudiTable
-from lakewake.sync import IndexParts, SyncOptions, plan_next, sync
+from lakewake.sync import SyncOptions, plan_next, sync
 from lakewake.verify import verify
 from support.hudi.tables import HudiTables, row
-from support.oracle import HASHING, built_from_nothing, following, indexed
+from support.oracle import HASHING, HudiParts, built_from_nothing, following, indexed
 
 pytestmark = pytest.mark.spark
 
@@ -25,9 +25,7 @@ TYPED = """SELECT cast(id AS string) id, 's' sub, 'a' part, {ts}L ts,
 PAYLOAD = ("num", "price", "day", "seen", "tags")
 
 
-def spread(
-    spark, table: Path, folder: Path, payload: tuple[str, ...] = ("id", "num")
-) -> IndexParts:
+def spread(spark, table: Path, folder: Path, payload: tuple[str, ...] = ("id", "num")) -> HudiParts:
     """An index of a table whose rows never come to this process."""
     made = following(spark, table, folder, payload=payload)
     there = HudiTable(str(table), made.recipe, lambda: spark, distributed_rows=1)

@@ -14,12 +14,12 @@ from lakewake.errors import TableError
 from lakewake.model.recipe import TextField
 from lakewake.source.hudi import HudiTable
 from lakewake.source.session import reading_session
-from lakewake.sync import IndexParts, SyncOptions, sync
+from lakewake.sync import SyncOptions, sync
 from lakewake.verify import repair, verify
 from support import environment
 from support.hudi.hostile import HOSTILE_TO_HUDI, HOSTILE_TO_SPARK
 from support.hudi.tables import HudiTables, row
-from support.oracle import built_from_nothing, following, indexed
+from support.oracle import HudiParts, built_from_nothing, following, indexed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,12 +44,12 @@ def hostile(spark) -> Iterator[SparkSession]:
     defaults.clearGlobalProps()
 
 
-def read_by(parts: IndexParts, session: SparkSession) -> IndexParts:
+def read_by(parts: HudiParts, session: SparkSession) -> HudiParts:
     """The same index, its table read in another session."""
     return replace(parts, table=HudiTable(parts.table._path, parts.recipe, lambda: session))
 
 
-def built_in_a_clean_session(parts: IndexParts, spark: SparkSession) -> dict:
+def built_in_a_clean_session(parts: HudiParts, spark: SparkSession) -> dict:
     defaults = spark._jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration
     kept = defaults.getGlobalProps()
     defaults.clearGlobalProps()

@@ -14,13 +14,13 @@ import pytest
 
 from lakewake.errors import TableError
 from lakewake.model.plan import Action
-from lakewake.sync import IndexParts, sync
+from lakewake.sync import sync
 from lakewake.verify import verify
 from support import ROOT, environment
 from support.hudi.histories import HISTORIES
 from support.hudi.playing import COW, MOR, play
 from support.hudi.tables import HudiTables, row
-from support.oracle import built_from_nothing, following, indexed
+from support.oracle import HudiParts, built_from_nothing, following, indexed
 
 pytestmark = [pytest.mark.spark, pytest.mark.matrix]
 
@@ -114,7 +114,7 @@ def _write_older(version: str, ivy: Path, table: HudiTables, step: str) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def _synced(parts: IndexParts, changed: int | None = None, deleted: int | None = None) -> str:
+def _synced(parts: HudiParts, changed: int | None = None, deleted: int | None = None) -> str:
     parts.embedder.received.clear()
     report = sync(parts)
     assert indexed(parts) == built_from_nothing(parts)

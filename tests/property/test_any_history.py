@@ -148,7 +148,7 @@ class AnyHistory(RuleBasedStateMachine):
             self._store = MemoryStore()
         return self._store
 
-    def syncer(self) -> IndexParts:
+    def syncer(self) -> Any:
         """One of those that keep the index in step."""
         shared = getattr(self, "parts", None)
         vector_cache = shared.vector_cache.inner if shared else None
@@ -415,13 +415,13 @@ class AnyHistoryInQdrant(AnyHistory):
 
     answers = True
 
-    def place(self) -> QdrantLocation:
+    def location(self) -> QdrantLocation:
         """Where Qdrant lies."""
         return InMemory()
 
     def store(self) -> Store:
         if not hasattr(self, "_location"):
-            self._location = self.place()
+            self._location = self.location()
         return QdrantStore(self._location, "sample", "sample")
 
     def teardown(self) -> None:
@@ -432,7 +432,7 @@ class AnyHistoryInQdrant(AnyHistory):
 class AnyHistoryInEdge(AnyHistoryInQdrant):
     """The same on Qdrant's real engine."""
 
-    def place(self) -> QdrantLocation:
+    def location(self) -> QdrantLocation:
         self._folder = tempfile.TemporaryDirectory(prefix="lakewake-any-history-")
         return EdgePlace(self._folder.name)
 

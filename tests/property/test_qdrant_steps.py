@@ -18,9 +18,10 @@ from qdrant_client.models import Filter
 from lakewake.errors import IndexMissing, StaleFrontier
 from lakewake.model.chunks import Batch
 from lakewake.store import Removed
+from lakewake.store.qdrant import upkeep
 from lakewake.store.qdrant.location import CONNECTIONS, QdrantLocation
 from lakewake.store.qdrant.points import Points
-from lakewake.store.qdrant.store import QdrantStore, upkeep
+from lakewake.store.qdrant.store import QdrantStore
 from support.moments import PowerCut
 from support.qdrant.edge_engine import EdgePlace
 from support.qdrant.locations import Disturbed, InMemory, Moments

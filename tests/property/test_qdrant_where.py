@@ -90,8 +90,8 @@ def test_qdrant_and_the_plain_function_find_the_same_rows(reader: Any, where: Wh
         Compare("tiny", "<", 1),
     ],
 )
-def test_qdrant_itself_leaves_out_what_does_not_pass(reader: QdrantReader, where: Where) -> None:
-    if where.column == "red" and reader.fence.points.place.has_indexes:
+def test_qdrant_itself_leaves_out_what_does_not_pass(reader: QdrantReader, where: Compare) -> None:
+    if where.column == "red" and reader.fence.points.location.has_indexes:
         pytest.skip("the engine's Python binding takes a boolean for a number")
     asked = every(valid_at(1), to_filter(fitted(where, INDEX), INDEX))
     found = reader.fence.points.count(reader.head.collection, asked)

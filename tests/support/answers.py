@@ -57,8 +57,8 @@ def _same_table(found: pa.Table, expected: pa.Table, score: str) -> None:
 
 def _same_hits(found: SearchResult, expected: SearchResult) -> None:
     assert [_told(h) for h in found.hits] == [_told(h) for h in expected.hits]
-    scores = ([h.score for h in result.hits] for result in (found, expected))
-    np.testing.assert_allclose(*scores, atol=CLOSE)
+    one, other = ([h.score for h in result.hits] for result in (found, expected))
+    np.testing.assert_allclose(one, other, atol=CLOSE)
 
 
 def _told(hit: Any) -> tuple[Any, ...]:

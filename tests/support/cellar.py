@@ -101,7 +101,7 @@ def rows_of(index: Index) -> list[dict[str, Any]]:
     for n, (key, (text, country, price)) in enumerate(WINES.items()):
         day = datetime.date(2024, 1, 1 + n)
         payload = {"country": country, "price": price, "day": day, "score": 90 + n}
-        for chunk in chunk_row(RowId("red", key), {"text": text}, splitter.scan_parts):
+        for chunk in chunk_row(RowId("red", key), {"text": text}, splitter.split):
             vector = parts.embedder.embed([chunk.text])[0].tolist()
             own = {"_id": chunk.id, "_key": key, "_partition": "red", "_field": chunk.field}
             kept = {"_chunk": chunk.n, "_hash": chunk.hash, "_text": chunk.text}

@@ -63,8 +63,9 @@ class HistoryContract:
         log.append(record(2))
         assert newest(log, 5) == (record(2), record(1))
 
-    def test_no_more_than_the_newest_are_told(self, log: SyncLog) -> None:
+    def test_only_the_newest_500_records_are_read(self, log: SyncLog) -> None:
         assert KEPT == 500
-        for second in range(60):
+        for second in range(KEPT + 3):
             log.append(record(second))
-        assert len(newest(log, 1000)) == 60
+        read = newest(log, 2 * KEPT)
+        assert (len(read), read[0], read[-1]) == (KEPT, record(KEPT + 2), record(3))

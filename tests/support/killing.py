@@ -17,9 +17,8 @@ from lakewake.embed.cache import FILE, SqliteVectorCache
 from lakewake.model.chunks import chunk_id
 from lakewake.source.memory import MemoryTable
 from lakewake.store.lance.store import LanceStore
-from lakewake.sync import IndexParts
 from support import environment
-from support.sampling import SCHEMA, rid, sample_parts, sample_recipe, values
+from support.sampling import SCHEMA, SampleParts, rid, sample_parts, sample_recipe, values
 
 #: Its docstring says what it does.
 DYING = ("-m", "support.dying")
@@ -43,7 +42,7 @@ def deterministic_table(history: str, rows: int = ROWS) -> MemoryTable:
     return table
 
 
-def lance_parts(folder: Path, history: str, rows: int = ROWS) -> IndexParts:
+def lance_parts(folder: Path, history: str, rows: int = ROWS) -> SampleParts:
     """Its index in Lance, with an embedding store on disk."""
     recipe = sample_recipe()
     return sample_parts(

@@ -98,7 +98,8 @@ class Noted:
     """Notes for each frontier that is written which state of the table its writer had looked at."""
 
     def __init__(self, parts: IndexParts, states: dict[str, History]) -> None:
-        self._table, self._store, self._states = parts.table, parts.store, states
+        table: Any = parts.table
+        self._table, self._store, self._states = table, parts.store, states
         self._seen = History()
 
     def look(self, frontier):
@@ -114,9 +115,10 @@ class Noted:
         self._store.commit(batch, expect, then)
 
 
-def watched(parts: IndexParts, states: dict[str, History] | None = None) -> IndexParts:
+def watched(parts: IndexParts, states: dict[str, History] | None = None) -> Any:
     """The same parts, with a moment on both sides of each effect and of each look at the table.
 
+    Typed as anything: the doubles have what is in them as well as what a part promises.
     Of a table in memory `states` learns its state at each frontier.
     """
     noted = None if states is None else Noted(parts, states)
@@ -150,8 +152,9 @@ def at_moment(parts: IndexParts, number: int, then: Moment) -> None:
 def known_hashes(parts: IndexParts) -> set[str]:
     """Hashes of the texts whose vectors the index or the embedding store holds."""
     index = parts.store.open()
+    kept: Any = parts.vector_cache
     held = (h for b in index.scan(["_hash"]) for h in b["_hash"].to_pylist()) if index else ()
-    return {*held, *parts.vector_cache._vectors}
+    return {*held, *kept._vectors}
 
 
 class Turns:

@@ -38,6 +38,13 @@ def contents(index: StoreReader) -> dict[str, Any]:
     return out
 
 
+class HudiParts(IndexParts):
+    """An index of a Hudi table, with an embedder that counts."""
+
+    table: HudiTable
+    embedder: HashingEmbedder
+
+
 def following(
     spark: SparkSession,
     table: Path,
@@ -48,11 +55,11 @@ def following(
     store: Store | None = None,
     vector_cache: VectorCache | None = None,
     chunking: Chunking | None = None,
-) -> IndexParts:
+) -> HudiParts:
     """An index of a sample table in Lance, with an embedder that counts."""
     embedder = HashingEmbedder(HASHING)
     recipe = Recipe(embedder.identity, fields, payload=payload, chunking=chunking or Chunking())
-    return IndexParts(
+    return HudiParts(
         name="sample",
         table=HudiTable(str(table), recipe, lambda: spark),
         store=store or LanceStore(str(folder), "sample"),

@@ -33,6 +33,19 @@ def sample_recipe(chunking: Chunking | None = None) -> Recipe:
     )
 
 
+class SampleParts(IndexParts):
+    """An index of a memory table, with an embedder that counts."""
+
+    table: MemoryTable
+    embedder: HashingEmbedder
+
+    @property
+    def memory(self) -> MemoryStore:
+        """The store, if it is the one in memory."""
+        assert isinstance(self.store, MemoryStore)
+        return self.store
+
+
 def sample_parts(
     table: MemoryTable | None = None,
     store: Store | None = None,
@@ -40,10 +53,10 @@ def sample_parts(
     recipe: Recipe | None = None,
     vector_cache: VectorCache | None = None,
     model: ModelSettings | None = None,
-) -> IndexParts:
+) -> SampleParts:
     """An index of a memory table, with an embedder that counts."""
     recipe = recipe or sample_recipe()
-    return IndexParts(
+    return SampleParts(
         name="sample",
         table=table if table is not None else MemoryTable(recipe, SCHEMA),
         store=store or MemoryStore(),

@@ -41,10 +41,10 @@ class Watcher:
     def __init__(self, config: Path, name: str) -> None:
         self._said = config.with_name(f"{name}.err")
         self._told = config.with_name(f"{name}.out")
-        command = [LAKEWAKE, "sync", "--watch", "--interval", str(INTERVAL), "--json"]
+        command = [str(LAKEWAKE), "sync", "--watch", "--interval", str(INTERVAL), "--json"]
         with self._said.open("w") as said, self._told.open("w") as told:
             self._process = subprocess.Popen(
-                [*command, "--config", config], stdout=told, stderr=said
+                [*command, "--config", str(config)], stdout=told, stderr=said
             )
 
     @property

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from lakewake.errors import TableError
-from support.hudi.playing import BUILD, COW, MOR, RECONCILE, Action, History, Step, six_rows
+from lakewake.model.plan import Action
+from support.hudi.playing import BUILD, COW, MOR, RECONCILE, History, Step, six_rows
 from support.hudi.tables import ROLLS_CLUSTERING_BACK, WRITES_GO_ON, HudiTables, row
 
 OCC = {

@@ -13,9 +13,9 @@ from lakewake.errors import LakewakeError
 from lakewake.model.frontier import Frontier
 from lakewake.model.plan import Action
 from lakewake.model.recipe import TextField
-from lakewake.sync import IndexParts, sync
+from lakewake.sync import sync
 from support.hudi.tables import HudiTables, row
-from support.oracle import built_from_nothing, following, indexed
+from support.oracle import HudiParts, built_from_nothing, following, indexed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,7 +86,7 @@ def play(history: History, type_: str, spark: SparkSession, folder: Path, **sett
     return ", ".join(dict.fromkeys(did[1:] or did))
 
 
-def _play_step(step: Step, table: HudiTables, parts: IndexParts) -> str:
+def _play_step(step: Step, table: HudiTables, parts: HudiParts) -> str:
     step.does(table)
     parts.embedder.received.clear()
     if step.refused:
@@ -107,7 +107,7 @@ def _play_step(step: Step, table: HudiTables, parts: IndexParts) -> str:
     return report.action.value
 
 
-def _frontier(parts: IndexParts) -> Frontier:
+def _frontier(parts: HudiParts) -> Frontier:
     reader = parts.store.open()
     assert reader is not None
     return reader.frontier()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakewake.errors import HistoryLost, IndexMissing, LakewakeError
 from lakewake.model import frontier, pages
@@ -86,7 +86,7 @@ class RealHistory:
     """
 
     table: HudiTables
-    parts: IndexParts
+    parts: Any
     dice: random.Random
     clean: IndexParts
     plans: bool = False

@@ -86,7 +86,7 @@ class RestServer:
     def port(self) -> int:
         return int(self._http.server_address[1])
 
-    def place(self, timeout: int = 60) -> QdrantServer:
+    def location(self, timeout: int = 60) -> QdrantServer:
         return QdrantServer(f"{self.scheme}://127.0.0.1:{self.port}", timeout)
 
     def close(self) -> None:

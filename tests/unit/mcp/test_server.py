@@ -97,7 +97,7 @@ def test_a_client_of_a_real_process_lists_searches_and_asks_for_the_status(confi
 def test_stdout_of_the_process_holds_nothing_but_the_protocol(config: Path) -> None:
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}}
     client = {"clientInfo": {"name": "test", "version": "1"}}
-    lines = [
+    lines: list[dict[str, object]] = [
         {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {**hello, **client}},
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
         {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 
 from lakewake.model.frontier import Frontier, Refusal
@@ -42,29 +42,29 @@ def many(count: int, start: int = 0) -> frozenset[RowId]:
     return frozenset(RowId("p", f"key {n}") for n in range(start, start + count))
 
 
-def kept(frontier: Frontier) -> Callable[[Collection[str]], dict[str, str]]:
+class Kept:
     """Reads the pages of a frontier, and notes which were asked for."""
-    pages = frontier.new_pages(())
 
-    def read(names: Collection[str]) -> dict[str, str]:
-        asked.extend(names)
-        return {name: pages[name] for name in names}
+    def __init__(self, frontier: Frontier) -> None:
+        self._pages = frontier.new_pages(())
+        self.asked: list[str] = []
 
-    asked = read.__dict__["asked"] = []
-    return read
+    def __call__(self, names: Collection[str]) -> dict[str, str]:
+        self.asked.extend(names)
+        return {name: self._pages[name] for name in names}
 
 
 def test_many_rows_stand_on_pages_beside_the_text():
     frontier = replace(FRONTIER, duplicates=many(100_000))
     text = frontier.to_json()
     assert len(text) < 10_000
-    assert Frontier.from_json(text, kept(frontier)) == frontier
+    assert Frontier.from_json(text, Kept(frontier)) == frontier
     assert max(map(len, frontier.new_pages(()).values())) < 100_000
 
 
 def test_one_row_is_found_by_reading_one_page():
     frontier = replace(FRONTIER, duplicates=many(100_000))
-    read = kept(frontier)
+    read = Kept(frontier)
     again = Frontier.from_json(frontier.to_json(), read)
     assert len(again.duplicates) == 100_000
     assert RowId("p", "key 77") in again.duplicates
@@ -81,7 +81,7 @@ def test_a_row_more_changes_one_page():
 
 def test_pages_that_stay_the_same_are_neither_read_nor_written():
     frontier = replace(FRONTIER, duplicates=many(5_000))
-    read = kept(frontier)
+    read = Kept(frontier)
     later = replace(Frontier.from_json(frontier.to_json(), read), sync=5)
     assert later.pages == frontier.pages
     assert later.new_pages(frontier.pages) == {}
@@ -91,14 +91,14 @@ def test_pages_that_stay_the_same_are_neither_read_nor_written():
 def test_a_quarantine_keeps_its_reasons_on_pages():
     reasons = {row: Refusal(f"odd {row.key}", "1", 2) for row in many(3_000)}
     frontier = replace(FRONTIER, quarantine=reasons)
-    again = Frontier.from_json(frontier.to_json(), kept(frontier))
+    again = Frontier.from_json(frontier.to_json(), Kept(frontier))
     assert dict(again.quarantine) == reasons
     assert again.duplicates == FRONTIER.duplicates
 
 
 def test_pages_shrink_back_into_the_text():
     frontier = replace(FRONTIER, duplicates=many(5_000))
-    again = Frontier.from_json(frontier.to_json(), kept(frontier))
+    again = Frontier.from_json(frontier.to_json(), Kept(frontier))
     few = replace(again, duplicates=again.duplicates - many(4_999, start=1))
     assert few.pages == frozenset()
     assert Frontier.from_json(few.to_json()) == few

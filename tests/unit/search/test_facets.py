@@ -159,7 +159,7 @@ def test_too_many_different_values_are_noticed_over_several_batches(
 
 def test_a_time_that_python_has_not_is_no_end_of_a_range(tmp_path: Path) -> None:
     index = indexed(f"memory://{tmp_path}", [{"at": NOON}], at=pa.timestamp("us", "UTC"))
-    reader = index.parts.store.open()
+    reader: Any = index.parts.store.open()
     far = pa.array([2**60], pa.int64()).cast(pa.timestamp("us", "UTC"))
     at = reader.schema().get_field_index("at")
     object.__setattr__(reader, "chunks", reader.chunks.set_column(at, "at", far))

@@ -13,6 +13,7 @@ import pytest
 from lakewake.errors import FilterError
 from lakewake.model.where import And, Compare, In, IsNull, Like, Not, Or, Where, leaves
 from lakewake.search.where import GRAMMAR, check_columns, parse_where
+from lakewake.store.filters import fitted, matches
 
 SCHEMA = pa.schema(
     {
@@ -303,8 +304,13 @@ def test_a_literal_of_another_kind_is_refused_with_the_right_way_to_write_it(
     assert hint in refused.value.hint
 
 
-def test_a_date_compares_with_a_timestamp_column() -> None:
-    check_columns(parse_where("seen >= DATE '2024-01-31'"), SCHEMA)
+def test_a_date_compares_with_a_timestamp_column_as_its_midnight() -> None:
+    where = parse_where("seen >= DATE '2024-01-31'")
+    check_columns(where, SCHEMA)
+    midnight = datetime.datetime(2024, 1, 31, tzinfo=datetime.UTC)
+    moments = [midnight - datetime.timedelta(microseconds=1), midnight]
+    fit = fitted(where, SCHEMA)
+    assert [matches(fit, {"seen": moment}) for moment in moments] == [False, True]
 
 
 def test_a_list_column_cannot_be_filtered_by() -> None:

@@ -193,7 +193,7 @@ def test_another_file_under_the_bundles_name_is_refused(tmp_path: Path) -> None:
     jar.write_bytes(b"something else")
     with pytest.raises(SetupError, match="another sha256"):
         check_jar(jar, BUNDLE, HUDI.sha256[BUNDLE])
-    assert {len(sha256) for sha256 in (HUDI.sha256 | S3.sha256).values()} == {64}
+    assert {len(sha256) for sha256 in {**HUDI.sha256, **S3.sha256}.values()} == {64}
 
 
 def test_the_trust_store_holds_each_certificate_whole_and_is_sealed() -> None:

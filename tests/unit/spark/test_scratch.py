@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -122,7 +123,7 @@ def test_where_files_cannot_be_locked_a_folder_is_made_and_never_swept(
     def flock(*_: object) -> None:
         raise OSError("not supported")
 
-    monkeypatch.setattr(scratch.fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", flock)
     folder = scratch.make_folder()
     then = time.time() - 2 * scratch.UNLOCKED_SECONDS
     os.utime(folder, (then, then))

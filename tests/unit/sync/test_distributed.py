@@ -19,9 +19,9 @@ from lakewake.source.distributed import MOST_PARTS, PART_BYTES, PART_ROWS, parts
 from lakewake.source.memory import MemoryTable
 from lakewake.store.lance.store import LanceStore
 from lakewake.store.memory import MemoryStore
-from lakewake.sync import IndexParts, SyncOptions, sync
+from lakewake.sync import SyncOptions, sync
 from support.oracle import built_from_nothing, indexed
-from support.sampling import HASHING, SCHEMA, rid, sample_parts, sample_recipe, values
+from support.sampling import HASHING, SCHEMA, SampleParts, rid, sample_parts, sample_recipe, values
 
 PARTS = 3
 
@@ -29,13 +29,14 @@ PARTS = 3
 @pytest.fixture(autouse=True)
 def counted() -> list[str]:
     """What the one embedder of all parts received."""
-    received: list[str] = kept_embedder(HASHING).received
+    embedder: Any = kept_embedder(HASHING)
+    received: list[str] = embedder.received
     received.clear()
     return received
 
 
 @pytest.fixture(params=["memory", "lance"])
-def spread(request, tmp_path: Path) -> IndexParts:
+def spread(request, tmp_path: Path) -> SampleParts:
     """An index whose rows are worked on in parts."""
     store = MemoryStore() if request.param == "memory" else LanceStore(str(tmp_path), "sample")
     made = sample_parts(store=store, model=HASHING)
@@ -53,7 +54,7 @@ def change_some(table: MemoryTable) -> None:
     table.delete([rid("k9"), rid("k10")])
 
 
-def counts(parts: IndexParts, options: SyncOptions) -> dict[str, Any]:
+def counts(parts: SampleParts, options: SyncOptions) -> dict[str, Any]:
     report = sync(parts, options).as_dict()
     del report["seconds"]
     return report
@@ -151,9 +152,10 @@ def test_rows_refused_elsewhere_are_in_quarantine_here():
 
 
 def test_too_many_refused_rows_fail_the_sync_wherever_they_were_refused():
-    parts = sample_parts(Refusing(sample_recipe(), SCHEMA), model=HASHING)
-    parts.table.parts = PARTS
-    parts.table.unread = frozenset(rid(f"k{n}") for n in range(15))
+    table = Refusing(sample_recipe(), SCHEMA)
+    parts = sample_parts(table, model=HASHING)
+    table.parts = PARTS
+    table.unread = frozenset(rid(f"k{n}") for n in range(15))
     write_some(parts.table)
     with pytest.raises(EmbedError, match="refused 15 of 20 rows"):
         sync(parts)

@@ -8,10 +8,10 @@ import pytest
 
 from lakewake.model.recipe import Chunking, TextField
 from lakewake.source.memory import MemoryTable
-from lakewake.sync import IndexParts, SyncOptions, sync
+from lakewake.sync import SyncOptions, sync
 from lakewake.verify import verify
 from support.oracle import built_from_nothing, indexed
-from support.sampling import SCHEMA, rid, sample_parts, sample_recipe, values
+from support.sampling import SCHEMA, SampleParts, rid, sample_parts, sample_recipe, values
 
 RECIPE = sample_recipe(Chunking(tokens=14))
 LINES = [f"Sentence number {n} speaks of wine and of its {n} friends." for n in range(100)]
@@ -23,7 +23,7 @@ def text(**edited: str) -> str:
 
 
 @pytest.fixture
-def parts() -> IndexParts:
+def parts() -> SampleParts:
     """An index of one long row."""
     made = sample_parts(recipe=RECIPE)
     made.table.upsert({rid("a"): values(text())})

@@ -12,10 +12,10 @@ from lakewake.errors import TooManyDeletes
 from lakewake.model.plan import Action
 from lakewake.model.rows import RowId
 from lakewake.source.memory import MemoryTable
-from lakewake.sync import NO_OPTIONS, IndexParts, SyncOptions, plan_next, sync
+from lakewake.sync import NO_OPTIONS, SyncOptions, plan_next, sync
 from lakewake.verify import verify
 from support.oracle import built_from_nothing, indexed
-from support.sampling import SCHEMA, rid, sample_parts, sample_recipe, values
+from support.sampling import SCHEMA, SampleParts, rid, sample_parts, sample_recipe, values
 
 ROWS = 2_400
 #: Removes rows and is asked about: more than half of the rows, and more than 1,000.
@@ -28,7 +28,7 @@ def rows(first: int, last: int, text: str | None = "text") -> dict[RowId, dict[s
 
 
 @pytest.fixture
-def parts() -> IndexParts:
+def parts() -> SampleParts:
     """An index of 2,400 rows, in step, the embedder's count at zero."""
     made = sample_parts()
     made.table.upsert(rows(GONE, ROWS))
@@ -38,14 +38,14 @@ def parts() -> IndexParts:
     return made
 
 
-def replace_table(parts: IndexParts) -> IndexParts:
+def replace_table(parts: SampleParts) -> SampleParts:
     """Another table in the same place, as large, with other keys and texts."""
     other = MemoryTable(sample_recipe(), SCHEMA)
     other.upsert(rows(ROWS, 2 * ROWS, "foreign"))
     return replace(parts, table=other)
 
 
-def retype(parts: IndexParts) -> IndexParts:
+def retype(parts: SampleParts) -> SampleParts:
     """The same, and a used column has another type: a new generation is built for it."""
     other = MemoryTable(sample_recipe(), SCHEMA)
     other.retype("num", pa.float64())
@@ -74,7 +74,7 @@ def empty_texts(table: MemoryTable) -> None:
     table.upsert(rows(0, GONE, None))
 
 
-def refused(parts: IndexParts, options: SyncOptions = NO_OPTIONS) -> TooManyDeletes:
+def refused(parts: SampleParts, options: SyncOptions = NO_OPTIONS) -> TooManyDeletes:
     """The refusal; nothing is embedded, the index is as it was."""
     before, stands = indexed(parts), parts.store.open().frontier()
     with pytest.raises(TooManyDeletes) as caught:
@@ -87,7 +87,7 @@ def refused(parts: IndexParts, options: SyncOptions = NO_OPTIONS) -> TooManyDele
 
 @pytest.mark.parametrize("change", [shrink, overwrite, truncate, undo, empty_texts])
 def test_a_change_that_removes_most_rows_is_refused_and_then_allowed(
-    parts: IndexParts, change: Callable[[MemoryTable], None]
+    parts: SampleParts, change: Callable[[MemoryTable], None]
 ) -> None:
     change(parts.table)
     error = refused(parts)
@@ -102,7 +102,7 @@ def test_a_change_that_removes_most_rows_is_refused_and_then_allowed(
     assert verify(parts).agrees
 
 
-def test_a_replaced_table_is_refused_before_anything_is_embedded(parts: IndexParts) -> None:
+def test_a_replaced_table_is_refused_before_anything_is_embedded(parts: SampleParts) -> None:
     parts = replace_table(parts)
     error = refused(parts)
     assert f"{ROWS:,} of the {ROWS:,} rows" in error.fact
@@ -111,7 +111,7 @@ def test_a_replaced_table_is_refused_before_anything_is_embedded(parts: IndexPar
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_a_replaced_table_with_another_type_is_refused_as_well(parts: IndexParts) -> None:
+def test_a_replaced_table_with_another_type_is_refused_as_well(parts: SampleParts) -> None:
     parts = retype(parts)
     assert f"{ROWS:,} of the {ROWS:,} rows" in refused(parts).fact
     sync(parts, ALLOWED)
@@ -120,7 +120,7 @@ def test_a_replaced_table_with_another_type_is_refused_as_well(parts: IndexParts
 
 
 def test_a_rebuild_of_a_table_that_shrank_is_refused_before_anything_is_embedded(
-    parts: IndexParts,
+    parts: SampleParts,
 ) -> None:
     truncate(parts.table)
     parts.table.upsert(rows(0, 10, "new"))
@@ -129,11 +129,11 @@ def test_a_rebuild_of_a_table_that_shrank_is_refused_before_anything_is_embedded
     assert sync(parts, SyncOptions(rebuild=True, allow_deletes=True)).rows_changed == 10
 
 
-def test_a_rebuild_of_a_table_with_other_keys_is_refused(parts: IndexParts) -> None:
+def test_a_rebuild_of_a_table_with_other_keys_is_refused(parts: SampleParts) -> None:
     assert f"{ROWS:,} of" in refused(replace_table(parts), SyncOptions(rebuild=True)).fact
 
 
-def test_a_rebuild_of_the_same_rows_is_no_question(parts: IndexParts) -> None:
+def test_a_rebuild_of_the_same_rows_is_no_question(parts: SampleParts) -> None:
     shrink_a_little(parts.table)
     assert sync(parts, SyncOptions(rebuild=True)).action is Action.BUILD
 
@@ -142,7 +142,7 @@ def shrink_a_little(table: MemoryTable) -> None:
     table.delete(rid(f"k{n}") for n in range(GONE - 1))
 
 
-def test_half_of_the_rows_go_without_a_question(parts: IndexParts) -> None:
+def test_half_of_the_rows_go_without_a_question(parts: SampleParts) -> None:
     shrink_a_little(parts.table)
     assert sync(parts).rows_deleted == GONE - 1
 
@@ -155,13 +155,13 @@ def test_a_thousand_rows_go_without_a_question_whatever_their_share() -> None:
     assert sync(parts).rows_deleted == 1_000
 
 
-def test_rows_that_are_overwritten_with_the_same_keys_are_not_removed(parts: IndexParts) -> None:
+def test_rows_that_are_overwritten_with_the_same_keys_are_not_removed(parts: SampleParts) -> None:
     parts.table.overwrite(rows(0, ROWS, "other"))
     assert sync(parts).rows_changed == ROWS
 
 
 @pytest.mark.parametrize(("share", "asks"), [(0.4, True), (0.6, False), (1.0, False), (0.0, True)])
-def test_the_share_that_may_go_can_be_set(parts: IndexParts, share: float, asks: bool) -> None:
+def test_the_share_that_may_go_can_be_set(parts: SampleParts, share: float, asks: bool) -> None:
     parts = replace(parts, max_delete=share)
     parts.table.delete(rid(f"k{n}") for n in range(1_100 if asks else GONE))
     if asks:
@@ -170,7 +170,7 @@ def test_the_share_that_may_go_can_be_set(parts: IndexParts, share: float, asks:
         assert sync(parts).rows_deleted == GONE
 
 
-def test_a_plan_says_that_the_sync_would_be_refused(parts: IndexParts) -> None:
+def test_a_plan_says_that_the_sync_would_be_refused(parts: SampleParts) -> None:
     assert plan_next(parts).refused == ""
     shrink(parts.table)
     planned = plan_next(parts)

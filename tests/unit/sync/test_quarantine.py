@@ -14,11 +14,11 @@ from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
 from lakewake.model.rows import Changes
 from lakewake.source.memory import MemoryTable
-from lakewake.sync import IndexParts, SyncOptions, plan_next, sync
+from lakewake.sync import SyncOptions, plan_next, sync
 from lakewake.sync.situation import assess_version, preparation
 from lakewake.verify import verify
 from support.oracle import built_from_nothing, indexed
-from support.sampling import HASHING, SCHEMA, rid, sample_parts, sample_recipe, values
+from support.sampling import HASHING, SCHEMA, SampleParts, rid, sample_parts, sample_recipe, values
 
 
 class Choosy(HashingEmbedder):
@@ -35,7 +35,7 @@ class Choosy(HashingEmbedder):
 
 
 @pytest.fixture
-def choosy() -> IndexParts:
+def choosy() -> SampleParts:
     """An index of twenty rows whose embedder refuses some texts."""
     made = replace(sample_parts(), embedder=Choosy(HASHING))
     made.table.upsert({rid(f"k{n}"): values(f"text {n}") for n in range(20)})

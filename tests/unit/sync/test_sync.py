@@ -22,14 +22,14 @@ from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
 from lakewake.source.memory import MemoryTable
 from lakewake.store.memory import MemoryReader, MemoryStore
-from lakewake.sync import IndexParts, SyncOptions, plan_next, sync
+from lakewake.sync import SyncOptions, plan_next, sync
 from lakewake.verify import verify
 from support.oracle import built_from_nothing, indexed
-from support.sampling import SCHEMA, rid, sample_parts, sample_recipe, values
+from support.sampling import SCHEMA, SampleParts, rid, sample_parts, sample_recipe, values
 
 
 @pytest.fixture
-def parts() -> IndexParts:
+def parts() -> SampleParts:
     """An index of three rows, built, the embedder's count at zero."""
     made = sample_parts()
     made.table.upsert({rid(f"k{n}"): values(f"text {n}") for n in range(3)})
@@ -172,11 +172,11 @@ def test_a_lost_race_is_read_again_and_finds_nothing_left(parts):
     rival = sample_parts(parts.table, parts.store)
 
     def another_comes_first() -> None:
-        parts.store.fail_before_commit = lambda: None
+        parts.memory.fail_before_commit = lambda: None
         parts.table.upsert({rid("k1"): values("newer still")})
         sync(rival)
 
-    parts.store.fail_before_commit = another_comes_first
+    parts.memory.fail_before_commit = another_comes_first
     report = sync(parts)
     assert report.action is Action.NOTHING
     assert report.embedded == len(parts.embedder.received) == 1
@@ -188,10 +188,10 @@ def test_two_syncers_with_the_same_batch_apply_it_once(parts):
     rival = sample_parts(parts.table, parts.store)
 
     def another_comes_first() -> None:
-        parts.store.fail_before_commit = lambda: None
+        parts.memory.fail_before_commit = lambda: None
         sync(rival)
 
-    parts.store.fail_before_commit = another_comes_first
+    parts.memory.fail_before_commit = another_comes_first
     report = sync(parts)
     assert (report.action, report.rows_changed, report.instants) == (Action.NOTHING, 0, {})
     assert indexed(parts) == built_from_nothing(parts)
@@ -204,31 +204,31 @@ def test_a_reconcile_that_a_follow_overtakes_still_puts_right_what_it_found(part
     rival = sample_parts(parts.table, parts.store)
 
     def another_comes_first() -> None:
-        parts.store.fail_before_commit = lambda: None
+        parts.memory.fail_before_commit = lambda: None
         assert sync(rival).action is Action.FOLLOW
 
-    parts.store.fail_before_commit = another_comes_first
+    parts.memory.fail_before_commit = another_comes_first
     report = sync(parts, SyncOptions(reconcile=True))
     assert (report.action, report.rows_changed) == (Action.RECONCILE, 1)
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def lose_behind_our_back(parts: IndexParts, key: str) -> None:
+def lose_behind_our_back(parts: SampleParts, key: str) -> None:
     """Take a row out of an index without moving its frontier, as a faulty tool would."""
-    index = parts.store.open()
+    index = parts.memory.open()
     chunks = [chunk for chunk in index.chunks.to_pylist() if chunk["_key"] != key]
     table = pa.Table.from_pylist(chunks, schema=index.schema())
-    parts.store._version = replace(index, chunks=table)
+    parts.memory._version = replace(index, chunks=table)
 
 
-def lost_answer(parts: IndexParts) -> None:
+def lost_answer(parts: SampleParts) -> None:
     """Let the next commit land, and its answer get lost."""
 
     def lose() -> None:
-        parts.store.fail_after_commit = lambda: None
+        parts.memory.fail_after_commit = lambda: None
         raise OutcomeUnknown("cut off")
 
-    parts.store.fail_after_commit = lose
+    parts.memory.fail_after_commit = lose
 
 
 @pytest.mark.parametrize(
@@ -252,11 +252,11 @@ def test_a_commit_of_another_sync_after_an_unknown_outcome_is_not_taken_for_ones
     rival = sample_parts(parts.table, parts.store)
 
     def another_comes_first() -> None:
-        parts.store.fail_before_commit = lambda: None
+        parts.memory.fail_before_commit = lambda: None
         sync(rival)
         raise OutcomeUnknown("cut off")
 
-    parts.store.fail_before_commit = another_comes_first
+    parts.memory.fail_before_commit = another_comes_first
     report = sync(parts)
     assert (report.action, report.rows_changed, report.embedded) == (Action.NOTHING, 0, 1)
 
@@ -265,10 +265,10 @@ def test_a_commit_that_did_not_land_is_tried_again(parts):
     parts.table.upsert({rid("k0"): values("new")})
 
     def cut_off() -> None:
-        parts.store.fail_before_commit = lambda: None
+        parts.memory.fail_before_commit = lambda: None
         raise OutcomeUnknown("cut off")
 
-    parts.store.fail_before_commit = cut_off
+    parts.memory.fail_before_commit = cut_off
     report = sync(parts)
     assert (report.action, report.rows_changed, report.embedded) == (Action.FOLLOW, 1, 1)
     assert indexed(parts) == built_from_nothing(parts)
@@ -276,7 +276,7 @@ def test_a_commit_that_did_not_land_is_tried_again(parts):
 
 def test_an_index_written_before_there_were_tokens_is_followed(parts):
     index = parts.store.open()
-    parts.store._version = replace(index, absorbed=replace(index.frontier(), token=""))
+    parts.memory._version = replace(index, absorbed=replace(index.frontier(), token=""))
     parts.table.upsert({rid("k0"): values("new")})
     assert sync(parts).action is Action.FOLLOW
     assert indexed(parts) == built_from_nothing(parts)
@@ -288,10 +288,10 @@ def test_two_builders_make_one_index():
     rival = sample_parts(parts.table, parts.store)
 
     def another_comes_first() -> None:
-        parts.store.fail_before_commit = lambda: None
+        parts.memory.fail_before_commit = lambda: None
         sync(rival)
 
-    parts.store.fail_before_commit = another_comes_first
+    parts.memory.fail_before_commit = another_comes_first
     assert sync(parts).action is Action.NOTHING
     assert parts.store.open().generation == 1
 
@@ -302,7 +302,7 @@ def test_a_writer_that_always_loses_gives_up_and_says_so(parts):
     def lose() -> None:
         raise StaleFrontier("another one was first")
 
-    parts.store.fail_before_commit = lose
+    parts.memory.fail_before_commit = lose
     with pytest.raises(Exception, match="5 times in a row"):
         sync(parts)
 
@@ -329,12 +329,12 @@ def test_a_sync_cut_off_before_its_commit_changes_nothing_and_embeds_nothing_aga
     def power_cut() -> None:
         raise KeyboardInterrupt
 
-    parts.store.fail_before_commit = power_cut
+    parts.memory.fail_before_commit = power_cut
     with pytest.raises(KeyboardInterrupt) as stopped:
         sync(parts)
     assert stopped.value.__notes__ == ["nothing was written to 'sample'"]
     assert indexed(parts) == before
-    parts.store.fail_before_commit = lambda: None
+    parts.memory.fail_before_commit = lambda: None
     parts.embedder.received.clear()
     assert sync(parts).rows_changed == 1
     assert parts.embedder.received == []
@@ -347,12 +347,12 @@ def test_a_sync_cut_off_after_its_commit_leaves_nothing_to_do(parts):
     def power_cut() -> None:
         raise KeyboardInterrupt
 
-    parts.store.fail_after_commit = power_cut
+    parts.memory.fail_after_commit = power_cut
     with pytest.raises(KeyboardInterrupt) as stopped:
         sync(parts)
     stands = parts.table.look(None).newest
     assert stopped.value.__notes__ == [f"the commit to 'sample' landed: it stands at {stands}"]
-    parts.store.fail_after_commit = lambda: None
+    parts.memory.fail_after_commit = lambda: None
     assert sync(parts).action is Action.NOTHING
     assert indexed(parts) == built_from_nothing(parts)
 
@@ -367,7 +367,7 @@ def test_a_sync_that_is_stopped_while_its_store_is_out_of_reach_does_not_guess(p
     def away() -> None:
         raise StoreUnreachable("it does not answer")
 
-    parts.store.fail_before_commit = stop_and_lose_the_store
+    parts.memory.fail_before_commit = stop_and_lose_the_store
     with pytest.raises(SystemExit) as stopped:
         sync(parts)
     assert stopped.value.__notes__ == ["whether the last commit to 'sample' landed is not known"]
@@ -443,7 +443,7 @@ class Unreadable:
         raise self._error
 
 
-def with_an_unreadable_index(parts: IndexParts, error: StoreError, monkeypatch) -> IndexParts:
+def with_an_unreadable_index(parts: SampleParts, error: StoreError, monkeypatch) -> SampleParts:
     index = Unreadable(parts.store.open(), error)
     monkeypatch.setattr(parts.store, "open", lambda: index)
     return replace(parts, vector_cache=MemoryVectorCache())

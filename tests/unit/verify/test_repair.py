@@ -11,15 +11,15 @@ from lakewake.errors import OutcomeUnknown
 from lakewake.model.recipe import TextField
 from lakewake.model.rows import RowId
 from lakewake.source.memory import MemoryTable
-from lakewake.sync import IndexParts, sync
+from lakewake.sync import sync
 from lakewake.verify import repair, verify
 from lakewake.verify.vectors import Vectors
 from support.oracle import built_from_nothing, indexed
-from support.sampling import SCHEMA, rid, sample_parts, sample_recipe, values
+from support.sampling import SCHEMA, SampleParts, rid, sample_parts, sample_recipe, values
 
 
 @pytest.fixture
-def parts() -> IndexParts:
+def parts() -> SampleParts:
     """An index of three rows, built, the embedder's count at zero."""
     made = sample_parts()
     made.table.upsert({rid(f"k{n}"): values(f"text {n}") for n in range(3)})
@@ -28,23 +28,23 @@ def parts() -> IndexParts:
     return made
 
 
-def spoil(parts: IndexParts, row: RowId, column: str, value: object) -> None:
+def spoil(parts: SampleParts, row: RowId, column: str, value: object) -> None:
     """Put something else into an index behind its back, as a faulty tool would."""
-    index = parts.store.open()
+    index = parts.memory.open()
     chunks = index.chunks.to_pylist()
     for chunk in chunks:
         if chunk["_key"] == row.key:
             chunk[column] = value(chunk[column]) if callable(value) else value
     spoilt = pa.Table.from_pylist(chunks, schema=index.schema())
-    parts.store._version = replace(index, chunks=spoilt)
+    parts.memory._version = replace(index, chunks=spoilt)
 
 
-def lose(parts: IndexParts, **where: object) -> None:
+def lose(parts: SampleParts, **where: object) -> None:
     """Take chunks out of an index behind its back."""
-    index = parts.store.open()
+    index = parts.memory.open()
     chunks = [c for c in index.chunks.to_pylist() if any(c[k] != v for k, v in where.items())]
     kept = pa.Table.from_pylist(chunks, schema=index.schema())
-    parts.store._version = replace(index, chunks=kept)
+    parts.memory._version = replace(index, chunks=kept)
 
 
 def turned(vector: list[float]) -> list[float]:
