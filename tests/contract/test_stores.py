@@ -14,20 +14,6 @@ import lancedb
 import numpy as np
 import pyarrow as pa
 import pytest
-from store_contract import (
-    SCHEMA,
-    StoreContract,
-    as_stored,
-    batch,
-    chunk,
-    contents,
-    frontier,
-    keys,
-    named,
-    query,
-    recipe,
-    vector_of,
-)
 
 from lakewake.errors import ConfigError, OutcomeUnknown, StaleFrontier, StoreError
 from lakewake.model.chunks import CHECKPOINT_ID, PAGE_ID, Batch, index_schema
@@ -44,6 +30,20 @@ from lakewake.store.lance.store import LanceStore
 from lakewake.store.lance.upkeep import KEEP_VERSIONS, MAX_SMALL_FRAGMENTS, _misshapen
 from lakewake.store.memory import MemoryStore
 from lakewake.store.registry import open_store
+from support.store_contract import (
+    SCHEMA,
+    StoreContract,
+    as_stored,
+    batch,
+    chunk,
+    contents,
+    frontier,
+    keys,
+    named,
+    query,
+    recipe,
+    vector_of,
+)
 
 
 class TestMemory(StoreContract):

@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from histories_of_timelines import OCC
-from hudi_tables import HudiTables, row
-from playing import COW, MOR
 
 from lakewake.embed.hashing import HashingEmbedder
 from lakewake.errors import TextRefused
 from lakewake.sync import IndexParts, sync
-from oracle import HASHING, built_from_nothing, following, indexed
+from support.hudi.histories_of_timelines import OCC
+from support.hudi.playing import COW, MOR
+from support.hudi.tables import HudiTables, row
+from support.oracle import HASHING, built_from_nothing, following, indexed
 
 pytestmark = pytest.mark.spark
 

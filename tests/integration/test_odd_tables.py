@@ -8,7 +8,6 @@ from decimal import Decimal
 
 import lance
 import pytest
-from hudi_tables import HudiTables, row
 
 import lakewake
 from lakewake.config.settings import ModelSettings
@@ -21,7 +20,8 @@ from lakewake.source.hudi import HudiTable
 from lakewake.sync import SyncOptions, plan_next, sync
 from lakewake.verify import repair, verify
 from lakewake.verify.vectors import Vectors
-from oracle import HASHING, built_from_nothing, following, indexed
+from support.hudi.tables import HudiTables, row
+from support.oracle import HASHING, built_from_nothing, following, indexed
 
 pytestmark = pytest.mark.spark
 
