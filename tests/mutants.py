@@ -72,6 +72,20 @@ MUTANTS = (
         RECALL,
     ),
     Mutant(
+        "an upsert is taken to add no second copy",
+        "source/lineage.py",
+        "return commit.operation in DUPLICATING or (added and not commit.is_maintenance)",
+        "return commit.operation in DUPLICATING",
+        ("tests/unit/test_lineage.py", "tests/integration/test_copies.py", "-k", "adds"),
+    ),
+    Mutant(
+        "a base file that Spark does not list is not missed",
+        "source/files.py",
+        "if listed != len(files):",
+        "if listed > len(files):",
+        ("tests/integration/test_hostile_session.py", "-k", "does_not_list"),
+    ),
+    Mutant(
         "deleted rows are dropped from the batch",
         "sync/prepare.py",
         "deletes = self.gone(changes)",
