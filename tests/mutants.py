@@ -76,7 +76,7 @@ MUTANTS = (
         "source/lineage.py",
         "return commit.operation in DUPLICATING or (added and not commit.is_maintenance)",
         "return commit.operation in DUPLICATING",
-        ("tests/unit/test_lineage.py", "tests/integration/test_copies.py", "-k", "adds"),
+        ("tests/unit/source/test_lineage.py", "tests/integration/test_copies.py", "-k", "adds"),
     ),
     Mutant(
         "a base file that Spark does not list is not missed",
