@@ -18,7 +18,7 @@ from lakewake.store.deleted import DeletedVectors
 from lakewake.store.qdrant.fence import POINT
 from lakewake.store.qdrant.location import CONNECTIONS
 from lakewake.store.qdrant.reader import QdrantReader
-from lakewake.store.qdrant.recall import Situation, deleted_of, read_kept, standing_of
+from lakewake.store.qdrant.recall import Coverage, coverage_of, deleted_of, read_kept
 from lakewake.store.qdrant.store import QdrantStore
 from support.qdrant.edge_engine import EdgeClient, EdgePlace
 from support.recall_contract import (
@@ -104,8 +104,8 @@ class TestQdrant(RecallContract):
         head = store._read()
         assert store._fence.move(head, replace(head, searching=text))
 
-    def situation(self, store: QdrantStore) -> Situation:
-        return standing_of(store._points, store._read(), store._asking)
+    def coverage(self, store: QdrantStore) -> Coverage:
+        return coverage_of(store._points, store._read(), store._asking)
 
     def sample(self, store: QdrantStore) -> DeletedVectors:
         return deleted_of(store._fence)

@@ -16,11 +16,11 @@ from lakewake.store.deleted import DeletedVectors
 from lakewake.store.lance.reader import LanceReader
 from lakewake.store.lance.recall import (
     KEY,
-    Situation,
+    Coverage,
+    coverage_of,
     decide,
     distances,
     efforts,
-    standing_of,
     widest,
 )
 from lakewake.store.lance.store import LanceStore
@@ -83,8 +83,8 @@ class TestLance(RecallContract):
     def decide(self, store: LanceStore, text: str) -> None:
         store._dataset(1).update_config({KEY: text})
 
-    def situation(self, store: LanceStore) -> Situation:
-        return standing_of(store._dataset(1))
+    def coverage(self, store: LanceStore) -> Coverage:
+        return coverage_of(store._dataset(1))
 
     def sample(self, store: LanceStore) -> DeletedVectors:
         return store._deleted
@@ -123,7 +123,7 @@ def test_a_little_below_its_bound_an_index_keeps_its_partitions(indexed: LanceSt
     # A few more chunks would make them useful again.
     assert searching(indexed).mode == "exact"
     assert indexed.maintain() == {}
-    assert standing_of(indexed._dataset(1)).partitions
+    assert coverage_of(indexed._dataset(1)).partitions
 
 
 def test_far_below_it_the_approximate_index_is_dropped(indexed: LanceStore) -> None:
@@ -131,7 +131,7 @@ def test_far_below_it_the_approximate_index_is_dropped(indexed: LanceStore) -> N
     assert indexed.maintain()["approximate_dropped"] == 1
     assert indexed.maintain() == {}
     dataset = indexed._dataset(1)
-    assert standing_of(dataset) == Situation(20 * PER_TOPIC)
+    assert coverage_of(dataset) == Coverage(20 * PER_TOPIC)
     assert KEY not in dataset.config()
     assert searching(indexed).why == "it has no approximate index"
     assert recall(indexed, topics(0, TOPICS)[::500]).mean() == 1
@@ -143,11 +143,11 @@ def test_partitions_that_no_longer_fit_are_trained_again(
     # So few that what takes the place of the others lies across them.
     monkeypatch.setattr("lakewake.store.lance.recall.PROBES", 1)
     monkeypatch.setattr("lakewake.store.lance.recall.PROBED", 0)
-    trained = standing_of(indexed._dataset(1))
+    trained = coverage_of(indexed._dataset(1))
     assert trained.trained == 0
     change(indexed, 1, chunks(TOPICS, 50, deletes=tuple(ids(0, 50))), upkeep=False)
     assert indexed.maintain()["questions_probed"] == 12 + 12 + 32
-    there = standing_of(indexed._dataset(1))
+    there = coverage_of(indexed._dataset(1))
     assert (there.trained, changed(there)) == (0, 0)
     assert recall(indexed, topics(0, TOPICS)[::100]).mean() >= RECALL
     assert indexed.maintain() == {}
@@ -156,7 +156,7 @@ def test_partitions_that_no_longer_fit_are_trained_again(
 def test_recall_1_means_that_no_approximate_index_is_made(tmp_path: Path) -> None:
     store = build(tmp_path, recall=1.0)
     assert store.maintain() == {"pointer_written": 1} or store.maintain() == {}
-    assert standing_of(store._dataset(1)).partitions == 0
+    assert coverage_of(store._dataset(1)).partitions == 0
     assert searching(store).mode == "exact"
 
 
@@ -257,14 +257,14 @@ class TestDecide:
 
 class TestChoose:
     decision = Decision(probed(FEW), probed(ALL), "2026", 24, 0.99, covered=100_000)
-    there = Situation(100_000, 200, 100_000, decision)
+    there = Coverage(100_000, 200, 100_000, decision)
 
     @pytest.fixture(autouse=True)
     def large(self, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("lakewake.store.recall.MIN_CHANGED", 500)
 
     def chosen(
-        self, there: Situation, filtered: bool = False, recall: float = 0.99
+        self, there: Coverage, filtered: bool = False, recall: float = 0.99
     ) -> Effort | None:
         return choose(there, Asking(recall, 100_000), filtered=filtered)[0]
 

@@ -27,7 +27,7 @@ from lakewake.store.lance import store as lance_store
 from lakewake.store.lance import upkeep as lance_upkeep
 from lakewake.store.lance import words as lance_words
 from lakewake.store.lance.reader import PIN, LanceReader
-from lakewake.store.lance.recall import standing_of
+from lakewake.store.lance.recall import coverage_of
 from lakewake.store.lance.store import LanceStore
 from lakewake.store.lance.upkeep import KEEP_VERSIONS, MAX_SMALL_FRAGMENTS, _misshapen
 from lakewake.store.memory import MemoryStore
@@ -116,7 +116,7 @@ class TestLanceWithApproximateIndex(StoreContract):
         return Tended(str(tmp_path), "wines", ann_min_chunks=1)
 
     def test_it_has_one(self, built: LanceStore) -> None:
-        assert standing_of(built._dataset(1)).partitions == 1
+        assert coverage_of(built._dataset(1)).partitions == 1
 
     @pytest.mark.skip(reason="its chunks have no vectors, so that Lance cannot train on them")
     def test_very_many_deletes_land_in_one_commit(self, store: Store) -> None: ...
@@ -506,7 +506,7 @@ class TestApproximateIndex:
         store.commit(batch(*new, schema=reader.schema()), frontier(1), frontier(2))
 
     def partitions(self, store: LanceStore) -> int:
-        return standing_of(store._dataset(1)).partitions
+        return coverage_of(store._dataset(1)).partitions
 
     def test_it_is_refreshed_when_many_chunks_wait(
         self, indexed: LanceStore, dimension: int, monkeypatch: pytest.MonkeyPatch

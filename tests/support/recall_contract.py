@@ -117,7 +117,7 @@ class RecallContract:
         """Replace what is kept of the last probe."""
         raise NotImplementedError
 
-    def situation(self, store: Any) -> Any:
+    def coverage(self, store: Any) -> Any:
         """How the index stands."""
         raise NotImplementedError
 
@@ -223,7 +223,7 @@ class RecallContract:
         monkeypatch.setattr("lakewake.store.recall.MIN_CHANGED", 10_000)
         change(indexed, 1, chunks(TOPICS, 5))
         change(indexed, 2, chunks(0, 0, deletes=tuple(ids(0, 5))), upkeep=False)
-        there = self.situation(indexed)
+        there = self.coverage(indexed)
         # The checkpoint row may be among them.
         for changed in (there.decision.deleted(there.covered), there.decision.taken):
             assert 5 * PER_TOPIC <= changed <= 5 * PER_TOPIC + 2

@@ -75,14 +75,14 @@ class Changes:
     Attributes:
         rows: new and changed rows, in batches; can be walked once.
         deleted: ids of rows that are gone.
-        duplicates: ids of which the table now holds more than one version.
-        total: how many rows will come, where that is known.
-        payload: names and types of the payload columns, where no row may come to tell them.
-        removed: of deleted rows, the instant of the version that went, where it was seen to go.
-        gone: further rows that are gone, where they are many: in lots, each with the same instants
-            ('' where it was not seen to go); can be walked once.
-        spread: works on the rows elsewhere, where they are many and there are machines for it; then
-            `rows` can be walked all the same.
+        duplicates: ids that the table now holds more than once.
+        total: the number of rows to come, if it is known.
+        payload: names and types of the payload columns, in case no row comes to show them.
+        removed: the instant of the deleted version of a row, if it is known.
+        gone: further deleted rows, in groups, each with these instants ('' if unknown). Can be
+            iterated once.
+        distributed: works on the rows on executors, if there are many rows and a cluster; `rows`
+            can be iterated all the same.
     """
 
     rows: Iterable[RowBatch]

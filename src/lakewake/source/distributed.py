@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 #: From so many rows on, the way to executors pays.
-SPREAD_ROWS = 10_000
+DISTRIBUTED_ROWS = 10_000
 #: Rows in a part: what is lost with an executor, and larger than what upkeep would merge again.
 PART_ROWS = 20_000
 #: Bytes in a part, about: less than Spark can hand to Python at once.

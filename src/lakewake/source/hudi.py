@@ -23,7 +23,7 @@ from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, Difference, RowBatch, RowId, T
 from lakewake.model.timeline import CommitMetadata, Instant, Look
 from lakewake.source import COMPARE_HINT, TableMoved, arrow, columns, compare, versions, view
-from lakewake.source.distributed import SPREAD_ROWS, DistributedRows, read_scan_parts
+from lakewake.source.distributed import DISTRIBUTED_ROWS, DistributedRows, read_scan_parts
 from lakewake.source.failures import read_through, reading
 from lakewake.source.files import GroupReader
 from lakewake.source.lineage import (
@@ -233,7 +233,7 @@ class HudiTable:
         """From how many rows on they are left to executors; None: never."""
         if self._given_distributed_rows is None and is_local(self._session().sparkContext.master):
             return None
-        return self._given_distributed_rows or SPREAD_ROWS
+        return self._given_distributed_rows or DISTRIBUTED_ROWS
 
     def _distributed(
         self,

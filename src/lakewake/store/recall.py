@@ -45,7 +45,7 @@ class Asking:
     recent: deque[np.ndarray] = field(default_factory=lambda: deque(maxlen=PER_KIND))
 
 
-class Situation(Protocol):
+class Coverage(Protocol):
     """What one version of an index has for approximate search."""
 
     @property
@@ -73,19 +73,19 @@ class Situation(Protocol):
         """How it is searched while no probe counts (None: exactly), in words too."""
 
 
-def changed(there: Situation) -> int:
+def changed(there: Coverage) -> int:
     """Chunks that were deleted or taken in since the probe."""
     last = there.decision
     return last.deleted(there.covered) + last.taken if last else 0
 
 
-def thinned(there: Situation) -> bool:
+def thinned(there: Coverage) -> bool:
     """Whether so much was deleted since the probe that it does not count."""
     last = there.decision
     return last is not None and last.deleted(there.covered) > many(there.chunks)
 
 
-def is_due(there: Situation, asking: Asking) -> bool:
+def is_due(there: Coverage, asking: Asking) -> bool:
     """Whether a probe may find something else than the last one."""
     if there.absent or asking.recall >= 1 or there.chunks < asking.least:
         return False
@@ -100,7 +100,7 @@ def many(chunks: int) -> int:
     return max(MIN_CHANGED, chunks // CHANGED_SHARE)
 
 
-def choose(there: Situation, asking: Asking, *, filtered: bool) -> tuple[Effort | None, str]:
+def choose(there: Coverage, asking: Asking, *, filtered: bool) -> tuple[Effort | None, str]:
     """How to search a version (None: exactly), and why."""
     decision = there.decision
     if there.absent:
@@ -121,7 +121,7 @@ def choose(there: Situation, asking: Asking, *, filtered: bool) -> tuple[Effort 
     return found.effort, since or "a probe found what is promised"
 
 
-def how_searched(there: Situation, asking: Asking) -> Searching:
+def how_searched(there: Coverage, asking: Asking) -> Searching:
     """How a version is searched, for `status`."""
     effort, why = choose(there, asking, filtered=False)
     decision = there.decision

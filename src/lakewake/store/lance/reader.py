@@ -30,7 +30,7 @@ from lakewake.model.rows import RowId
 from lakewake.net.s3 import HINT
 from lakewake.store.filters import to_sql
 from lakewake.store.held import STORED, chunks_by_row, of_rows, vectors_by_hash, with_identity
-from lakewake.store.lance.recall import Situation, asked, standing_of
+from lakewake.store.lance.recall import Coverage, asked, coverage_of
 from lakewake.store.lance.words import LanceWords, WordFiles
 from lakewake.store.location import S3
 from lakewake.store.ranking import (
@@ -256,9 +256,9 @@ class LanceReader:
         return [c for c in self._dataset.schema.names if c not in HIDDEN]
 
     @lazy
-    def _standing(self) -> Situation:
+    def _standing(self) -> Coverage:
         with reading(self._dataset, self._name):
-            return standing_of(self._dataset)
+            return coverage_of(self._dataset)
 
     def _nearest(
         self, vector: np.ndarray, k: int, where: str | None, effort: Effort | None

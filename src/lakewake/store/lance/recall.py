@@ -36,7 +36,7 @@ SCAN_ROWS, SCAN_BYTES = 8192, 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Situation:
+class Coverage:
     """What one version of a dataset has for approximate search.
 
     Attributes:
@@ -68,7 +68,7 @@ class Situation:
         return self.trained is None or (self.trained + since) * TRAINING_SHARE >= self.chunks
 
 
-def standing_of(dataset: LanceDataset) -> Situation:
+def coverage_of(dataset: LanceDataset) -> Coverage:
     """Read from the manifest, and from the head of the approximate index."""
     chunks = dataset.count_rows() - 1
     for index in dataset.describe_indices():
@@ -78,8 +78,8 @@ def standing_of(dataset: LanceDataset) -> Situation:
             kept = dataset.config()
             decision = Decision.from_json(kept.get(KEY))
             trained = int(kept[CHANGED]) if kept.get(CHANGED, "").isdigit() else None
-            return Situation(chunks, partitions, index.num_rows_indexed, decision, trained)
-    return Situation(chunks)
+            return Coverage(chunks, partitions, index.num_rows_indexed, decision, trained)
+    return Coverage(chunks)
 
 
 def efforts(partitions: int) -> tuple[Effort, ...]:

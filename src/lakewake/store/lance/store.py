@@ -275,7 +275,7 @@ class LanceStore:
     def _standing(self) -> tuple[int, Stamp]:
         """The active generation and the stamp of its versions."""
         self._places.check()
-        number, stamp = self._places.situation()
+        number, stamp = self._places.coverage()
         if not number and (lost := self._places.named()):
             raise IndexDamaged(
                 f"index '{self.name}' is gone: {self._places.address(lost)} is not there",

@@ -21,9 +21,9 @@ from lakewake.store.lance.reader import FOREIGN, unpin_forgotten
 from lakewake.store.lance.recall import (
     CHANGED,
     KEY,
+    coverage_of,
     decide,
     make_probe,
-    standing_of,
     stored_vectors,
 )
 from lakewake.store.lance.words import WordFiles, count, slices_of
@@ -109,7 +109,7 @@ def built_by(dataset: LanceDataset) -> Recipe:
 
 def drop_approximate(dataset: LanceDataset, *, asking: Asking) -> int:
     """Remove the approximate index where it is not used."""
-    there = standing_of(dataset)
+    there = coverage_of(dataset)
     if not there.partitions or (asking.recall < 1 and there.chunks >= asking.least * KEEP_SHARE):
         return 0
     for index in dataset.describe_indices():
@@ -121,7 +121,7 @@ def drop_approximate(dataset: LanceDataset, *, asking: Asking) -> int:
 
 def index_chunks(dataset: LanceDataset, *, asking: Asking) -> int:
     """Make the approximate index, from so many chunks on, and take new chunks into all indexes."""
-    there = standing_of(dataset)
+    there = coverage_of(dataset)
     chunks, wanted = there.chunks, partitions_for(there.chunks)
     if asking.recall < 1 and chunks >= asking.least and _misshapen(there.partitions, wanted):
         return _make_vector_index(dataset, chunks)
@@ -133,7 +133,7 @@ def index_chunks(dataset: LanceDataset, *, asking: Asking) -> int:
     # and a search that looks at some of them would look at all there is.
     dataset.optimize.optimize_indices(num_indices_to_merge=1)
     if there.decision:
-        taken = standing_of(dataset).covered - there.covered
+        taken = coverage_of(dataset).covered - there.covered
         last = there.decision
         _keep(
             dataset,
@@ -182,7 +182,7 @@ def _keep(dataset: LanceDataset, decision: Decision | None, trained: int | None)
 
 def sample_deleted(dataset: LanceDataset, *, asking: Asking, sample: DeletedVectors) -> int:
     """Keep some of the deleted vectors, before a compaction drops them, where a probe is due."""
-    there = standing_of(dataset)
+    there = coverage_of(dataset)
     if not is_due(there, asking):
         return 0
     rng = np.random.default_rng(dataset.version)
@@ -202,7 +202,7 @@ def probe(dataset: LanceDataset, *, asking: Asking, sample: DeletedVectors) -> i
     were deleted since, or twice as many deleted or taken in. It takes one pass over the vectors,
     and one or two hundred searches.
     """
-    there = standing_of(dataset)
+    there = coverage_of(dataset)
     if not is_due(there, asking):
         return 0
     asked = _questions(dataset, asking, sample)
@@ -216,7 +216,7 @@ def probe(dataset: LanceDataset, *, asking: Asking, sample: DeletedVectors) -> i
     found = decide(measure, there.partitions, promised=asking.recall, may_train=there.may_train)
     if found is None:
         _make_vector_index(dataset, there.chunks)
-        there, trained = standing_of(dataset), 0
+        there, trained = coverage_of(dataset), 0
         found = decide(measure, there.partitions, promised=asking.recall, may_train=False)
     assert found is not None
     _keep(dataset, Decision(*found, now(), number, asking.recall, there.covered), trained)

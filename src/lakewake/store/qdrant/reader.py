@@ -27,7 +27,7 @@ from lakewake.store.held import STORED, chunks_by_row, of_rows, vectors_by_hash,
 from lakewake.store.qdrant.fence import Fence, Head
 from lakewake.store.qdrant.filters import among, every, exactly, to_filter, valid_at
 from lakewake.store.qdrant.points import Points
-from lakewake.store.qdrant.recall import Situation, standing_of
+from lakewake.store.qdrant.recall import Coverage, coverage_of
 from lakewake.store.qdrant.rows import Decoder
 from lakewake.store.ranking import (
     HIDDEN,
@@ -173,8 +173,8 @@ class QdrantReader:
         return choose(self._standing, self.asking, filtered=filtered)[0]
 
     @lazy
-    def _standing(self) -> Situation:
-        return standing_of(self._points, self.head, self.asking)
+    def _standing(self) -> Coverage:
+        return coverage_of(self._points, self.head, self.asking)
 
     def keyword(self, words: Words) -> pa.Table:
         """The chunks with any of the words, best first. All texts of the index are read."""

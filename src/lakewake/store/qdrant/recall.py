@@ -33,7 +33,7 @@ SAMPLED_EVERY = 16
 
 
 @dataclass(frozen=True)
-class Situation:
+class Coverage:
     """What one version of an index has for approximate search.
 
     Attributes:
@@ -85,18 +85,18 @@ def read_kept(text: str) -> Kept | None:
     return Kept(decision, version, indexed) if decision else None
 
 
-def standing_of(points: Points, head: Head, asking: Asking) -> Situation:
+def coverage_of(points: Points, head: Head, asking: Asking) -> Coverage:
     """Asked of Qdrant: up to three small calls, none where it makes no difference."""
     if not points.location.has_indexes:
-        return Situation(0, "this Qdrant has no indexes")
+        return Coverage(0, "this Qdrant has no indexes")
     if head.recipe.metric != "cosine":
-        return Situation(0, "only cosines are searched by Qdrant's index")
+        return Coverage(0, "only cosines are searched by Qdrant's index")
     chunks = points.count(head.collection, valid_at(head.version)) if asking.recall < 1 else 0
     kept = read_kept(head.searching) if chunks and chunks >= asking.least else None
     if kept is None or abs(points.graph(head.collection)[0] - kept.indexed) > many(chunks):
-        return Situation(chunks)
+        return Coverage(chunks)
     left = points.count(head.collection, valid_at(head.version, kept.version))
-    return Situation(chunks, "", left, replace(kept.decision, taken=max(chunks - left, 0)))
+    return Coverage(chunks, "", left, replace(kept.decision, taken=max(chunks - left, 0)))
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def deleted_of(fence: Fence) -> DeletedVectors:
     return DeletedVectors(NoteShelf(fence), fence.name)
 
 
-def sample_deleted(fence: Fence, head: Head, there: Situation, asking: Asking) -> int:
+def sample_deleted(fence: Fence, head: Head, there: Coverage, asking: Asking) -> int:
     """Keep some of the deleted vectors, before their points are removed.
 
     Where a probe is due; and now and then, since points of a slow trickle are gone by then.
@@ -138,7 +138,7 @@ def sample_deleted(fence: Fence, head: Head, there: Situation, asking: Asking) -
     return len(found)
 
 
-def probe(fence: Fence, head: Head, there: Situation, asking: Asking) -> int:
+def probe(fence: Fence, head: Head, there: Coverage, asking: Asking) -> int:
     """Ask Qdrant's index, and decide how it is searched; the number of questions.
 
     It is done when the index has come to rest, and again when a 256th of its chunks (and more than

@@ -192,7 +192,7 @@ class QdrantStore:
         if seen is None or not seen.version:
             return {}
         head, asking = self._finished(seen), self._asking
-        there = qdrant_recall.standing_of(self._points, head, asking)
+        there = qdrant_recall.coverage_of(self._points, head, asking)
         done = {
             "commits_finished": int(seen.decided is not None),
             "points_abandoned": upkeep.drop_abandoned(self._points, head),
