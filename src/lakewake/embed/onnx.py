@@ -32,7 +32,7 @@ class OnnxEmbedder:
     """Runs all-MiniLM-L6-v2, or the model in a folder, with mean pooling and L2 normalisation.
 
     Args:
-        threads: how many to run on; `$LAKEWAKE_THREADS` or all cores when not given.
+        threads: how many to run on; `$LAKEWAKE_THREADS` or all cores by default.
     """
 
     def __init__(self, settings: ModelSettings, threads: int | None = None) -> None:
@@ -48,7 +48,7 @@ class OnnxEmbedder:
 
     @cached_property
     def identity(self) -> ModelIdentity:
-        """What the vectors are made by. A folder's weights are hashed for it, once."""
+        """The model that makes the vectors. A folder's weights are hashed for it, once."""
         folder, settings = self._folder, self._settings
         return ModelIdentity(
             provider="onnx",
@@ -66,7 +66,6 @@ class OnnxEmbedder:
         return self._folder.read_tokenizer()
 
     def load(self) -> None:
-        """Load the model now; otherwise the first `embed` does."""
         self._model()
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -94,14 +93,14 @@ class OnnxEmbedder:
         if settings.dimension not in (0, folder.dimension):
             raise ConfigError(
                 f"model {settings.name!r} makes vectors of {folder.dimension} numbers, "
-                f"but `dimension` says {settings.dimension}",
-                hint=f"set dimension = {folder.dimension}, or remove it",
+                f"but `dimension` is {settings.dimension}",
+                hint=f"set `dimension` to {folder.dimension}, or remove it",
             )
         if not 0 <= settings.max_tokens <= folder.positions:
             raise ConfigError(
                 f"model {settings.name!r} reads at most {folder.positions} tokens, "
-                f"but `max_tokens` says {settings.max_tokens}",
-                hint=f"set max_tokens = {folder.positions}, or remove it",
+                f"but `max_tokens` is {settings.max_tokens}",
+                hint=f"set `max_tokens` to at most {folder.positions}, or remove it",
             )
         return folder
 
@@ -148,7 +147,7 @@ class _Model:
 
 
 def batches_by_length(lengths: Sequence[int], size: int) -> Iterator[np.ndarray]:
-    """The positions of these lengths in batches of like ones, longest first: little is padding."""
+    """The positions of these lengths in batches of similar ones, longest first: less padding."""
     order = np.argsort(-np.asarray(lengths), kind="stable")
     for start in range(0, len(order), size):
         yield order[start : start + size]
@@ -183,8 +182,8 @@ def _threads_by_default() -> int:
 
 
 def _batch(settings: ModelSettings) -> int:
-    # int8 scales by the largest value of the batch, so that a text's vector would depend on the
-    # texts beside it (cosine 0.99 with itself alone). One at a time costs a tenth of the speed.
+    # int8 scales by the largest value of the batch, so a text's vector would depend on the texts
+    # beside it (cosine 0.99 to its vector alone). One at a time costs a tenth of the speed.
     return 1 if settings.precision == "int8" else settings.batch or BATCH
 
 

@@ -17,12 +17,12 @@ from lakewake.show.notebook import Shown
 
 @dataclass(frozen=True)
 class Question:
-    """What a person asks of an index: the rows nearest to a text, to a vector or to another row.
+    """A user's search: the rows nearest to a text, to a vector or to another row.
 
     Attributes:
         where: a filter in the grammar of `search.where`, or the same as JSON.
         exact: do not use an approximate index.
-        offset: how many of the best rows are passed over, for the next page.
+        offset: how many of the best rows are skipped, for the next page.
         min_score: rows with a lower score are left out.
     """
 
@@ -40,11 +40,11 @@ class Question:
 
 @dataclass(frozen=True)
 class Query:
-    """What a store is asked: the chunks nearest to a vector.
+    """A store's search: the chunks nearest to a vector.
 
     Attributes:
         limit: how many *rows* are wanted; a store may return several chunks of one row, best first,
-            but at least `limit` distinct rows where the index has them.
+            but at least `limit` distinct rows if the index has them.
         exact: do not use an approximate index.
     """
 
@@ -56,7 +56,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Words:
-    """What a store is asked: the chunks that have any of a text's words.
+    """A store's search: the chunks that have any of a text's words.
 
     Attributes:
         limit: how many rows are wanted, as in `Query`.
@@ -73,7 +73,7 @@ class Hit:
 
     Attributes:
         score: what ranked it.
-        similarity: the cosine of its vector with the question's; None where only words were asked.
+        similarity: the cosine of its vector with the question's; None in a search by words only.
         highlight: where in `text` its best sentence begins and ends.
     """
 
@@ -93,7 +93,7 @@ class Hit:
         return RowId(self.partition, self.key)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The object for JSON."""
         return {
             "key": self.key,
             "partition": self.partition,
@@ -109,11 +109,11 @@ class Hit:
 
 @dataclass(frozen=True)
 class SearchResult(Shown):
-    """The hits, and the table instant they speak for.
+    """The hits, and the table instant that they reflect.
 
     Attributes:
-        offset: how many better rows were passed over.
-        more: whether a next page has any.
+        offset: how many better rows were skipped.
+        more: whether the next page has any hits.
     """
 
     index: str

@@ -1,4 +1,4 @@
-"""The words of a text, as searches compare them."""
+"""The words of a text, in the form that searches compare."""
 
 from __future__ import annotations
 
