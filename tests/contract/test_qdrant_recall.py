@@ -11,7 +11,17 @@ from typing import Any
 
 import pytest
 from qdrant_client import models
-from recall_contract import (
+
+from lakewake.model.recall import Effort
+from lakewake.model.where import Compare
+from lakewake.store.deleted import DeletedVectors
+from lakewake.store.qdrant.fence import POINT
+from lakewake.store.qdrant.location import CONNECTIONS
+from lakewake.store.qdrant.reader import QdrantReader
+from lakewake.store.qdrant.recall import Situation, deleted_of, read_kept, standing_of
+from lakewake.store.qdrant.store import QdrantStore
+from support.qdrant.edge_engine import EdgeClient, EdgePlace
+from support.recall_contract import (
     GONE,
     LEAST,
     PER_TOPIC,
@@ -26,17 +36,7 @@ from recall_contract import (
     searching,
     topics,
 )
-from store_contract import frontier
-
-from lakewake.model.recall import Effort
-from lakewake.model.where import Compare
-from lakewake.store.deleted import DeletedVectors
-from lakewake.store.qdrant.fence import POINT
-from lakewake.store.qdrant.location import CONNECTIONS
-from lakewake.store.qdrant.reader import QdrantReader
-from lakewake.store.qdrant.recall import Situation, deleted_of, read_kept, standing_of
-from lakewake.store.qdrant.store import QdrantStore
-from qdrant_edge_engine import EdgeClient, EdgePlace
+from support.store_contract import frontier
 
 
 @pytest.fixture(autouse=True)

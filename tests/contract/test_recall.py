@@ -9,24 +9,6 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from recall_contract import (
-    CHUNKS,
-    DIMENSION,
-    GONE,
-    LEAST,
-    PER_TOPIC,
-    RECIPE,
-    TOPICS,
-    RecallContract,
-    change,
-    chunks,
-    ids,
-    reader_of,
-    recall,
-    searching,
-    topics,
-)
-from store_contract import frontier
 
 from lakewake.model.query import Query
 from lakewake.model.recall import RECALL, Decision, Effort, Probed
@@ -43,6 +25,24 @@ from lakewake.store.lance.recall import (
 )
 from lakewake.store.lance.store import LanceStore
 from lakewake.store.recall import Asking, changed, choose, is_due
+from support.recall_contract import (
+    CHUNKS,
+    DIMENSION,
+    GONE,
+    LEAST,
+    PER_TOPIC,
+    RECIPE,
+    TOPICS,
+    RecallContract,
+    change,
+    chunks,
+    ids,
+    reader_of,
+    recall,
+    searching,
+    topics,
+)
+from support.store_contract import frontier
 
 
 @pytest.fixture(autouse=True)

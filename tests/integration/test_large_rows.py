@@ -7,8 +7,6 @@ from contextlib import contextmanager
 
 import lance
 import pytest
-from hudi_tables import HudiTables, row
-from playing import COW, MOR
 
 from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
@@ -16,7 +14,9 @@ from lakewake.model.rows import RowId
 from lakewake.source import arrow, compare, hudi, view
 from lakewake.sync import SyncOptions, prepare, spool, sync
 from lakewake.verify import repair, verify
-from oracle import built_from_nothing, following, indexed
+from support.hudi.playing import COW, MOR
+from support.hudi.tables import HudiTables, row
+from support.oracle import built_from_nothing, following, indexed
 
 pytestmark = pytest.mark.spark
 

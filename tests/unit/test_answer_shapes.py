@@ -15,7 +15,7 @@ from lakewake.model.query import Hit, Mode, SearchResult
 from lakewake.model.recommendation import AnsweredBy, Recommendation
 from lakewake.model.rows import RowId
 from lakewake.serve import shapes
-from serving import wine_index
+from support.serving import wine_index
 
 HIT = Hit("k", "p", 0.5, 0.5, "text", "field", 0, {"num": 1}, (0, 4))
 RECORD = SyncRecord(datetime.now(UTC), "sample", "build")

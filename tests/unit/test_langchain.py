@@ -15,15 +15,15 @@ from langchain_core.documents import Document
 from langchain_tests.integration_tests import RetrieversIntegrationTests
 
 import lakewake
-from cellar import FIRST, WINES, make_cellar
 from lakewake.errors import ConfigError, FilterError, IndexMissing
 from lakewake.langchain import LakewakeRetriever, LakewakeVectorStore, most_diverse
 from lakewake.model.query import RowChunk, SearchResult
 from lakewake.model.rows import RowId
 from lakewake.search.rows import whole_text
 from lakewake.search.view import View
-from sampling import rid, values
-from serving import wine_index
+from support.cellar import FIRST, WINES, make_cellar
+from support.sampling import rid, values
+from support.serving import wine_index
 
 QUERY = "smoky red with leather and old wood"
 

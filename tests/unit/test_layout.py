@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 import lakewake
+import mutants
+from support import ROOT
 
 SOURCES = Path(lakewake.__file__).parent
-ROOT = Path(__file__).parents[2]
 
 
 def test_at_most_eight_modules_are_loose_at_the_top() -> None:
@@ -39,3 +40,23 @@ def test_every_word_of_the_glossary_is_in_the_code() -> None:
 def _first(row: str) -> str:
     """The first cell of a row of a Markdown table."""
     return row.split("|")[1] if row.startswith("| `") else ""
+
+
+TEST_FILES = sorted((ROOT / "tests").rglob("*.py"))
+
+
+def test_no_test_changes_where_python_looks_for_modules() -> None:
+    changed = "sys.path" + "."
+    assert [p for p in TEST_FILES if changed in p.read_text()] == []
+
+
+def test_no_test_imports_a_test() -> None:
+    imported = re.compile(r"^\s*(from|import) (\S+\.)?(test_\w+|conftest)\b", re.MULTILINE)
+    assert [p for p in TEST_FILES if imported.search(p.read_text())] == []
+
+
+def test_every_mutation_fits_the_sources_and_names_tests_that_exist() -> None:
+    for mutant in mutants.MUTANTS:
+        source = (SOURCES / mutant.file).read_text()
+        assert source.count(mutant.old) == 1, mutant.breaks
+        assert (ROOT / mutant.tests[0]).exists(), mutant.breaks

@@ -18,8 +18,8 @@ from lakewake.progress import Silent
 from lakewake.search.view import ATTEMPTS, View
 from lakewake.store.lance.store import LanceStore
 from lakewake.sync import sync
-from sampling import rid, sample_parts, values
-from serving import DiskLake, served_index, wine_index
+from support.sampling import rid, sample_parts, values
+from support.serving import DiskLake, served_index, wine_index
 
 SMOKY = "smoky red with leather"
 

@@ -30,7 +30,7 @@ class RowBatch:
         texts: text field → rendered text (None or blank: the row has no chunk of that field).
         vectors: the vector column, when the recipe takes vectors from the table (null: no chunk).
         payload: the payload columns.
-        appeared: ids that came by a plain insert, which does not look whether the table already
+        appeared: ids that a commit added, which may not have looked whether the table already
             holds them elsewhere.
         undecodable: ids of rows whose text is not valid Unicode; what cannot be read is marked in
             the text.

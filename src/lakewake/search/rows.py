@@ -9,6 +9,7 @@ from lakewake.model.chunks import RESERVED
 from lakewake.model.query import IndexedRow, RowChunk
 from lakewake.model.rows import RowId
 from lakewake.search.run import check_sound
+from lakewake.search.values import python_rows
 
 if TYPE_CHECKING:
     from lakewake.store import StoreReader
@@ -25,7 +26,7 @@ def read_rows(reader: StoreReader, rows: Collection[RowId], index: str) -> dict[
     """
     payload = [name for name in reader.schema().names if not name.startswith(RESERVED)]
     batches = reader.chunks(rows, [*COLUMNS, *payload])
-    found = [chunk for batch in batches for chunk in batch.to_pylist()]
+    found = [chunk for batch in batches for chunk in python_rows(batch)]
     check_sound(found, index)
     order = {field.name: n for n, field in enumerate(reader.recipe().fields)}
     found.sort(key=lambda chunk: (order.get(chunk["_field"], 0), chunk["_chunk"]))

@@ -16,6 +16,7 @@ from lakewake.model.rows import RowId
 from lakewake.model.where import And, Compare
 from lakewake.search.fuse import best_of_rows, fuse
 from lakewake.search.highlight import highlight
+from lakewake.search.values import python_rows
 from lakewake.search.where import check_columns
 from lakewake.search.where_json import read_where
 
@@ -130,7 +131,7 @@ class _Retrieval:
     def _by_vector(self, rows: int) -> list[Hit]:
         vector, exact = self._vector(), self.question.exact
         found = (
-            (weight, self.reader.search(Query(vector, rows, where, exact)).to_pylist())
+            (weight, python_rows(self.reader.search(Query(vector, rows, where, exact))))
             for weight, where in self._fields()
         )
         return self._ranked(found, "_similarity")
@@ -138,7 +139,7 @@ class _Retrieval:
     def _by_words(self, rows: int) -> list[Hit]:
         text = self.question.text or ""
         found = (
-            (weight, self.reader.keyword(Words(text, rows, where)).to_pylist())
+            (weight, python_rows(self.reader.keyword(Words(text, rows, where))))
             for weight, where in self._fields()
         )
         return self._ranked(found, "_relevance")

@@ -20,7 +20,7 @@ from lakewake.source.partitions import Shown, as_shown
 from lakewake.source.session import beside
 from lakewake.source.storage import Storage
 from lakewake.source.timeline import partition_columns
-from lakewake.source.view import hudi_reader
+from lakewake.source.view import hudi_reader, partition_path, plain_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -99,8 +99,7 @@ class GroupReader:
 
     @property
     def _reader(self) -> DataFrameReader:
-        # Partition values may hold characters that Spark would take for a pattern.
-        return self._spark.read.option("__globPaths__", "false")
+        return plain_reader(self._spark)
 
     def _present(self, paths: Sequence[str]) -> list[str]:
         wanted = sorted(paths)
@@ -131,6 +130,7 @@ class GroupReader:
         if wrote is not None:
             self._stored[wrote] = types
         rows = self._reader.schema(types).parquet(*files)
+        _refuse_unlisted(rows, files)
         return shown.applied(rows, columns) if shown else rows
 
     def _found(
@@ -182,13 +182,10 @@ class GroupReader:
     def _merged(
         self, groups: Collection[FileGroup], until: str, columns: Sequence[str]
     ) -> DataFrame:
-        from pyspark.sql import functions as F  # noqa: N812
-
         self._refuse_unseen_logs(until)
         self._refuse_dropped_partitions({g.partition for g in groups})
         shown = self._shown({g.partition for g in groups}, columns)
         ids = ",".join(sorted({g.file_id for g in groups}))
-        partition = F.coalesce(F.col("_hoodie_partition_path"), F.lit(""))
         rows = (
             hudi_reader(self._spark)
             .option("hoodie.datasource.query.type", "incremental")
@@ -199,7 +196,7 @@ class GroupReader:
             # On by default, it answers a window whose files are gone with no rows and no error.
             .option("hoodie.datasource.read.incr.fallback.fulltablescan.enable", "false")
             .load(self._path)
-            .where(partition.isin(sorted({g.partition for g in groups})))
+            .where(partition_path().isin(sorted({g.partition for g in groups})))
         )
         return shown.applied(rows, columns) if shown else rows
 
@@ -304,6 +301,13 @@ def _read_as(field: StructField, stored: Sequence[StructType], shown: Shown | No
         f"the table shows {field.dataType.simpleString()}",
         hint=COMPARE_HINT,
     )
+
+
+def _refuse_unlisted(rows: DataFrame, files: Sequence[str]) -> None:
+    """Spark reads what it listed, and says nothing of a file that some setting hid from it."""
+    listed = len(rows._jdf.inputFiles())
+    if listed != len(files):
+        raise HistoryLost(f"Spark lists {listed} of {len(files)} base files", hint=COMPARE_HINT)
 
 
 def bare(type_: DataType) -> DataType:

@@ -21,13 +21,14 @@ from lakewake.model.chunks import ScanParts
 from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, Difference, RowBatch, RowId, T
-from lakewake.model.timeline import DUPLICATING, CommitMetadata, Instant, Look
+from lakewake.model.timeline import CommitMetadata, Instant, Look
 from lakewake.source import COMPARE_HINT, TableMoved, arrow, columns, compare, versions, view
 from lakewake.source.distributed import SPREAD_ROWS, DistributedRows, read_scan_parts
 from lakewake.source.failures import read_through, reading
 from lakewake.source.files import GroupReader
 from lakewake.source.lineage import (
     Touched,
+    adds_rows,
     beside,
     inserted_at_once,
     outlives,
@@ -120,7 +121,7 @@ class HudiTable:
         """What `pending` changed and removed: the difference of the touched file groups."""
         commits = window_of(look, frontier, pending)
         at_once = inserted_at_once(look, frontier, pending)
-        appeared = at_once or any(c.operation in DUPLICATING or c.overtaken for c in commits)
+        appeared = at_once or any(adds_rows(c) or c.overtaken for c in commits)
         touched = touched_by(commits, tuple(beside(look, frontier, pending).values()))
         touched = replace(touched, needs_before=touched.needs_before or at_once)
         if not touched.groups:
@@ -261,7 +262,9 @@ class HudiTable:
             )
             rows = self._pinned(look) if look.completed else None
             chunks = (
-                spark.read.parquet(*files.result()) if files else read_scan_parts(spark, checked)
+                view.plain_reader(spark).parquet(*files.result())
+                if files
+                else read_scan_parts(spark, checked)
             )
         return compare.held(chunks, self._recipe), rows
 

@@ -173,12 +173,19 @@ def _with_clustered(groups: set[FileGroup], commits: Sequence[CommitMetadata]) -
 
 def _needs_before(data: Sequence[CommitMetadata]) -> bool:
     return any(
-        c.overtaken
-        or c.replaced
-        or c.operation in DUPLICATING
-        or any(w.deletes or w.is_log for w in c.writes)
+        c.overtaken or c.replaced or adds_rows(c) or any(w.deletes or w.is_log for w in c.writes)
         for c in data
     )
+
+
+def adds_rows(commit: CommitMetadata) -> bool:
+    """Whether a commit may have stored a row that the table holds already, as a second copy.
+
+    An upsert looks where a row is. But a writer whose index has forgotten that (Flink's state after
+    a restart, buckets counted otherwise) adds it again.
+    """
+    added = any(w.inserts or w.begins_group for w in commit.writes)
+    return commit.operation in DUPLICATING or (added and not commit.is_maintenance)
 
 
 def outlives(look: Look, again: Look, kept: Mapping[str, str]) -> bool:

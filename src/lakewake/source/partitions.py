@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakewake.errors import HistoryLost
 from lakewake.source import COMPARE_HINT
-from lakewake.source.view import hudi_reader, quoted
+from lakewake.source.view import hudi_reader, partition_path, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,8 +47,6 @@ class Shown:
 
     def applied(self, rows: DataFrame, columns: Collection[str]) -> DataFrame:
         """Rows of the known partitions, with those of the columns as the snapshot shows them."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         rows = self._as_text(rows)
         wanted = [name for name in self.types if name in columns]
         if not wanted:
@@ -56,7 +54,7 @@ class Shown:
         at = [list(self.types).index(name) for name in wanted]
         told = [(path, *(values[n] for n in at)) for path, values in self.values.items()]
         names = [f"_lakewake_{n}" for n in range(len(wanted))]
-        path = F.coalesce(F.col("_hoodie_partition_path"), F.lit(""))
+        path = partition_path()
         beside = (_looked_up if len(told) <= LOOKED_UP else _joined)(rows, path, told, names)
         made = {c: _value(n, self.types[c]) for c, n in zip(wanted, names, strict=True)}
         return beside.withColumns(made).drop(PATH, *names)

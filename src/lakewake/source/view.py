@@ -34,6 +34,13 @@ JSON_OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
+#: How Spark lists files that are named to it.
+LISTING = {
+    # Partition values may hold characters that Spark would take for a pattern.
+    "__globPaths__": "false",
+    # Hadoop's own may be Hudi's, which hides all but the newest base files; this one hides none.
+    "mapreduce.input.pathFilter.class": "org.apache.hadoop.mapred.OutputLogFilter",
+}
 
 
 def quoted(column: str) -> str:
@@ -46,6 +53,11 @@ def hudi_reader(spark: SparkSession) -> DataFrameReader:
     from its cache."""
     options = {**READ_OPTIONS, "lakewake.read": uuid4().hex}
     return spark.read.format("hudi").options(**options)
+
+
+def plain_reader(spark: SparkSession) -> DataFrameReader:
+    """Spark's own reader of files that are named to it, none of which it may leave out."""
+    return spark.read.options(**LISTING)
 
 
 def wide(recipe: Recipe) -> tuple[str, ...]:
@@ -101,12 +113,20 @@ def version_view(rows: DataFrame) -> DataFrame:
     return rows.select(*_identity_and_version())
 
 
+def partition_path() -> Column:
+    """A row's partition as commits name it. Hudi marks what is not UTF-8 there."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.coalesce(_readable(F.col("_hoodie_partition_path")), F.lit(""))
+
+
 def _identity_and_version() -> list[Column]:
+    """A row's identity and version. Keys that are marked alike are one row."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return [
-        F.coalesce(F.col("_hoodie_partition_path"), F.lit("")).alias(columns.PARTITION),
-        F.col("_hoodie_record_key").alias(columns.KEY),
+        partition_path().alias(columns.PARTITION),
+        _readable(F.col("_hoodie_record_key")).alias(columns.KEY),
         F.col("_hoodie_commit_time").alias(columns.INSTANT),
         F.col("_hoodie_commit_seqno").alias(columns.SEQNO),
     ]

@@ -31,7 +31,8 @@ PROBED, PROBES = 1 / 20, 20
 #: How many times the wanted chunks are ranked by their true distance: as a rule, with many probes,
 #: and where that does not suffice.
 REFINE, REFINE_MORE, REFINE_MOST = 5, 10, 40
-SCAN_ROWS = 8192
+#: Vectors that are read at once, at most, and their bytes: Lance holds a few times as many.
+SCAN_ROWS, SCAN_BYTES = 8192, 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,8 @@ def make_probe(dataset: LanceDataset, metric: str, questions: Questions) -> Prob
 
 
 def _vectors(dataset: LanceDataset, dimension: int) -> Iterator[np.ndarray]:
-    for batch in dataset.to_batches(columns=["_vector"], batch_size=SCAN_ROWS):
+    rows = max(1, min(SCAN_ROWS, SCAN_BYTES // (4 * dimension)))
+    for batch in dataset.to_batches(columns=["_vector"], batch_size=rows):
         yield as_matrix(batch["_vector"].drop_null(), dimension)
 
 
