@@ -18,7 +18,7 @@ from lakewake.embed.registry import load_embedder
 from lakewake.errors import ConfigError, IndexMissing, StoreError
 from lakewake.history.log import SyncLog, newest, open_history
 from lakewake.history.record import Recorder
-from lakewake.model.choice import one_of
+from lakewake.model.choices import one_of
 from lakewake.model.facets import Facet
 from lakewake.model.history import CommitMark, SyncRecord, mark_commits
 from lakewake.model.query import Mode, Question, SearchResult

@@ -6,8 +6,12 @@ its stage (`embed.registry`, `store.registry`, `rerank`).
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Literal
+from enum import Enum, StrEnum
+from typing import Literal, TypeVar
+
+from lakewake.errors import ConfigError
+
+Choice = TypeVar("Choice", bound=Enum)
 
 
 class Mode(StrEnum):
@@ -34,3 +38,16 @@ LOCAL_STORES = ("lance", "qdrant+local")
 REMOTE_STORES = ("lance+s3", "qdrant", "qdrants", "qdrant+https")
 #: What an API key allows, each scope more than the one before.
 SCOPES = ("read", "admin")
+
+
+def one_of(kind: type[Choice], what: str, given: str) -> Choice:
+    """The member of `kind` with that value.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    try:
+        return kind(given)
+    except ValueError:
+        valid = ", ".join(c.value for c in kind)
+        raise ConfigError(f"{what} cannot be {given!r}", hint=f"valid: {valid}") from None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from lakewake.errors import IndexMissing, StoreError, StoreUnreachable
-from lakewake.model.choice import one_of
+from lakewake.model.choices import one_of
 from lakewake.model.chunks import chunk_id
 from lakewake.model.query import Mode, Question
 from lakewake.net.deadline import at_most
