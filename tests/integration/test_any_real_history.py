@@ -9,7 +9,7 @@ from support.hudi.real_history import COW, MOR, SMALL_MEMORY, real_history
 pytestmark = pytest.mark.spark
 
 #: `make soak` plays hundreds of longer ones, others in every run.
-SEEDS = range(1, 25)
+SEEDS = range(1, 29)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -81,6 +81,7 @@ class RealHistory:
     Attributes:
         clean: reads the same table in a session without hostile settings.
         plans: maintenance is planned and run later, and writers go on meanwhile.
+        blind: some writers do not know where rows are, and store second copies of them.
         told: what happened, in order; a failure shows it.
         syncs: how many syncs were compared with a build from nothing.
     """
@@ -90,6 +91,7 @@ class RealHistory:
     dice: random.Random
     clean: IndexParts
     plans: bool = False
+    blind: bool = False
     told: list[str] = field(default_factory=list)
     syncs: int = 0
     refused: int = 0
@@ -128,6 +130,8 @@ class RealHistory:
             self.told.append(f"  refused: {(causes or [repr(error)])[-1][:300]}")
 
     def _may(self, kind: str) -> bool:
+        if kind == "blind_upsert":
+            return self.blind
         # A restore past a plan leaves it in flight, with files that are gone: Hudi is stuck then.
         return kind not in ("savepoint", "restore") if self.plans else kind not in PLANS
 
@@ -301,7 +305,7 @@ class RealHistory:
 #: How often each happens, and what it is.
 OPERATIONS: Mapping[str, tuple[int, Callable[[RealHistory], None]]] = {
     "upsert": (8, RealHistory.upsert),
-    "blind_upsert": (1, RealHistory.blind_upsert),
+    "blind_upsert": (4, RealHistory.blind_upsert),
     "delete": (4, RealHistory.delete),
     "soft_delete": (2, RealHistory.soft_delete),
     "insert": (2, RealHistory.insert),
@@ -338,7 +342,8 @@ def real_history(
 ) -> RealHistory:
     """A table of that type without a commit yet, and an index of it that is still to be built.
 
-    Every other one has plans of maintenance, and every third is read in a hostile session.
+    Every other one has plans of maintenance, and every third is read in a hostile session. From
+    the 25th on there are blind writers too.
     """
     plans = seed % 4 < 2
     options = {**options, **EVOLVING, **(WRITES_GO_ON if plans else ROLLS_CLUSTERING_BACK)}
@@ -347,7 +352,7 @@ def real_history(
     clean = following(spark, table.path, folder / "index", **indexed)
     reader = spark if seed % 3 else hostile_session(spark)
     parts = following(reader, table.path, folder / "index", **indexed)
-    return RealHistory(table, watched(parts), random.Random(seed), clean, plans)
+    return RealHistory(table, watched(parts), random.Random(seed), clean, plans, seed > 24)
 
 
 def hostile_session(spark: SparkSession) -> SparkSession:
