@@ -14,23 +14,12 @@ from lakewake.spark.session import start_session, stop_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Before anything imports it: its assertions explain themselves as those of tests do.
+pytest.register_assert_rewrite("support")
+
 # The same examples in every run of the same code; `make soak` explores others.
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
-
-#: Makes commits to small tables fast; tests of default settings override them per write.
-SMALL_TABLES = {
-    "hoodie.metadata.enable": "false",
-    "hoodie.embed.timeline.server": "false",
-    "hoodie.write.markers.type": "DIRECT",
-    "hoodie.clean.automatic": "false",
-    "hoodie.archive.automatic": "false",
-    "hoodie.insert.shuffle.parallelism": "1",
-    "hoodie.upsert.shuffle.parallelism": "1",
-    "hoodie.delete.shuffle.parallelism": "1",
-    "hoodie.bulkinsert.shuffle.parallelism": "1",
-}
-
 
 #: Modules whose tests share something that takes long to make: one worker runs them all.
 TOGETHER = (
@@ -68,6 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def small_tables() -> dict[str, str]:
     """Write options for small tables."""
+    from support.hudi import SMALL_TABLES
+
     return dict(SMALL_TABLES)
 
 

@@ -29,9 +29,9 @@ class Mutant:
     tests: tuple[str, ...]
 
 
-SYNC = ("tests/unit/test_sync.py",)
-PLAN = ("tests/unit/test_plan.py",)
-QUARANTINE = ("tests/unit/test_quarantine.py", "tests/unit/test_quarantine_tries.py")
+SYNC = ("tests/unit/sync/test_sync.py",)
+PLAN = ("tests/unit/plan/test_plan.py",)
+QUARANTINE = ("tests/unit/sync/test_quarantine.py", "tests/unit/sync/test_quarantine_tries.py")
 STORES = ("tests/contract/test_stores.py",)
 PARTED = (
     "tests/integration/test_partition_values.py",
@@ -59,17 +59,31 @@ HASH_FOR_PRESENCE = """\
 MUTANTS = (
     Mutant(
         "an approximate search is trusted after many deletes",
-        "store/lance/recall.py",
-        "return last is not None and last.deleted(self.covered) > many(self.chunks)",
+        "store/recall.py",
+        "return last is not None and last.deleted(there.covered) > many(there.chunks)",
         "return False",
         RECALL,
     ),
     Mutant(
         "an approximate index is not asked about what was deleted",
-        "store/lance/recall.py",
+        "store/recall.py",
         "DELETED: _some(_askable(deleted), rng),",
         "DELETED: _some(_askable(deleted), rng)[:0],",
         RECALL,
+    ),
+    Mutant(
+        "an upsert is taken to add no second copy",
+        "source/lineage.py",
+        "return commit.operation in DUPLICATING or (added and not commit.is_maintenance)",
+        "return commit.operation in DUPLICATING",
+        ("tests/unit/source/test_lineage.py", "tests/integration/test_copies.py", "-k", "adds"),
+    ),
+    Mutant(
+        "a base file that Spark does not list is not missed",
+        "source/files.py",
+        "if listed != len(files):",
+        "if listed > len(files):",
+        ("tests/integration/test_hostile_session.py", "-k", "does_not_list"),
     ),
     Mutant(
         "deleted rows are dropped from the batch",
@@ -125,14 +139,14 @@ MUTANTS = (
         "plan/patch.py",
         "for h in held if h.n == 0]",
         "for h in held if h.n > 0]",
-        ("tests/unit/test_long_texts.py",),
+        ("tests/unit/sync/test_long_texts.py",),
     ),
     Mutant(
         "a chunk stays though the row's payload changed",
         "plan/patch.py",
         "for h in held if h.payload_hash == payload)",
         "for h in held)",
-        ("tests/unit/test_long_texts.py",),
+        ("tests/unit/sync/test_long_texts.py",),
     ),
     Mutant(
         "pages that the frontier no longer names stay",
@@ -146,7 +160,7 @@ MUTANTS = (
         "source/lineage.py",
         "groups=frozenset(_with_clustered(groups, commits)) - hidden,",
         "groups=frozenset(groups) - hidden,",
-        ("tests/unit/test_lineage.py",),
+        ("tests/unit/source/test_lineage.py",),
     ),
     Mutant(
         "the frontier forgets what was in flight",
@@ -195,7 +209,7 @@ MUTANTS = (
         "embed/cache.py",
         "    return hashlib.sha256(text.encode()).hexdigest()\n\n\ndef _connect",
         '    return ""\n\n\ndef _connect',
-        ("tests/contract/test_embedding_stores.py",),
+        ("tests/contract/test_vector_caches.py",),
     ),
     Mutant(
         "`embedded` counts calls, not texts",
@@ -272,14 +286,14 @@ MUTANTS = (
         "model/timeline.py",
         "return self.operation in MAINTENANCE and not self.overtaken",
         "return self.operation in MAINTENANCE",
-        ("tests/unit/test_lineage.py",),
+        ("tests/unit/source/test_lineage.py",),
     ),
     Mutant(
         "rows of a replaced file group are read again",
         "source/lineage.py",
         "commits)) - hidden,",
         "commits)),",
-        ("tests/unit/test_lineage.py",),
+        ("tests/unit/source/test_lineage.py",),
     ),
     Mutant(
         "a partition that the cleaner dropped is taken for an empty one",
@@ -307,7 +321,7 @@ MUTANTS = (
         "plan/deletes.py",
         "return gone > UNASKED and gone > share * held",
         "return False",
-        ("tests/unit/test_max_delete.py",),
+        ("tests/unit/sync/test_max_delete.py",),
     ),
 )
 

@@ -12,8 +12,8 @@ import pytest
 
 from lakewake.demo import CONFIG, MARK, prepare_folder
 from lakewake.errors import ConfigError
-from listening import Listening
-from winemag import write_wine_csv
+from support.listening import Listening
+from support.winemag import write_wine_csv
 
 LAKEWAKE = Path(sys.executable).with_name("lakewake")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from chat_service import Handler, says, serving
 from lakewake.demo.shop import ADVICE, CONFIG, QUESTION, kept_config
 from lakewake.demo.table import MARK, make_folder
+from support.chat_service import Handler, says, serving
 
 LAKEWAKE = Path(sys.executable).with_name("lakewake")
 

@@ -12,8 +12,8 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 
-from listening import Listening, is_loopback
-from serving import serving, wait_until
+from support.listening import Listening, is_loopback
+from support.serving import serving, wait_until
 
 CONFIG = """
 [[index]]

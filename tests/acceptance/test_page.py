@@ -6,30 +6,25 @@ way to change a row. Tests of faults use `pretend`, which fails when told to.
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from typing import Any, Protocol
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
-from pretend_server import Fault, PretendServer
+from playwright.sync_api import Page, expect
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium on this machine: `apt-get install chromium`"
-)
+from support.page import FIRST, ITS_WORDS, ask, badge, hit, hits, needs_chromium
+from support.pretend_server import Fault, PretendServer
 
-#: The sample's first wine, which is the same in every sample.
-FIRST = "Casa dell'Airone 2014 Costa del Falco White Blend (Etna)"
-ITS_WORDS = "wild fennel and crushed lava rock"
+pytestmark = needs_chromium
 
 
 class Served(Protocol):
     """A server with an index `wines` over the sample's wines."""
 
-    url: str
+    @property
+    def url(self) -> str:
+        """Where it is."""
 
     def change(self, key: str, **columns: Any) -> None:
         """Commit a change of one row to the table; the index follows."""
@@ -51,56 +46,6 @@ def pretend() -> Iterator[PretendServer]:
 @pytest.fixture
 def served(pretend: PretendServer) -> Served:
     return pretend
-
-
-# No longer than this module: while Playwright runs, nothing else in the process can use asyncio.
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    flags = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A fresh page; at the end nothing may have failed in it, nor been refused by its policy."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    faults: list[str] = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda m: faults.append(m.text) if _is_fault(m.type, m.text) else None)
-    yield page
-    context.close()
-    assert not faults
-
-
-def _is_fault(kind: str, text: str) -> bool:
-    # Refused requests are told by the browser too; the tests of them look at what the page says.
-    return kind in ("error", "warning") and "Failed to load resource" not in text
-
-
-def ask(page: Page, text: str) -> None:
-    """Type a question, and wait until it was sent whole and answered."""
-    page.get_by_role("searchbox").press_sequentially(text, delay=5)
-    page.wait_for_function(
-        """(text) => new URLSearchParams(location.hash.slice(1)).get("q") === text
-            && document.getElementById("hits").ariaBusy === "false\"""",
-        arg=text,
-    )
-
-
-def hits(page: Page) -> Locator:
-    return page.locator("#hits > li")
-
-
-def hit(page: Page, words: str) -> Locator:
-    return hits(page).filter(has_text=words)
-
-
-def badge(page: Page) -> Locator:
-    return page.locator("#badge")
 
 
 def test_results_come_as_one_types(page: Page, served: Served) -> None:

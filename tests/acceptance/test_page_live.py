@@ -17,15 +17,14 @@ import httpx
 import pyarrow.parquet as pq
 import pytest
 from playwright.sync_api import Page, expect
-from test_page import FIRST, ITS_WORDS, ask, badge, browser, hit, hits, page, pytestmark
 
 from lakewake import sample
+from support.page import FIRST, ITS_WORDS, ask, badge, hit, hits, needs_chromium
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["browser", "page"]
-pytestmark = [pytestmark, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [needs_chromium, pytest.mark.spark, pytest.mark.timeout(900)]
 
 CONFIG = """\
 [[index]]

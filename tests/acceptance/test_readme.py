@@ -18,9 +18,10 @@ from lakewake.config.file import parse_config
 from lakewake.config.settings import ServeSettings
 from lakewake.sample import wines
 from lakewake.serve.app import build_app
+from support import ROOT
 
 JSON = {"Content-Type": "application/json"}
-README = Path(__file__).parents[2] / "README.md"
+README = ROOT / "README.md"
 
 
 def snippets(language: str) -> list[str]:

@@ -13,11 +13,11 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from standalone import Cluster, running_cluster, running_driver, wait_until
 
 import lakewake
 from lakewake.store.lance.generations import Generations
 from lakewake.store.location import location_at
+from support.cluster.standalone import Cluster, running_cluster, running_driver, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

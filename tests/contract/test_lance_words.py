@@ -10,14 +10,14 @@ from pathlib import Path
 
 import lance
 import pytest
-from store_contract import ASKED, batch, chunk, contents, frontier, keys, recipe, some_rows
 
-from answers import built_of
 from lakewake.model.query import Words
 from lakewake.store.lance import upkeep as lance_upkeep
 from lakewake.store.lance import words as lance_words
 from lakewake.store.lance.reader import LanceReader
 from lakewake.store.lance.store import LanceStore
+from support.answers import built_of
+from support.store_contract import ASKED, batch, chunk, contents, frontier, keys, recipe, some_rows
 
 ROWS = 20
 

@@ -15,7 +15,23 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from qdrant_client.models import FieldCondition, Filter, MatchValue
-from store_contract import (
+
+from lakewake.errors import ConfigError, EmbedError, SetupError, StaleFrontier, StoreError
+from lakewake.model.chunks import Batch
+from lakewake.model.query import Query
+from lakewake.model.rows import RowId
+from lakewake.model.where import Compare, IsNull, Like
+from lakewake.spark.executors import closure, needed_packages
+from lakewake.store import Removed, Store
+from lakewake.store.qdrant import upkeep
+from lakewake.store.qdrant.location import CONNECTIONS, QdrantFolder, QdrantLocation, server
+from lakewake.store.qdrant.points import Points
+from lakewake.store.qdrant.store import QdrantStore
+from lakewake.store.registry import open_store
+from support.qdrant.edge_engine import EdgePlace
+from support.qdrant.locations import InMemory
+from support.qdrant.rest_server import RestServer
+from support.store_contract import (
     FULL,
     SCHEMA,
     StoreContract,
@@ -30,21 +46,6 @@ from store_contract import (
     recipe,
     staged,
 )
-
-from lakewake.errors import ConfigError, EmbedError, SetupError, StaleFrontier, StoreError
-from lakewake.model.chunks import Batch
-from lakewake.model.query import Query
-from lakewake.model.rows import RowId
-from lakewake.model.where import Compare, IsNull, Like
-from lakewake.spark.executors import closure, needed_packages
-from lakewake.store import Removed, Store
-from lakewake.store.qdrant.location import CONNECTIONS, QdrantFolder, QdrantLocation, server
-from lakewake.store.qdrant.points import Points
-from lakewake.store.qdrant.store import QdrantStore, upkeep
-from lakewake.store.registry import open_store
-from qdrant_edge_engine import EdgePlace
-from qdrant_places import InMemory
-from qdrant_rest_server import RestServer
 
 
 def opened(location: QdrantLocation) -> Iterator[QdrantStore]:
@@ -576,9 +577,9 @@ def test_a_recall_of_1_makes_every_search_exact(tmp_path: Path) -> None:
     location = EdgePlace(str(tmp_path), indexed=True)
     exact, near = (QdrantStore(location, "wines", "wines", recall=r) for r in (1.0, 0.99))
     near.create(recipe(), batch(chunk("a")), frontier(1), after=0)
-    assert near.open().searching().mode == "approximate"
-    assert near.open().searching().recall_mean is None
+    assert near.open().searching().why == "it has fewer than 100,000 chunks"
     assert exact.open().searching().mode == "exact"
+    assert exact.open().searching().why == "its recall is 1"
     assert keys(exact.open().search(query("red"))) == ["a"]
     CONNECTIONS.close(location)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +16,23 @@ import lancedb
 import numpy as np
 import pyarrow as pa
 import pytest
-from store_contract import (
+
+from lakewake.errors import ConfigError, OutcomeUnknown, StaleFrontier, StoreError
+from lakewake.model.chunks import CHECKPOINT_ID, PAGE_ID, Batch, index_schema
+from lakewake.model.query import Query
+from lakewake.model.recall import RECALL
+from lakewake.model.where import Compare
+from lakewake.store import Removed, Store
+from lakewake.store.lance import store as lance_store
+from lakewake.store.lance import upkeep as lance_upkeep
+from lakewake.store.lance import words as lance_words
+from lakewake.store.lance.reader import PIN, LanceReader
+from lakewake.store.lance.recall import standing_of
+from lakewake.store.lance.store import LanceStore
+from lakewake.store.lance.upkeep import KEEP_VERSIONS, MAX_SMALL_FRAGMENTS, _misshapen
+from lakewake.store.memory import MemoryStore
+from lakewake.store.registry import open_store
+from support.store_contract import (
     SCHEMA,
     StoreContract,
     as_stored,
@@ -28,22 +46,6 @@ from store_contract import (
     recipe,
     vector_of,
 )
-
-from lakewake.errors import ConfigError, OutcomeUnknown, StaleFrontier, StoreError
-from lakewake.model.chunks import CHECKPOINT_ID, PAGE_ID, Batch, index_schema
-from lakewake.model.query import Query
-from lakewake.model.recall import RECALL
-from lakewake.model.where import Compare
-from lakewake.store import Removed, Store
-from lakewake.store import lance as lance_store
-from lakewake.store.lance import upkeep as lance_upkeep
-from lakewake.store.lance import words as lance_words
-from lakewake.store.lance.reader import PIN, LanceReader
-from lakewake.store.lance.recall import standing_of
-from lakewake.store.lance.store import LanceStore
-from lakewake.store.lance.upkeep import KEEP_VERSIONS, MAX_SMALL_FRAGMENTS, _misshapen
-from lakewake.store.memory import MemoryStore
-from lakewake.store.registry import open_store
 
 
 class TestMemory(StoreContract):
@@ -665,3 +667,29 @@ def test_an_address_that_is_no_store_is_refused_with_the_valid_ones(url: str) ->
 def test_a_remote_folder_is_refused() -> None:
     with pytest.raises(ConfigError, match="local"):
         open_store("lance://s3://bucket/index", "wines")
+
+
+SCAN = """
+import re, sys
+from lakewake.store.lance.store import LanceStore
+
+def peak():
+    # Not getrusage: its figure begins with that of the process that started this one.
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) // 1024
+
+reader = LanceStore(sys.argv[1], "wines").open()
+assert all(batch.num_rows for batch in reader.scan(["_id"]))
+before = peak()
+print(sum(batch.num_rows for batch in reader.scan(["_id", "_text"])), peak() - before)
+"""
+
+
+def test_large_texts_are_read_a_few_at_a_time(tmp_path: Path) -> None:
+    """160 MB of text, in a process of its own: Lance's memory is counted nowhere else."""
+    rows = [chunk(str(n), f"{n} " + "word " * 4_000) for n in range(8_000)]
+    LanceStore(str(tmp_path), "wines").create(recipe(), batch(*rows), frontier(1), after=0)
+    scan = [sys.executable, "-c", SCAN, str(tmp_path)]
+    done = subprocess.run(scan, capture_output=True, text=True, check=True)
+    read, megabytes = map(int, done.stdout.split())
+    assert read == 8_000
+    assert megabytes < 240

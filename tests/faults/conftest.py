@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from killing import Killer
+
+from support.killing import Killer
 
 
 @pytest.fixture(scope="session")

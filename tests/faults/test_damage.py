@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -15,8 +17,8 @@ from lakewake.errors import IndexDamaged, IndexMissing, StoreError, StoreUnreach
 from lakewake.model.plan import Action
 from lakewake.store.lance.store import LanceStore
 from lakewake.sync.watch import damage_of, sync_or_heal
-from sampling import rid, values
-from serving import WINES, DiskLake, asking, served_index
+from support.sampling import rid, values
+from support.serving import WINES, DiskLake, asking, served_index
 
 SEARCH = "/indexes/sample/search"
 Damage = Callable[[Path], None]
@@ -134,7 +136,7 @@ def test_the_watch_builds_a_damaged_index_again_and_embeds_nothing(
     assert (report.action, report.embedded) == (Action.BUILD, 0)
     assert report.reused == len(WINES) + 1
     assert "sample" in report.why
-    assert "built again" in said[0]
+    assert "building it again" in said[0]
     assert index.search("smoky red with leather", k=1).hits[0].key == "smoky"
     assert sync_or_heal(index, said.append).action is Action.NOTHING
     assert len(said) == 1
@@ -216,9 +218,10 @@ def test_a_rebuild_needs_nothing_of_the_index_that_it_replaces(lake: DiskLake) -
 def test_a_damaged_approximate_index_is_damage(tmp_path: Path) -> None:
     lake = DiskLake(tmp_path)
     lake.store = LanceStore(str(tmp_path / "index"), "sample", ann_min_chunks=300)
-    lake.parts = index_of(lake).parts
+    lake.parts = replace(lake.parts, store=lake.store)
     lake.write({rid(f"k{n}"): values(f"text number {n}", n) for n in range(400)})
-    assert index_of(lake).parts.store.open()._standing.partitions
+    reader: Any = index_of(lake).parts.store.open()
+    assert reader._standing.partitions
     index_of(lake).probe()
     for file in (tmp_path / "index").glob("*.lance/_indices/*/*"):
         empty(file)

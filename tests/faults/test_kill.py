@@ -7,20 +7,21 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from killing import DYING, ROWS, environment, lance_parts, received, spoil
-from killing import die as die
 
 import lakewake
 from lakewake.model.plan import Action
-from lakewake.sync import IndexParts, sync
+from lakewake.sync import sync
 from lakewake.sync.prepare import EMBED_TEXTS
 from lakewake.verify import repair, verify
-from oracle import built_from_nothing, indexed
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
-from hudi_tables import HudiTables, row
+from support import environment
+from support.hudi.tables import HudiTables, row
+from support.killing import DYING, ROWS, lance_parts, received, spoil
+from support.killing import die as die
+from support.oracle import built_from_nothing, indexed
+from support.sampling import SampleParts
 
 POINTS = [
     ("read", "begin"),
@@ -44,7 +45,7 @@ def landed(at: tuple[str, str]) -> bool:
     return at == ("write", "end")
 
 
-def check_sync(parts: IndexParts, dead: list[str], action: Action) -> None:
+def check_sync(parts: SampleParts, dead: list[str], action: Action) -> None:
     """Finish what a killed sync began, compare, and count what was embedded."""
     report = sync(parts)
     assert report.action is action
@@ -140,7 +141,7 @@ sql.codegen.factoryMode = "NO_CODEGEN"
 def kill_while_it_reads(config: Path, seconds: float) -> None:
     """Kill a sync of a real table that long after it began to read."""
     with subprocess.Popen(
-        [sys.executable, str(DYING), "hudi", str(config)],
+        [sys.executable, *DYING, "hudi", str(config)],
         env=environment(),
         stdout=subprocess.PIPE,
         text=True,
@@ -168,7 +169,8 @@ def test_syncs_of_a_real_table_killed_at_random_are_finished_by_the_next(
         with lakewake.open(config, spark=spark) as lake:
             index = lake["sample"]
             report = index.sync()
-            assert report.embedded == len(index.parts.embedder.received)
+            embedder: Any = index.parts.embedder
+            assert report.embedded == len(embedder.received)
             assert index.verify(vectors="all").agrees
             assert indexed(index.parts) == built_from_nothing(index.parts)
         table.write([row(f"k{n}", f"change {change} of {n}", ts=change + 2) for n in range(5)])

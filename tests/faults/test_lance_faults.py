@@ -21,6 +21,7 @@ from lakewake.model.recipe import ModelIdentity, Recipe
 from lakewake.model.rows import RowId
 from lakewake.model.timeline import TableIdentity
 from lakewake.store.lance.store import LanceStore
+from support import environment
 
 RECIPE = Recipe(ModelIdentity("hashing", "test", 4))
 SCHEMA = index_schema(RECIPE, pa.schema([("batch", pa.int64())]))
@@ -124,7 +125,9 @@ def commit_on_a_full_disk(folder: str) -> None:
 
 def child(task: str, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, __file__, task, *arguments]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
 
 
 def kill_after(process: subprocess.Popen[str], lines: int, seconds: float) -> int:
@@ -173,7 +176,7 @@ def test_a_build_killed_anywhere_landed_whole_or_not_at_all(tmp_path: Path) -> N
 
 def test_racing_processes_commit_each_frontier_once(tmp_path: Path) -> None:
     # Here, since this file is also run by itself, without the tests' folder on its path.
-    from racing import start_together
+    from support.racing import start_together
 
     store = LanceStore(str(tmp_path), "wines")
     store.create(RECIPE, batch_number(0), frontier(0), after=0)

@@ -18,8 +18,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import qdrant_committing
-from qdrant_committing import RACES, RECIPE, batch_number, expected, frontier, location_at
 
 from lakewake.embed.cache import FILE, SqliteVectorCache
 from lakewake.errors import OutcomeUnknown, StoreError, StoreUnreachable
@@ -36,11 +34,13 @@ from lakewake.store.qdrant.points import TRIES
 from lakewake.store.qdrant.store import QdrantStore
 from lakewake.sync import SyncOptions, sync
 from lakewake.verify import verify
-from oracle import built_from_nothing, indexed
-from qdrant_rest_server import Hangup, Refused, Request, RestServer, honest
-from racing import start_together
-from sampling import HASHING, rid, sample_parts, sample_recipe, values
-from sampling import SCHEMA as ROW_SCHEMA
+from support import environment
+from support.oracle import built_from_nothing, indexed
+from support.qdrant.committing import RACES, RECIPE, batch_number, expected, frontier, location_at
+from support.qdrant.rest_server import Hangup, Refused, Request, RestServer, honest
+from support.racing import start_together
+from support.sampling import HASHING, rid, sample_parts, sample_recipe, values
+from support.sampling import SCHEMA as ROW_SCHEMA
 
 KILLS = 4
 AHEAD = np.array([0, 1, 2, 3], np.float32)
@@ -374,8 +374,10 @@ def test_a_certificate_that_is_not_trusted_ends_it_at_once(
 
 
 def child(task: str, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, qdrant_committing.__file__, task, *arguments]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "support.qdrant.committing", task, *arguments]
+    return subprocess.Popen(
+        command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
 
 
 def kill_after(process: subprocess.Popen[str], lines: int, seconds: float) -> int:

@@ -7,16 +7,24 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from time import monotonic
 
 import pytest
-from test_http_embedder import Handler, Service, drips, drips_headers, stalls, status, zipped
 
 from lakewake.config.settings import ModelSettings
 from lakewake.embed.http import HttpEmbedder
-from serving import CONFIG, DiskLake, Server, serving, wait_until
+from support.embedding_service import (
+    Handler,
+    Service,
+    drips,
+    drips_headers,
+    running,
+    stalls,
+    status,
+    zipped,
+)
+from support.serving import CONFIG, DiskLake, Server, serving, wait_until
 
 SEARCH = "/indexes/sample/search"
 #: Seconds for a whole request, and for the model's part of a question.
@@ -45,20 +53,11 @@ def embed(handler: Handler, texts: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sick, Server]]:
-    service = Sick(script=[embed])
-    handler = type("SickHandler", (Handler,), {"service": service})
-    http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    service.port = http.server_address[1]
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        with serving(built(tmp_path_factory.mktemp("lake"), service).config) as server:
-            yield service, server
-    finally:
-        service.released.set()
-        http.shutdown()
-        thread.join()
-        http.server_close()
+    with (
+        running(Sick(script=[embed])) as service,
+        serving(built(tmp_path_factory.mktemp("lake"), service).config) as server,
+    ):
+        yield service, server
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,10 +15,8 @@ from typing import Any
 import pytest
 
 import lakewake
-from watching import CONFIG, LAKEWAKE
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
-from hudi_tables import HudiTables, row
+from support.hudi.tables import HudiTables, row
+from support.watching import CONFIG, LAKEWAKE
 
 pytestmark = pytest.mark.spark
 

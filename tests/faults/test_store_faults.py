@@ -19,7 +19,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from killing import ROWS, environment, lance_parts, spoil
 
 from lakewake.errors import IndexMissing, LakewakeError, StoreError
 from lakewake.model.plan import Action
@@ -27,9 +26,12 @@ from lakewake.model.query import Question, SearchResult
 from lakewake.progress import Silent, Stage
 from lakewake.search import search
 from lakewake.store.lance.generations import pointer_text
-from lakewake.sync import IndexParts, SyncOptions, sync
+from lakewake.sync import SyncOptions, sync
 from lakewake.verify import repair, verify
-from oracle import built_from_nothing, indexed
+from support import environment
+from support.killing import ROWS, lance_parts, spoil
+from support.oracle import built_from_nothing, indexed
+from support.sampling import SampleParts
 
 #: Takes root's right to write anywhere, then becomes the command; changes nothing for others.
 WITHOUT_OVERRIDE = """
@@ -90,7 +92,7 @@ def told(folder: Path, history: str, full_at: str = "", *by: str) -> dict[str, s
     """What `sync_and_tell` says."""
     ran = subprocess.run(
         [*by, sys.executable, __file__, str(folder), history, full_at],
-        env={**environment(), "TMPDIR": str(folder.parent / "tmp")},
+        env=environment(TMPDIR=str(folder.parent / "tmp")),
         capture_output=True,
         text=True,
     )
@@ -98,7 +100,7 @@ def told(folder: Path, history: str, full_at: str = "", *by: str) -> dict[str, s
     return dict(json.loads(ran.stdout))
 
 
-def ask(parts: IndexParts, text: str, k: int = 1) -> SearchResult:
+def ask(parts: SampleParts, text: str, k: int = 1) -> SearchResult:
     reader = parts.store.open()
     if reader is None:
         raise IndexMissing("there is none")
@@ -113,7 +115,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "index"
 
 
-def check_recovered(parts: IndexParts, options: SyncOptions, *, embedded: int = 0) -> None:
+def check_recovered(parts: SampleParts, options: SyncOptions, *, embedded: int = 0) -> None:
     """One sync, and the index says what the table says."""
     parts.embedder.received.clear()
     report = sync(parts, options)
@@ -284,8 +286,13 @@ def test_a_damaged_pointer_is_said_and_rebuilt(content, folder):
 def test_a_damaged_pointer_removed_as_the_hint_says_gives_the_index_back(folder):
     parts = lance_parts(folder, "new")
     sync(parts)
-    (folder / "sample.json").write_bytes(b"{")
-    (folder / "sample.json").unlink()
+    pointer = folder / "sample.json"
+    pointer.write_bytes(b"{")
+    fresh = lance_parts(folder, "new")
+    with pytest.raises(StoreError, match="does not name a generation") as refused:
+        ask(fresh, "text number 3")
+    assert refused.value.hint.startswith(f"remove {pointer};")
+    pointer.unlink()
     assert ask(parts, "text number 3").hits[0].key == "k3"
     assert sync(parts).action is Action.NOTHING
 
@@ -293,7 +300,7 @@ def test_a_damaged_pointer_removed_as_the_hint_says_gives_the_index_back(folder)
 def test_a_damaged_embedding_store_costs_time_and_nothing_else(folder):
     (folder / "embeddings.sqlite").write_bytes(b"no database" * 1000)
     parts, said = lance_parts(folder, "new"), []
-    parts.vector_cache._say = said.append
+    parts.vector_cache._say = said.append  # type: ignore[attr-defined]
     check_recovered(parts, SyncOptions(), embedded=ROWS)
     assert len(said) == 1
 

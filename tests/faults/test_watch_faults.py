@@ -12,11 +12,9 @@ import pytest
 
 import lakewake
 from lakewake.errors import StoreError
-from oracle import built_from_nothing, indexed
-from watching import CONFIG, LAKEWAKE, counting_service, embedded_by, wait_until, watching
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
-from hudi_tables import HudiTables, row
+from support.hudi.tables import HudiTables, row
+from support.oracle import built_from_nothing, indexed
+from support.watching import CONFIG, LAKEWAKE, counting_service, embedded_by, wait_until, watching
 
 pytestmark = pytest.mark.spark
 

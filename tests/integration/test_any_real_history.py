@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from real_history import COW, MOR, SMALL_MEMORY, real_history
+
+from support.hudi.real_history import COW, MOR, SMALL_MEMORY, real_history
 
 pytestmark = pytest.mark.spark
 

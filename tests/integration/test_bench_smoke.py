@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-PROJECT = Path(__file__).parents[2]
+from support import ROOT as PROJECT
+
 pytestmark = pytest.mark.timeout(900)
 
 #: These need the peers' own environment, with torch.

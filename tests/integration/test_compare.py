@@ -11,25 +11,31 @@ from lakewake.embed.hashing import HashingEmbedder
 from lakewake.model.chunks import ScanParts, chunk_id, text_hash
 from lakewake.model.recipe import Recipe, TextField
 from lakewake.model.rows import RowId
-from lakewake.source import compare
-from oracle import HASHING, TEXT
+from lakewake.source import arrow, columns, compare
+from support.oracle import HASHING, TEXT
 
 pytestmark = pytest.mark.spark
 
 RECIPE = Recipe(HashingEmbedder(HASHING).identity, TEXT)
 TWO_FIELDS = Recipe(RECIPE.model, (*TEXT, TextField("other", "{other}")))
-STORED = "p string, k string, f int, c int, sh string, ph string, sound boolean"
-ROWS = "p string, k string, i string, s string, t0 string, t1 string, sh string, ph string"
+ROWS = ", ".join(
+    f"{name} string"
+    for name in (*columns.ID, *columns.VERSION, columns.text(0), columns.text(1), *columns.HASHES)
+)
+STORED = (
+    f"{columns.PARTITION} string, {columns.KEY} string, {columns.FIELD} int, {columns.CHUNK} int, "
+    f"{columns.SOURCE_HASH} string, {columns.PAYLOAD_HASH} string, sound boolean"
+)
 
 
 Texts = tuple[str | None, str | None]
 
 
 def two_texts(chance: random.Random, n: int) -> Texts:
-    """The texts of a row, longer and shorter than what is looked at of their end; or none."""
-    short, long = f"text {n} \u3000", f"a text of many words, with the number {n}" + " \x1c" * 70
-    first = None if chance.random() < 0.1 else chance.choice([short, long])
-    return first, chance.choice([None, "\u00a0", short, long]) if first else None
+    """The texts of a row; either may be missing, and the second may be blank."""
+    text = f"text {n}"
+    first = None if chance.random() < 0.1 else text
+    return first, chance.choice([None, "\u00a0", text]) if first else None
 
 
 def table_rows(chance: random.Random, n: int, texts: Texts) -> list[tuple[object, ...]]:
@@ -40,9 +46,8 @@ def table_rows(chance: random.Random, n: int, texts: Texts) -> list[tuple[object
 
 
 def stored_chunks(chance: random.Random, n: int, texts: Texts) -> list[list[object]]:
-    """Its chunks, in two fields; the first of each tells the row's source, others may not."""
-    ends = [(text or "").strip()[-16:] for text in texts]
-    counts = [chance.choice([1, 1, 2, 3]) if end else 0 for end in ends]
+    """Its chunks, in two fields. Only the first of each must have the row's source hash."""
+    counts = [chance.choice([1, 1, 2, 3]) if (text or "").strip() else 0 for text in texts]
 
     def source(c: int) -> str:
         return f"sh{n}" if c == 0 else chance.choice(["", f"sh{n}", "of an earlier version"])
@@ -91,11 +96,11 @@ def test_the_first_pass_loses_nothing_that_the_second_would_find(spark, seed):
     table, index, spoilt = history(seed)
     rows = spark.createDataFrame(table, ROWS)
     stored = spark.createDataFrame(index, STORED)
-    whole = compare.difference(compare.faults(stored, rows, TWO_FIELDS))
+    whole = compare.difference(arrow.collect(compare.faults(stored, rows, TWO_FIELDS)))
     few = compare.suspects(stored, rows, TWO_FIELDS)
     assert few is not None
     narrow = compare.faults(compare.only(stored, few), compare.only(rows, few), TWO_FIELDS)
-    assert compare.difference(narrow) == whole
+    assert compare.difference(arrow.collect(narrow)) == whole
     assert spoilt == {row.key for row in (*whole.missing, *whole.orphaned, *whole.stale)}
     assert whole.missing or whole.stale
     assert whole.orphaned

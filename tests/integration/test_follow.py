@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from hudi_tables import HudiTables, row
 
 from lakewake.model.plan import Action
 from lakewake.model.report import SyncReport
 from lakewake.sync import IndexParts, sync
-from oracle import built_from_nothing, following, indexed
+from support.hudi.tables import HudiTables, row
+from support.oracle import built_from_nothing, following, indexed
 
 pytestmark = pytest.mark.spark
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import fastavro
 import pytest
-from hudi_tables import HudiTables, row
 
 from lakewake.model.plan import Action
 from lakewake.model.recipe import TextField
 from lakewake.sync import sync
 from lakewake.verify import verify
-from oracle import built_from_nothing, following, indexed
+from support.hudi.tables import HudiTables, row
+from support.oracle import built_from_nothing, following, indexed
 
 pytestmark = pytest.mark.spark
 

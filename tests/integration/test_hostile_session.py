@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hostile import HOSTILE_TO_HUDI, HOSTILE_TO_SPARK
-from hudi_tables import HudiTables, row
 
 from lakewake.errors import TableError
+from lakewake.model.plan import Action
 from lakewake.model.recipe import TextField
+from lakewake.source import files, view
 from lakewake.source.hudi import HudiTable
 from lakewake.source.session import reading_session
-from lakewake.sync import IndexParts, SyncOptions, sync
+from lakewake.sync import SyncOptions, sync
 from lakewake.verify import repair, verify
-from oracle import built_from_nothing, following, indexed
+from support import environment
+from support.hudi.hostile import HOSTILE_TO_HADOOP, HOSTILE_TO_HUDI, HOSTILE_TO_SPARK
+from support.hudi.tables import HudiTables, row
+from support.oracle import HudiParts, built_from_nothing, following, indexed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,19 +39,24 @@ def hostile(spark) -> Iterator[SparkSession]:
     session = spark.newSession()
     for key, value in {**HOSTILE_TO_SPARK, **HOSTILE_TO_HUDI, **ELSEWHEN}.items():
         session.conf.set(key, value)
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    for key, value in HOSTILE_TO_HADOOP.items():
+        hadoop.set(key, value)
     defaults = spark._jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration
     for key, value in HOSTILE_TO_HUDI.items():
         defaults.addToGlobalProps(key, value)
     yield session
     defaults.clearGlobalProps()
+    for key in HOSTILE_TO_HADOOP:
+        hadoop.unset(key)
 
 
-def read_by(parts: IndexParts, session: SparkSession) -> IndexParts:
+def read_by(parts: HudiParts, session: SparkSession) -> HudiParts:
     """The same index, its table read in another session."""
     return replace(parts, table=HudiTable(parts.table._path, parts.recipe, lambda: session))
 
 
-def built_in_a_clean_session(parts: IndexParts, spark: SparkSession) -> dict:
+def built_in_a_clean_session(parts: HudiParts, spark: SparkSession) -> dict:
     defaults = spark._jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration
     kept = defaults.getGlobalProps()
     defaults.clearGlobalProps()
@@ -120,6 +126,21 @@ def test_a_file_that_is_gone_is_missed_where_the_caller_ignores_missing_files(
     assert indexed(parts) == built_in_a_clean_session(parts, spark)
 
 
+def test_a_file_that_spark_does_not_list_is_missed(spark, small_tables, tmp_path, monkeypatch):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    table.write([row("a"), row("b")])
+    parts = following(spark, table.path, tmp_path / "index")
+    sync(parts)
+    table.delete("b")
+    newest = parts.table.look(None).newest
+    hiding = {**view.LISTING, "pathGlobFilter": f"*_{newest}.parquet"}
+    monkeypatch.setattr(files, "plain_reader", lambda spark: spark.read.options(**hiding))
+    report = sync(parts)
+    assert (report.action, report.rows_deleted) == (Action.RECONCILE, 1), report.why
+    assert "Spark lists 0 of 1" in report.why
+    assert indexed(parts) == built_from_nothing(parts)
+
+
 def test_a_table_that_the_caller_keeps_in_sparks_cache_is_read_as_it_is_now(
     spark, small_tables, tmp_path
 ):
@@ -181,7 +202,7 @@ from pathlib import Path
 from lakewake.spark.session import start_session
 spark = start_session(json.loads(sys.argv[3]))
 assert spark.conf.get("spark.sql.files.ignoreMissingFiles") == "true"
-from oracle import built_from_nothing, following
+from support.oracle import built_from_nothing, following
 parts = following(spark, Path(sys.argv[1]), Path(sys.argv[2]))
 print(json.dumps(built_from_nothing(parts), sort_keys=True))
 """
@@ -199,10 +220,9 @@ def test_settings_of_the_whole_spark_and_hudi_defaults_do_not_reach_a_read(
     (tmp_path / "hudi-defaults.conf").write_text(defaults)
     settings = {**HOSTILE_TO_SPARK, "spark.sql.shuffle.partitions": "1"}
     arguments = [str(table.path), str(tmp_path / "index"), json.dumps(settings)]
-    paths = os.pathsep.join(str(Path(__file__).parents[n]) for n in (0, 1))
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *arguments],
-        env={**os.environ, "HUDI_CONF_DIR": str(tmp_path), "PYTHONPATH": paths},
+        env=environment(HUDI_CONF_DIR=str(tmp_path)),
         capture_output=True,
         text=True,
         timeout=300,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from histories import HISTORIES
-from hudi_tables import HudiTables, row
-from playing import COW, MOR, play
 
 from lakewake.embed.cache import MemoryVectorCache
 from lakewake.model.plan import Action
 from lakewake.sync import sync
 from lakewake.verify import verify
-from oracle import built_from_nothing, following, indexed
+from support.hudi.histories import HISTORIES
+from support.hudi.playing import COW, MOR, play
+from support.hudi.tables import HudiTables, row
+from support.oracle import built_from_nothing, following, indexed
 
 pytestmark = pytest.mark.spark
 

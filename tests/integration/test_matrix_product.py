@@ -5,28 +5,26 @@ A run writes its results to docs/matrix.md.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import older_writer
 import pytest
-from histories import HISTORIES
-from hudi_tables import HudiTables, row
-from playing import COW, MOR, play
 
 from lakewake.errors import TableError
 from lakewake.model.plan import Action
-from lakewake.sync import IndexParts, sync
+from lakewake.sync import sync
 from lakewake.verify import verify
-from oracle import built_from_nothing, following, indexed
+from support import ROOT, environment
+from support.hudi.histories import HISTORIES
+from support.hudi.playing import COW, MOR, play
+from support.hudi.tables import HudiTables, row
+from support.oracle import HudiParts, built_from_nothing, following, indexed
 
 pytestmark = [pytest.mark.spark, pytest.mark.matrix]
 
-HERE = Path(__file__).parent
-DOCS = HERE.parents[1] / "docs" / "matrix.md"
+DOCS = ROOT / "docs" / "matrix.md"
 TYPES = (COW, MOR)
 CASES = [(name, type_) for name, history in HISTORIES.items() for type_ in history.types]
 #: Table versions that the bundles write: 6, 8 and 9.
@@ -106,17 +104,17 @@ def test_tables_of_older_bundles_are_followed_or_refused_in_clear_words(
 
 
 def _write_older(version: str, ivy: Path, table: HudiTables, step: str) -> None:
-    command = [sys.executable, older_writer.__file__, version, str(ivy)]
+    command = [sys.executable, "-m", "support.hudi.older_writer", version, str(ivy)]
     done = subprocess.run(
         [*command, str(table.path), table.type, step],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(HERE)},
+        env=environment(),
     )
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def _synced(parts: IndexParts, changed: int | None = None, deleted: int | None = None) -> str:
+def _synced(parts: HudiParts, changed: int | None = None, deleted: int | None = None) -> str:
     parts.embedder.received.clear()
     report = sync(parts)
     assert indexed(parts) == built_from_nothing(parts)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from hudi_tables import HudiTables, row
-
 import lakewake
 from lakewake.errors import TooManyDeletes
 from lakewake.sync.watch import watch
-from oracle import built_from_nothing, indexed
+from support.hudi.tables import HudiTables, row
+from support.oracle import built_from_nothing, indexed
 
 pytestmark = pytest.mark.spark
 

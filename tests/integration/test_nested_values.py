@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hudi_tables import COLUMNS, HudiTables, row
 
 from lakewake.model.plan import Action
 from lakewake.model.recipe import TextField
 from lakewake.sync import SyncOptions, sync
 from lakewake.verify import verify
-from oracle import built_from_nothing, following, indexed
+from support.hudi.tables import COLUMNS, HudiTables, row
+from support.oracle import built_from_nothing, following, indexed
 
 pytestmark = pytest.mark.spark
 

@@ -8,7 +8,6 @@ from decimal import Decimal
 
 import lance
 import pytest
-from hudi_tables import HudiTables, row
 
 import lakewake
 from lakewake.config.settings import ModelSettings
@@ -21,7 +20,8 @@ from lakewake.source.hudi import HudiTable
 from lakewake.sync import SyncOptions, plan_next, sync
 from lakewake.verify import repair, verify
 from lakewake.verify.vectors import Vectors
-from oracle import HASHING, built_from_nothing, following, indexed
+from support.hudi.tables import HudiTables, row
+from support.oracle import HASHING, built_from_nothing, following, indexed
 
 pytestmark = pytest.mark.spark
 
@@ -356,5 +356,28 @@ def test_an_empty_partition_value_in_the_payload_is_followed_as_it_is_built(
     table.write([row("k1", "changed", part="", ts=2), row("k2", part="", sub="")])
     table.write([row("k3", part=None), row("k4", part=" a b"), row("k5", sub="")])
     assert sync(parts).action is Action.FOLLOW
+    assert indexed(parts) == built_from_nothing(parts)
+    assert verify(parts).agrees
+
+
+@pytest.mark.parametrize("type_", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_keys_and_partitions_that_are_not_utf8_are_marked_and_followed(
+    type_, spark, small_tables, tmp_path
+):
+    table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)
+    table.write([row("fine")])
+    parts = following(spark, table.path, tmp_path / "index", payload=("id", "part"))
+    sync(parts)
+    broken = "cast(unhex('61FF62') AS string)"
+    frame = spark.sql(
+        f"SELECT id, 's' AS sub, part, 1L AS ts, 'x' AS txt, 0 AS num FROM VALUES "
+        f"({broken}, 'a'), ('k', {broken}) AS v(id, part)"
+    )
+    table.write_frame(frame.coalesce(1), "bulk_insert")
+    sync(parts)
+    assert {c["_key"] for c, _ in indexed(parts).values()} == {"fine", "a\ufffdb", "k"}
+    assert indexed(parts) == built_from_nothing(parts)
+    table.delete("fine")
+    sync(parts)
     assert indexed(parts) == built_from_nothing(parts)
     assert verify(parts).agrees

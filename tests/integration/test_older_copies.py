@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hudi_tables import HudiTables, row
 
 from lakewake.model.plan import Action
 from lakewake.sync import sync
-from oracle import built_from_nothing, following, indexed
+from support.hudi.tables import HudiTables, row
+from support.oracle import built_from_nothing, following, indexed
 
 pytestmark = pytest.mark.spark
 

@@ -6,16 +6,17 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from hudi_tables import HudiTables
 
 import lakewake
 from lakewake.api import Index
 from lakewake.embed.hashing import HashingEmbedder
-from oracle import indexed
+from support import TESTS
+from support.hudi.tables import HudiTables
+from support.oracle import indexed
 
 pytestmark = pytest.mark.spark
 
-OLDER = Path(__file__).parents[1] / "data" / "older" / "2475629.tar.xz"
+OLDER = TESTS / "data" / "older" / "2475629.tar.xz"
 TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
 COLUMNS = ("id", "part", "ts", "txt", "tags", "maker", "seen")
 

@@ -6,14 +6,14 @@ import datetime
 from decimal import Decimal
 
 import pytest
-from hudi_tables import HudiTables, row
 
 from lakewake.model.plan import Action
 from lakewake.model.recipe import TextField
 from lakewake.source import partitions
 from lakewake.source.view import hudi_reader
 from lakewake.sync import SyncOptions, sync
-from oracle import built_from_nothing, following, indexed
+from support.hudi.tables import HudiTables, row
+from support.oracle import built_from_nothing, following, indexed
 
 pytestmark = pytest.mark.spark
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from hudi_tables import HudiTables, row
 
 from lakewake.embed.cache import MemoryVectorCache
 from lakewake.errors import HistoryLost
@@ -19,7 +18,8 @@ from lakewake.source import TableMoved
 from lakewake.store.memory import MemoryStore
 from lakewake.sync import IndexParts, SyncOptions, sync
 from lakewake.verify import repair, verify
-from oracle import built_from_nothing, following, indexed
+from support.hudi.tables import HudiTables, row
+from support.oracle import built_from_nothing, following, indexed
 
 pytestmark = pytest.mark.spark
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from hudi_tables import HudiTables, row
-
-from serving import serving, wait_until
+from support.hudi.tables import HudiTables, row
+from support.serving import serving, wait_until
 
 pytestmark = pytest.mark.spark
 

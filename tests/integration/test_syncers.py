@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
-from hudi_tables import HudiTables, row
 
 import lakewake
 from lakewake.model.plan import Action
 from lakewake.sync import sync
-from oracle import built_from_nothing, following, indexed
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
-from test_kill import die
+from support.hudi.tables import HudiTables, row
+from support.killing import die
+from support.oracle import built_from_nothing, following, indexed
 
 pytestmark = pytest.mark.spark
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from gateway import Gateway, find_program
 from pyarrow import fs
 
 from lakewake.setup import S3, ensure_jars
 from lakewake.spark.java import find_java
 from lakewake.spark.session import running_session, start_session, stop_session
+from support.gateway import Gateway, find_program
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-from gateway import Gateway
 
 import lakewake
 from lakewake.errors import LakewakeError, StoreError, StoreUnreachable, TableError
 from lakewake.source.look import look_at
 from lakewake.store.lance.store import LanceStore
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
-from store_contract import as_stored, batch, chunk, contents, frontier, query, recipe
+from support.gateway import Gateway
+from support.store_contract import as_stored, batch, chunk, contents, frontier, query, recipe
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(1800)]
 CONFIG = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,7 @@ from pyarrow.fs import FileSelector
 from lakewake.config.settings import IndexSettings
 from lakewake.history.log import LocationLog, SyncLog, newest, open_history
 from lakewake.store.location import location_at
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
-from history_contract import HistoryContract, record
+from support.history_contract import HistoryContract, record
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(1800)]
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import Path
 
 import lance
 import pytest
@@ -17,9 +15,15 @@ from lakewake.store import Store
 from lakewake.store.lance.store import LanceStore
 from lakewake.store.lance.upkeep import KEEP_VERSIONS
 from lakewake.store.registry import open_store
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
-from store_contract import StoreContract, as_stored, batch, chunk, contents, frontier, recipe
+from support.store_contract import (
+    StoreContract,
+    as_stored,
+    batch,
+    chunk,
+    contents,
+    frontier,
+    recipe,
+)
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(1800)]
 FOLDER = "my index %20 #1 ü"

@@ -15,14 +15,11 @@ import pytest
 import lakewake
 from lakewake.model.plan import Action
 from lakewake.store.registry import open_store
-from lakewake.sync import IndexParts, sync
+from lakewake.sync import sync
 from lakewake.verify import verify
-from oracle import built_from_nothing, following, indexed
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
-from hudi_tables import HudiTables, row
-from killing import die
+from support.hudi.tables import HudiTables, row
+from support.killing import die
+from support.oracle import HudiParts, built_from_nothing, following, indexed
 
 pytestmark = [pytest.mark.spark, pytest.mark.matrix, pytest.mark.timeout(1800)]
 
@@ -68,7 +65,7 @@ def table(spark, bucket, small_tables) -> HudiTables:
     return make_table(spark, bucket, small_tables)
 
 
-def parts_of(spark, table, bucket) -> IndexParts:
+def parts_of(spark, table, bucket) -> HudiParts:
     store = open_store(f"lance+s3://{bucket}/index", "sample")
     return following(spark, table.path, Path(), store=store)
 

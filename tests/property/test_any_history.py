@@ -21,8 +21,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from answers import Answering
-from answers import built_of as answering
 from lakewake.embed.hashing import HashingEmbedder
 from lakewake.errors import HistoryLost, IndexMissing
 from lakewake.model import frontier, pages
@@ -42,7 +40,9 @@ from lakewake.store.qdrant.store import QdrantStore
 from lakewake.sync import NO_OPTIONS, IndexParts, SyncOptions, prepare, spool, sync
 from lakewake.verify import repair, verify
 from lakewake.verify.vectors import Vectors
-from moments import (
+from support.answers import Answering
+from support.answers import built_of as answering
+from support.moments import (
     Choosy,
     PowerCut,
     Turns,
@@ -55,10 +55,10 @@ from moments import (
     take_turns,
     watched,
 )
-from oracle import build, contents
-from qdrant_edge_engine import EdgePlace
-from qdrant_places import InMemory
-from sampling import HASHING, SCHEMA, rid, sample_parts, sample_recipe, values
+from support.oracle import build, contents
+from support.qdrant.edge_engine import EdgePlace
+from support.qdrant.locations import InMemory
+from support.sampling import HASHING, SCHEMA, rid, sample_parts, sample_recipe, values
 
 FIRST = "A first sentence that several of the texts begin with."
 IDS = [rid(key, part) for key in ("a", "b", "c") for part in ("x", "y")]
@@ -148,7 +148,7 @@ class AnyHistory(RuleBasedStateMachine):
             self._store = MemoryStore()
         return self._store
 
-    def syncer(self) -> IndexParts:
+    def syncer(self) -> Any:
         """One of those that keep the index in step."""
         shared = getattr(self, "parts", None)
         vector_cache = shared.vector_cache.inner if shared else None
@@ -415,13 +415,13 @@ class AnyHistoryInQdrant(AnyHistory):
 
     answers = True
 
-    def place(self) -> QdrantLocation:
+    def location(self) -> QdrantLocation:
         """Where Qdrant lies."""
         return InMemory()
 
     def store(self) -> Store:
-        if not hasattr(self, "_place"):
-            self._location = self.place()
+        if not hasattr(self, "_location"):
+            self._location = self.location()
         return QdrantStore(self._location, "sample", "sample")
 
     def teardown(self) -> None:
@@ -432,7 +432,7 @@ class AnyHistoryInQdrant(AnyHistory):
 class AnyHistoryInEdge(AnyHistoryInQdrant):
     """The same on Qdrant's real engine."""
 
-    def place(self) -> QdrantLocation:
+    def location(self) -> QdrantLocation:
         self._folder = tempfile.TemporaryDirectory(prefix="lakewake-any-history-")
         return EdgePlace(self._folder.name)
 
@@ -477,3 +477,18 @@ def test_any_history_is_followed_in_qdrant(part):
 def test_any_history_is_followed_in_qdrants_real_engine(part):
     machine = _part(AnyHistoryInEdge, part)
     run_state_machine_as_test(machine, settings=settings(FAST, max_examples=4))
+
+
+LONG = settings(FAST, stateful_step_count=40, derandomize=False)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_any_long_history_is_followed_in_memory():
+    run_state_machine_as_test(AnyHistory, settings=settings(LONG, max_examples=5000))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_any_long_history_is_followed_in_lance():
+    run_state_machine_as_test(AnyHistoryInLance, settings=settings(LONG, max_examples=200))

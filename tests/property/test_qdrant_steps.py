@@ -6,29 +6,26 @@ runs; readers look. Whatever happens, an index says what it said before or what 
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from qdrant_client.models import Filter
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
-from store_contract import SCHEMA, as_stored, batch, chunk, contents, frontier, recipe
-
 from lakewake.errors import IndexMissing, StaleFrontier
 from lakewake.model.chunks import Batch
 from lakewake.store import Removed
+from lakewake.store.qdrant import upkeep
 from lakewake.store.qdrant.location import CONNECTIONS, QdrantLocation
 from lakewake.store.qdrant.points import Points
-from lakewake.store.qdrant.store import QdrantStore, upkeep
-from moments import PowerCut
-from qdrant_edge_engine import EdgePlace
-from qdrant_places import Disturbed, InMemory, Moments
+from lakewake.store.qdrant.store import QdrantStore
+from support.moments import PowerCut
+from support.qdrant.edge_engine import EdgePlace
+from support.qdrant.locations import Disturbed, InMemory, Moments
+from support.store_contract import SCHEMA, as_stored, batch, chunk, contents, frontier, recipe
 
 #: More than any of the works here has; each is tried up to the moment that it does not have.
 MOMENTS = 60

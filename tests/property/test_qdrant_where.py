@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
-from test_where_property import ROWS, SCHEMA, TABLE, VALUES, filters
 
 from lakewake.model.chunks import Batch, chunk_id, index_schema, text_hash
 from lakewake.model.frontier import Frontier
@@ -25,8 +24,9 @@ from lakewake.store.qdrant.filters import every, to_filter, valid_at
 from lakewake.store.qdrant.location import CONNECTIONS
 from lakewake.store.qdrant.reader import QdrantReader
 from lakewake.store.qdrant.store import QdrantStore
-from qdrant_edge_engine import EdgePlace
-from qdrant_places import InMemory
+from support.filtering import ROWS, SCHEMA, TABLE, VALUES, filters
+from support.qdrant.edge_engine import EdgePlace
+from support.qdrant.locations import InMemory
 
 RECIPE = Recipe(ModelIdentity("hashing", "test", 2), payload=tuple(SCHEMA.names))
 INDEX = index_schema(RECIPE, SCHEMA)
@@ -90,8 +90,8 @@ def test_qdrant_and_the_plain_function_find_the_same_rows(reader: Any, where: Wh
         Compare("tiny", "<", 1),
     ],
 )
-def test_qdrant_itself_leaves_out_what_does_not_pass(reader: QdrantReader, where: Where) -> None:
-    if where.column == "red" and reader.fence.points.place.has_indexes:
+def test_qdrant_itself_leaves_out_what_does_not_pass(reader: QdrantReader, where: Compare) -> None:
+    if where.column == "red" and reader.fence.points.location.has_indexes:
         pytest.skip("the engine's Python binding takes a boolean for a number")
     asked = every(valid_at(1), to_filter(fitted(where, INDEX), INDEX))
     found = reader.fence.points.count(reader.head.collection, asked)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
-import math
 from decimal import Decimal
 from typing import Any
 
 import lance
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -34,84 +32,7 @@ from lakewake.model.where import (
 from lakewake.search.where import parse_where
 from lakewake.search.where_json import parse_where_json
 from lakewake.store.filters import fitted, matches, to_sql
-
-UTC = datetime.UTC
-LETTERS = "ab%_\\'\"`\n é🍷"
-WHOLE = [None, 0, 1, -1, 127, -128]
-TEXTS = [None, "", "a", "ab", "a%", "b_", "\\", "it's", "a\nb", "🍷é"]
-FLOATS = [None, 0.0, -0.0, 0.1, -1.5, math.nan, math.inf]
-MOMENTS = [
-    None,
-    datetime.datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC),
-    datetime.datetime(2024, 1, 1, tzinfo=UTC),
-    datetime.datetime(2024, 1, 1, 0, 0, 0, 1000, tzinfo=UTC),
-]
-PENCE = [None, Decimal("0.10"), Decimal("-1.00"), Decimal("99.99")]
-COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
-    "tiny": (pa.int8(), WHOLE),
-    "big": (pa.int64(), [*WHOLE, 2**63 - 1, -(2**63)]),
-    "price": (pa.float64(), FLOATS),
-    "ratio": (pa.float32(), FLOATS),
-    "cost": (pa.decimal128(4, 2), PENCE),
-    "name": (pa.string(), TEXTS),
-    "red": (pa.bool_(), [None, True, False]),
-    "day": (pa.date32(), [None, datetime.date(2024, 1, 1), datetime.date(1, 1, 1)]),
-    "seen": (pa.timestamp("us", "UTC"), MOMENTS),
-    "millis": (pa.timestamp("ms", "Europe/Paris"), MOMENTS),
-}
-ROWS = 60
-SCHEMA = pa.schema({"n": pa.int32(), **{name: type for name, (type, _) in COLUMNS.items()}})
-# Each column walks through its values at a step of its own, so the rows mix them.
-TABLE = pa.table(
-    [pa.array(range(ROWS), pa.int32())]
-    + [
-        pa.array([values[n * step % len(values)] for n in range(ROWS)], type)
-        for step, (type, values) in enumerate(COLUMNS.values(), start=1)
-    ],
-    schema=SCHEMA,
-)
-VALUES = TABLE.to_pylist()
-
-numbers = st.one_of(
-    st.sampled_from([0, 1, -1, 127, 128, -128, -129, 2**63, -(2**63), 10**25]),
-    st.decimals(-200, 200, places=3),
-    st.sampled_from([Decimal("0.1"), Decimal("1e30"), Decimal("-0.0")]),
-)
-texts = st.text(LETTERS, max_size=5)
-moments = st.one_of(
-    st.sampled_from([m for m in MOMENTS if m]),
-    st.datetimes(),
-    st.datetimes(datetime.datetime(2023, 12, 31), datetime.datetime(2024, 1, 2)),
-    st.dates(),
-)
-LITERALS = {
-    **dict.fromkeys(("tiny", "big", "price", "ratio", "cost"), numbers),
-    "name": texts,
-    "red": st.booleans(),
-    "day": st.one_of(st.dates(), st.just(datetime.date(2024, 1, 1))),
-    **dict.fromkeys(("seen", "millis"), moments),
-}
-
-
-def conditions(column: str) -> st.SearchStrategy[Where]:
-    literal, name = LITERALS[column], st.just(column)
-    ops = st.sampled_from(["=", "!=", "<", "<=", ">", ">="])
-    lists = st.lists(literal, min_size=1, max_size=3).map(tuple)
-    return st.one_of(
-        st.builds(Compare, name, ops, literal), st.builds(In, name, lists), st.builds(IsNull, name)
-    )
-
-
-patterns = st.lists(st.sampled_from(["a", "b", "%", "_", r"\%", r"\_", r"\\", "'", "\n", "🍷"]))
-leaf = st.one_of(*map(conditions, COLUMNS), st.builds(Like, st.just("name"), patterns.map("".join)))
-
-
-def joined(inner: st.SearchStrategy[Where]) -> st.SearchStrategy[Where]:
-    parts = st.lists(inner, min_size=1, max_size=3).map(tuple)
-    return st.one_of(st.builds(Not, inner), st.builds(And, parts), st.builds(Or, parts))
-
-
-filters = st.recursive(leaf, joined, max_leaves=6)
+from support.filtering import SCHEMA, TABLE, VALUES, filters
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import os
 import random
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
-from real_history import COW, MOR, real_history
+from support.hudi.real_history import COW, MOR, real_history
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(6 * 3600)]
 

@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 from collections import Counter
-from pathlib import Path
 from time import monotonic
 
 import pytest
 
 import lakewake
-from oracle import built_from_nothing, indexed
-from watching import CONFIG, counting_service, embedded_by, wait_until, watching
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
-from hudi_tables import HudiTables, row
+from support.hudi.tables import HudiTables, row
+from support.oracle import built_from_nothing, indexed
+from support.watching import CONFIG, counting_service, embedded_by, wait_until, watching
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(7200)]
 

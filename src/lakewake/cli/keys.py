@@ -10,10 +10,9 @@ import click
 from lakewake.cli.flags import Flags, with_flags
 from lakewake.cli.screen import count, print_block, print_json
 from lakewake.errors import ConfigError
+from lakewake.model.choices import SCOPES
 
 EXAMPLE = "lakewake keys add keys.json page --scope read"
-#: The same as in `lakewake.serve.keys`, which is imported only when it is used.
-SCOPES = ("read", "admin")
 
 
 @click.argument("action", type=click.Choice(["add", "list", "remove"]))

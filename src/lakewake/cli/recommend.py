@@ -11,6 +11,7 @@ from lakewake.cli.flags import Flags, config_option, with_flags
 from lakewake.cli.indexes import opened
 from lakewake.cli.screen import count, moment, one_line, print_json, width
 from lakewake.cli.search import hit_lines
+from lakewake.model.choices import MODES
 
 if TYPE_CHECKING:
     from lakewake.model.recommendation import Recommendation
@@ -24,7 +25,7 @@ EXAMPLE = "lakewake recommend wines 'a red for grilled lamb' --where \"price < 4
 @click.option("--where", metavar="FILTER", help="Only rows whose payload matches.")
 @click.option(
     "--mode",
-    type=click.Choice(["vector", "keyword", "hybrid"]),
+    type=click.Choice(MODES),
     default="vector",
     help="Find rows by meaning, by words, or by both.",
 )

@@ -12,6 +12,7 @@ from lakewake.cli.flags import Flags, config_option, with_flags
 from lakewake.cli.indexes import opened
 from lakewake.cli.screen import count, cut, moment, one_line, print_json, width
 from lakewake.errors import ConfigError, FilterError
+from lakewake.model.choices import MODES
 
 if TYPE_CHECKING:
     from lakewake.model.query import Hit, SearchResult
@@ -26,7 +27,7 @@ EXAMPLE = "lakewake search wines 'smoky red with leather' -k 5 --where \"price <
 @click.option("--where", metavar="FILTER", help="Only rows whose payload matches; text or JSON.")
 @click.option(
     "--mode",
-    type=click.Choice(("vector", "keyword", "hybrid")),
+    type=click.Choice(MODES),
     default="vector",
     help="By meaning, by words, or by both.",
 )

@@ -84,8 +84,8 @@ def searched(how: Searching) -> str:
     """How the index is searched by vector, and with what measured recall."""
     if how.mode == "exact":
         return f"exactly: {how.why}"
-    partitions = f"{how.probes:,} of {how.partitions:,} partitions" if how.partitions else how.why
-    way = f"approximately, {partitions}"
+    width = f"{how.probes:,} of {how.partitions:,} partitions"
+    way = f"approximately, {width if how.partitions else f'{how.probes:,} candidates held'}"
     if how.recall_mean is None or how.recall_worst_tenth is None:
         return f"{way}, recall not probed yet"
     promised = f"recall promised {how.recall:g}"

@@ -33,6 +33,7 @@ from lakewake.config.settings import (
     Settings,
 )
 from lakewake.errors import ConfigError
+from lakewake.model.choices import LOCAL_STORES, METRICS, REMOTE_STORES
 from lakewake.model.chunks import RESERVED
 from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Chunking, TextField
@@ -42,14 +43,10 @@ from lakewake.net.address import check_address
 DEFAULT_FILE = "lakewake.toml"
 MAX_WEIGHT = 1000
 DEFAULT_STORE = "lance://index"
-_LOCAL_STORES = ("lance", "qdrant+local")
-_REMOTE_STORES = ("lance+s3", "qdrant", "qdrants", "qdrant+https")
 FILE_VARIABLE = "LAKEWAKE_CONFIG"
 MASTER_VARIABLE = "LAKEWAKE_SPARK_MASTER"
 #: Variables that win over `url` and `name` of [recommend].
 RECOMMEND_VARIABLES = {"LAKEWAKE_RECOMMEND_URL": "url", "LAKEWAKE_RECOMMEND_NAME": "name"}
-
-METRICS = ("cosine",)
 
 _TOP_KEYS = ("index", "model", "spark", "embedding_store", "recommend", "serve", schemes.KEY)
 _EMBEDDING_STORE_KEYS = tuple(f.name for f in fields(EmbeddingStoreSettings))
@@ -235,7 +232,7 @@ def _store(section: Section, folder: Path) -> str:
     if not mark or not path:
         valid = 'write it as "lance://FOLDER", "lance+s3://BUCKET/FOLDER" or "qdrant://HOST:6333"'
         raise section.fail(f"`store` is {uri!r}", valid)
-    return f"{scheme}://{locate(folder, path)}" if scheme in _LOCAL_STORES else uri
+    return f"{scheme}://{locate(folder, path)}" if scheme in LOCAL_STORES else uri
 
 
 def _text_fields(section: Section) -> tuple[TextField, ...]:
@@ -275,7 +272,8 @@ def _weights(section: Section) -> dict[str, float]:
             weight: float = inner.get("weight", float)
             if not 0 < weight <= MAX_WEIGHT:
                 raise inner.fail(
-                    f"`weight` is {weight}, expected more than 0, at most {MAX_WEIGHT}"
+                    f"`weight` is {weight}, expected more than 0, at most {MAX_WEIGHT}",
+                    "weight = 2",
                 )
             out[_text_field(inner).name] = weight
     return out
@@ -353,7 +351,10 @@ def _embedding_store(
         return None
     value = {} if value is True else value
     if not isinstance(value, dict):
-        raise top.fail(f"`embedding_store` is {kind_of(value)}, expected a table, true or false")
+        raise top.fail(
+            f"`embedding_store` is {kind_of(value)}, expected a table, true or false",
+            "embedding_store = true",
+        )
     section = Section(f"{top.where}: embedding_store", value)
     section.refuse_unknown(_EMBEDDING_STORE_KEYS)
     max_mb = section.count("max_mb", MAX_MB, least=1)
@@ -361,8 +362,8 @@ def _embedding_store(
     if named:
         return EmbeddingStoreSettings(locate(folder, named), max_mb)
     stores = [_store(s, folder).partition("://") for s in indexes]
-    beside = next((path for scheme, _, path in stores if scheme in _LOCAL_STORES), None)
-    if beside is None and any(scheme in _REMOTE_STORES for scheme, _, _ in stores):
+    beside = next((path for scheme, _, path in stores if scheme in LOCAL_STORES), None)
+    if beside is None and any(scheme in REMOTE_STORES for scheme, _, _ in stores):
         beside = locate(folder, DEFAULT_STORE.removeprefix("lance://"))
     return EmbeddingStoreSettings(beside, max_mb) if beside else None
 
@@ -374,7 +375,9 @@ def _chat_from(env: Mapping[str, str]) -> dict[str, str]:
 def _recommend(top: Section, chat: Mapping[str, str]) -> RecommendSettings:
     value = top.values.get("recommend", {})
     if not isinstance(value, dict):
-        raise top.fail(f"`recommend` is {kind_of(value)}, expected a table")
+        raise top.fail(
+            f"`recommend` is {kind_of(value)}, expected a table", "begin it with a line [recommend]"
+        )
     section = Section(f"{top.where}: recommend", {**value, **chat})
     section.refuse_secrets()
     return read_recommend(section)
@@ -383,7 +386,9 @@ def _recommend(top: Section, chat: Mapping[str, str]) -> RecommendSettings:
 def _serve(top: Section, folder: Path) -> ServeSettings:
     value = top.values.get("serve", {})
     if not isinstance(value, dict):
-        raise top.fail(f"`serve` is {kind_of(value)}, expected a table")
+        raise top.fail(
+            f"`serve` is {kind_of(value)}, expected a table", "begin it with a line [serve]"
+        )
     found = read_serve(Section(f"{top.where}: serve", value))
     return replace(found, keys=locate(folder, found.keys)) if found.keys else found
 
@@ -391,7 +396,10 @@ def _serve(top: Section, folder: Path) -> ServeSettings:
 def _spark(top: Section) -> dict[str, str]:
     value = top.values.get("spark", {})
     if not isinstance(value, dict):
-        raise top.fail(f"`spark` is {kind_of(value)}, expected a table of options")
+        raise top.fail(
+            f"`spark` is {kind_of(value)}, expected a table of options",
+            "begin it with a line [spark]",
+        )
     section = Section(f"{top.where}: spark", value)
     options = dict(_flatten(section, value, ""))
     for key, option in options.items():
@@ -408,7 +416,9 @@ def _flatten(section: Section, table: Mapping[str, Any], prefix: str) -> Iterabl
         if isinstance(value, dict):
             yield from _flatten(section, value, f"{name}.")
         elif isinstance(value, list) or type(value) not in KIND_NAMES:
-            raise section.fail(f"`{name}` is {kind_of(value)}, expected one value")
+            raise section.fail(
+                f"`{name}` is {kind_of(value)}, expected one value", "write it as one string"
+            )
         else:
             text = str(value).lower() if isinstance(value, bool) else str(value)
             yield (name if name.startswith("spark.") else f"spark.{name}"), text

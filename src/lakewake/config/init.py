@@ -302,8 +302,10 @@ def draft_config(
             f"{file} already exists", hint="--force replaces it, --config FILE writes another"
         ) from error
     except OSError as error:
-        hint = "check its folder and permissions, or write another with --config FILE"
-        raise ConfigError(f"{file} cannot be written: {error.strerror}", hint=hint) from error
+        raise ConfigError(
+            f"{file} cannot be written: {error.strerror}",
+            hint="check that its folder exists and is writable, or name another with --config FILE",
+        ) from error
     return found
 
 

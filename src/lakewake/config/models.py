@@ -7,10 +7,14 @@ from pathlib import Path
 
 from lakewake.config.section import Section, kind_of, locate
 from lakewake.config.settings import ModelSettings, RerankSettings
+from lakewake.model.choices import PRECISIONS, PROVIDERS, RERANKERS
 
-PROVIDERS = ("onnx", "sentence-transformers", "http", "hashing")
-PRECISIONS = ("fp32", "int8")
-RERANKERS = ("http", "cross-encoder")
+_EXAMPLES = {
+    "name": '"text-embedding-3-small"',
+    "url": '"http://localhost:8080/v1"',
+    "dimension": "384",
+}
+_RERANK_EXAMPLES = {"name": '"bge-reranker-base"', "url": '"http://localhost:8080/v1"'}
 
 RERANK_KINDS = {f.name: type(f.default) for f in fields(RerankSettings)}
 MODEL_KINDS = {f.name: type(f.default) for f in fields(ModelSettings)}
@@ -45,7 +49,9 @@ def read_model(section: Section, folder: Path) -> ModelSettings | None:
     if isinstance(value, str):
         value = {"name": section.get("model", str)}
     if not isinstance(value, dict):
-        raise section.fail(f"`model` is {kind_of(value)}, expected a name or a table")
+        raise section.fail(
+            f"`model` is {kind_of(value)}, expected a name or a table", 'model = "all-MiniLM-L6-v2"'
+        )
     inner = Section(f"{section.where}: model", value)
     inner.refuse_secrets()
     inner.refuse_unknown(MODEL_KINDS)
@@ -61,15 +67,19 @@ def _check_model(section: Section, model: ModelSettings) -> None:
     for key in ("dimension", "max_tokens", "batch", "retries"):
         section.count(key, 0)
     if model.timeout <= 0:
-        raise section.fail(f"`timeout` is {model.timeout}, expected more than 0 seconds")
+        raise section.fail(
+            f"`timeout` is {model.timeout}, expected more than 0 seconds", "timeout = 30"
+        )
     if model.precision != "fp32" and model.provider != "onnx":
         raise section.fail(
-            f'`precision` {model.precision!r} works only with provider "onnx"', "remove it"
+            f'`precision` {model.precision!r} works only with provider "onnx"', "remove `precision`"
         )
     if model.provider == "http":
         for key in ("name", "url", "dimension"):
             if not section.values.get(key):
-                raise section.fail(f'provider "http" needs `{key}`', f"add `{key}` to this table")
+                raise section.fail(
+                    f'provider "http" needs `{key}`', f"add a line such as {key} = {_EXAMPLES[key]}"
+                )
 
 
 def _model_name(folder: Path, name: str) -> str:
@@ -83,7 +93,10 @@ def read_rerank(section: Section, folder: Path) -> RerankSettings | None:
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise section.fail(f"`rerank` is {kind_of(value)}, expected a table")
+        raise section.fail(
+            f"`rerank` is {kind_of(value)}, expected a table",
+            'rerank = {url = "http://localhost:8080/v1", name = "bge-reranker-base"}',
+        )
     inner = Section(f"{section.where}: rerank", value)
     inner.refuse_secrets()
     inner.refuse_unknown(RERANK_KINDS)
@@ -91,11 +104,14 @@ def read_rerank(section: Section, folder: Path) -> RerankSettings | None:
     inner.count("rows", 1, least=1)
     found = RerankSettings(**{k: inner.get(k, RERANK_KINDS[k]) for k in value})
     if found.timeout <= 0:
-        raise inner.fail(f"`timeout` is {found.timeout}, expected more than 0 seconds")
+        raise inner.fail(
+            f"`timeout` is {found.timeout}, expected more than 0 seconds", "timeout = 10"
+        )
     needed = "url" if found.provider == "http" else "name"
     if not value.get(needed):
         raise inner.fail(
-            f'provider "{found.provider}" needs `{needed}`', f"add `{needed}` to this table"
+            f'provider "{found.provider}" needs `{needed}`',
+            f"add a line such as {needed} = {_RERANK_EXAMPLES[needed]}",
         )
     if found.provider == "http" and not found.url.startswith(("http://", "https://")):
         raise inner.fail("`url` is not an address", 'url = "http://localhost:8080"')

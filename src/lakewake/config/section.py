@@ -15,6 +15,7 @@ from lakewake.errors import ConfigError
 from lakewake.net.address import check_address
 
 KIND_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+_EXAMPLES = {str: '"…", in quotes', int: "10", float: "0.5", bool: "true"}
 #: Keys that mean something when they are blank: a service that needs no key.
 MAY_BE_BLANK = ("key_env",)
 
@@ -24,7 +25,6 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_KEYS = ("key", "api_key", "token", "secret", "password")
 #: Keys with text for a model or a reader; an address in it is only a word.
 _PROSE = ("text", "template", "instructions")
-_EDIT = "change it; docs/config.md describes every key"
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Section:
     where: str
     values: Mapping[str, Any]
 
-    def fail(self, fact: str, hint: str = _EDIT) -> ConfigError:
+    def fail(self, fact: str, hint: str) -> ConfigError:
         """An error about this table."""
         return ConfigError(f"{self.where}: {fact}", hint=hint)
 
@@ -81,7 +81,10 @@ class Section:
             return float(value)
         # `type is`, since isinstance takes True for an int.
         if type(value) is not kind:
-            raise self.fail(f"`{key}` is {kind_of(value)}, expected {KIND_NAMES[kind]}")
+            raise self.fail(
+                f"`{key}` is {kind_of(value)}, expected {KIND_NAMES[kind]}",
+                f"write {key} = {_EXAMPLES[kind]}",
+            )
         if isinstance(value, str) and not value.strip() and key not in MAY_BE_BLANK:
             raise self.fail(f"`{key}` is blank", "give it a value, or remove the line")
         return value
@@ -104,7 +107,10 @@ class Section:
         """A whole number of at least `least`."""
         value: int = self.get(key, int, default)
         if key in self.values and value < least:
-            raise self.fail(f"`{key}` is {value}, expected {least} or more")
+            raise self.fail(
+                f"`{key}` is {value}, expected {least} or more",
+                f"write {key} = {max(default, least)}",
+            )
         return value
 
     def seconds(self, key: str) -> float | None:

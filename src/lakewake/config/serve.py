@@ -52,7 +52,9 @@ def read_serve(section: Section) -> ServeSettings:
         **{key: section.count(key, getattr(default, key), least=1) for key in _LIMITS},
     )
     if found.port > 65_535:
-        raise section.fail(f"`port` is {found.port}, expected 65535 or less")
+        raise section.fail(f"`port` is {found.port}, expected 65535 or less", "port = 8377")
     if not 0 < found.timeout < math.inf:
-        raise section.fail(f"`timeout` is {found.timeout}, expected a number of seconds above 0")
+        raise section.fail(
+            f"`timeout` is {found.timeout}, expected a number of seconds above 0", "timeout = 30"
+        )
     return found

@@ -23,9 +23,9 @@ from lakewake.errors import ConfigError, SetupError
 
 SAFETENSORS = "model.safetensors"
 BUILT_IN = Architecture(layers=6, heads=12, epsilon=1e-12)
+COMPLETE = "download the model's folder again, with all of its files"
 #: Steps of a sentence-transformers model that we carry out, by the last part of their names.
 KNOWN_STEPS = {"Transformer", "Pooling", "Normalize"}
-_RESTORE = "restore the model's files in that folder"
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class ModelFolder:
                 check_content(path, content)
             return content.decode()
         except (OSError, ValueError) as error:
-            raise SetupError(f"{path} cannot be read: {error}", hint=_RESTORE) from error
+            raise SetupError(f"{path} cannot be read: {error}", hint=COMPLETE) from error
 
     def graph(self, precision: str) -> str | bytes:
         """What onnxruntime loads: a path, or the graph itself if it cannot be kept.
@@ -133,7 +133,7 @@ def read_folder(path: Path, precision: str) -> ModelFolder:
     try:
         dimension, positions = int(config["hidden_size"]), int(config["max_position_embeddings"])
     except KeyError as error:
-        raise SetupError(f"{path / 'config.json'} has no {error}", hint=_RESTORE) from error
+        raise SetupError(f"{path / 'config.json'} has no {error}", hint=COMPLETE) from error
     tokens = _read_optional(path / "sentence_bert_config.json").get("max_seq_length")
     tokens = min(tokens or positions, positions)
     return ModelFolder(path, weights, architecture, dimension, tokens, positions)
@@ -156,12 +156,12 @@ def _choose_weights(
         raise ConfigError(
             f"precision {precision!r} is made from a BERT's model.safetensors, "
             f"and {path} has only {ready.name}",
-            hint="remove `precision`, or put model.safetensors there",
+            hint="put model.safetensors there, or remove `precision`",
         )
     if ready.with_name("model.onnx_data").exists():
         raise ConfigError(
             f"{ready} keeps its weights in a second file, which is not supported",
-            hint="use provider 'sentence-transformers' for it",
+            hint="save the model as one file, or use provider 'sentence-transformers'",
         )
     return ready, None
 
@@ -188,6 +188,6 @@ def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError as error:
-        raise SetupError(f"{path.parent} has no {path.name}", hint=_RESTORE) from error
+        raise SetupError(f"{path.parent} has no {path.name}", hint=COMPLETE) from error
     except (OSError, ValueError) as error:
-        raise SetupError(f"{path} cannot be read: {error}", hint=_RESTORE) from error
+        raise SetupError(f"{path} cannot be read: {error}", hint=COMPLETE) from error

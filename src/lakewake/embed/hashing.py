@@ -33,8 +33,9 @@ class HashingEmbedder:
 
     def __init__(self, settings: ModelSettings) -> None:
         if settings.dimension < 0:
-            fact = f"`dimension` is {settings.dimension}, which is not a length of vectors"
-            raise ConfigError(fact, hint="set `dimension` to 1 or more, or remove it")
+            raise ConfigError(
+                f"dimension {settings.dimension} is not a length of vectors", hint="dimension = 384"
+            )
         self._identity = ModelIdentity("hashing", NAME, settings.dimension or DIMENSION)
         self.received: list[str] = []
 

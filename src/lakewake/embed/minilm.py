@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lakewake.embed.weights import file_sha256, write_whole
+from lakewake.embed.weights import file_sha256
 from lakewake.errors import SetupError
+from lakewake.files import write_whole
 
 if TYPE_CHECKING:
     from onnx import NodeProto, TensorProto
@@ -146,7 +147,7 @@ class _Graph:
         if name not in self.tensors:
             raise SetupError(
                 f"the weights have no tensor {name!r}: not a BERT in the usual layout",
-                hint="use provider 'sentence-transformers' for this model",
+                hint="use provider 'sentence-transformers', or put the model's model.onnx there",
             )
         return np.asarray(self.tensors[name], np.float32)
 
@@ -296,6 +297,7 @@ def _read_tensors(source: Source) -> Tensors:
             )
         tensors: Tensors = load_file(weights)
     except (SafetensorError, OSError) as error:
-        hint = "`lakewake setup` fetches the built-in model; restore a model of your own"
-        raise SetupError(f"{weights} cannot be read: {error}", hint=hint) from error
+        raise SetupError(
+            f"{weights} cannot be read: {error}", hint="download the model's folder again"
+        ) from error
     return tensors

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lakewake.config.settings import ModelSettings
-from lakewake.embed.folder import ModelFolder, find_model
+from lakewake.embed.folder import COMPLETE, ModelFolder, find_model
 from lakewake.embed.texts import refuse_undecodable
 from lakewake.errors import ConfigError, EmbedError, SetupError
+from lakewake.model.choices import PRECISIONS
 from lakewake.model.recipe import ModelIdentity
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
     from tokenizers import Encoding, Tokenizer
 
-PRECISIONS = ("fp32", "int8")
 #: Texts run at once. Larger batches lose: more padding, and the caches overflow.
 BATCH = 16
 #: Texts tokenised and sorted by length at once; bounds the memory of a large call.
@@ -94,13 +94,13 @@ class OnnxEmbedder:
             raise ConfigError(
                 f"model {settings.name!r} makes vectors of {folder.dimension} numbers, "
                 f"but `dimension` is {settings.dimension}",
-                hint=f"set `dimension` to {folder.dimension}, or remove it",
+                hint=f"set dimension = {folder.dimension}, or remove it",
             )
         if not 0 <= settings.max_tokens <= folder.positions:
             raise ConfigError(
                 f"model {settings.name!r} reads at most {folder.positions} tokens, "
                 f"but `max_tokens` is {settings.max_tokens}",
-                hint=f"set `max_tokens` to at most {folder.positions}, or remove it",
+                hint=f"set max_tokens = {folder.positions}, or remove it",
             )
         return folder
 
@@ -139,7 +139,10 @@ class _Model:
             output: np.ndarray = self.session.run(None, inputs)[0]
         # onnxruntime's errors have no common class.
         except Exception as error:
-            raise EmbedError(f"onnxruntime failed: {error}") from error
+            raise EmbedError(
+                f"onnxruntime failed: {error}",
+                hint="lower `batch` if memory ran out, then run the command again",
+            ) from error
         return output if output.ndim == 2 else pool(output, mask)
 
 
@@ -171,8 +174,10 @@ def pool(tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
 def _threads_by_default() -> int:
     given = os.environ.get("LAKEWAKE_THREADS", "")
     if given and not given.isdecimal():
-        hint = "set it to a number of threads, or unset it"
-        raise ConfigError(f"LAKEWAKE_THREADS is {given!r}, not a number", hint=hint)
+        raise ConfigError(
+            f"LAKEWAKE_THREADS is {given!r}, not a number",
+            hint="export LAKEWAKE_THREADS=4, or unset it",
+        )
     return int(given or 0) or os.cpu_count() or 1
 
 
@@ -195,7 +200,7 @@ def _open_session(folder: ModelFolder, precision: str, threads: int) -> Inferenc
     # onnxruntime's errors have no common class.
     except Exception as error:
         what = graph if isinstance(graph, str) else f"the graph of {folder.weights}"
-        hint = "delete it: it is built again from the weights" if folder.architecture else ""
+        hint = "delete it: it is built again from the weights" if folder.architecture else COMPLETE
         raise SetupError(f"{what} cannot be loaded: {error}", hint=hint) from error
 
 
@@ -206,7 +211,9 @@ def _open_tokenizer(folder: ModelFolder, max_tokens: int) -> Tokenizer:
         tokenizer = Tokenizer.from_str(folder.read_tokenizer())
     # tokenizers raises plain Exception.
     except Exception as error:
-        raise SetupError(f"the tokenizer.json in {folder.path} cannot be used: {error}") from error
+        raise SetupError(
+            f"the tokenizer.json in {folder.path} cannot be used: {error}", hint=COMPLETE
+        ) from error
     # As shipped it cuts at 128 tokens, and pads every text to 128.
     tokenizer.enable_truncation(max_tokens)
     tokenizer.no_padding()

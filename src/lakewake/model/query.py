@@ -5,22 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
+from lakewake.model.choices import Mode as Mode
 from lakewake.model.rows import RowId
 from lakewake.model.where import Where
 from lakewake.show.notebook import Shown
-
-
-class Mode(StrEnum):
-    """What a search compares: meaning, words, or both."""
-
-    VECTOR = "vector"
-    KEYWORD = "keyword"
-    HYBRID = "hybrid"
 
 
 @dataclass(frozen=True)
@@ -141,3 +133,39 @@ class SearchResult(Shown):
             "hits": [h.as_dict() for h in self.hits],
             "more": self.more,
         }
+
+
+@dataclass(frozen=True)
+class RowChunk:
+    """One chunk of a row's text.
+
+    Attributes:
+        field: the text field that it was cut from.
+        chunk: its number in that field, from 0.
+        text: its words; None if the index holds vectors without texts.
+    """
+
+    field: str
+    chunk: int
+    text: str | None
+
+
+@dataclass(frozen=True)
+class IndexedRow:
+    """All that an index holds of one row.
+
+    Attributes:
+        text: its whole text, joined from the chunks; a paragraph for each field.
+        chunks: in the order of the fields and of the text.
+    """
+
+    key: str
+    partition: str
+    text: str
+    payload: Mapping[str, Any]
+    chunks: tuple[RowChunk, ...]
+
+    @property
+    def row(self) -> RowId:
+        """Which row it is."""
+        return RowId(self.partition, self.key)

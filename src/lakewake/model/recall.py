@@ -21,7 +21,7 @@ class Effort:
     """What an approximate search costs.
 
     Attributes:
-        probes: how many partitions are searched.
+        probes: how many partitions are searched; in Qdrant, how many candidates are held.
         refine: how many times the wanted vectors are compared by their true distance.
     """
 
@@ -115,7 +115,8 @@ class Searching:
         mode: `exact`: each vector is compared; `approximate`: an index finds the candidates.
         why: the reason, in a few words.
         recall: what is promised: the share of the ten nearest that a search finds on average.
-        probes, partitions: how many of the partitions a search reads; 0 if it is exact.
+        probes, partitions: how many of the partitions a search reads; 0 if it is exact. In Qdrant
+            there are no partitions, and `probes` is its `hnsw_ef`.
         recall_mean, recall_worst_tenth: what the last probe found; None: not probed.
         probed_at: when that was, in ISO 8601.
         questions: how many it asked.

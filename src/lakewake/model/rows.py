@@ -30,8 +30,8 @@ class RowBatch:
         texts: text field → rendered text (None or blank: the row has no chunk of that field).
         vectors: the vector column, if the recipe takes vectors from the table (null: no chunk).
         payload: the payload columns.
-        appeared: ids from a plain insert, which does not check whether the table already holds
-            them elsewhere.
+        appeared: ids that a commit added, perhaps without checking whether the table already
+            holds them elsewhere.
         undecodable: ids of rows whose text is not valid Unicode; what cannot be read is marked in
             the text.
     """

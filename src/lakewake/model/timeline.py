@@ -209,7 +209,3 @@ class Look:
         if self.properties.get("hoodie.table.timeline.timezone", "LOCAL").upper() == "UTC":
             return when.replace(tzinfo=datetime.UTC)
         return when.astimezone(datetime.UTC)
-
-    def same_timeline(self, other: Look) -> bool:
-        """Whether no data-changing instant completed, began or vanished between the two looks."""
-        return self.completed == other.completed and self.table == other.table

@@ -147,8 +147,10 @@ def check_types(where: Where, schema: pa.Schema) -> None:
 def _check_leaf(leaf: Leaf, type: pa.DataType) -> None:
     kind = column_kind(type)
     if kind is None:
-        fact = f"column {leaf.column!r} is a {type}, which cannot be filtered"
-        raise FilterError(fact, hint="filter by another column")
+        raise FilterError(
+            f"column {leaf.column!r} is a {type}, which cannot be filtered",
+            hint="filter by a column of numbers, strings, booleans, dates or timestamps",
+        )
     if isinstance(leaf, Like) and not _PATTERN.fullmatch(leaf.pattern):
         raise FilterError(
             f"in LIKE {leaf.pattern!r} a backslash is before something other than % _ \\",
@@ -166,5 +168,7 @@ def _check_literal(column: str, holds: str, kind: str, value: Literal) -> None:
     if isinstance(value, int | float | Decimal):
         number = Decimal(value)
         if not number.is_finite() or abs(number.adjusted()) > _LARGEST:
-            fact = f"the number compared with {column!r} is out of every range"
-            raise FilterError(fact, hint="use a number that the column can hold")
+            raise FilterError(
+                f"the number compared with {column!r} is out of every range",
+                hint="compare with a smaller number, or leave the condition out",
+            )

@@ -18,13 +18,13 @@ from lakewake.model.timeline import UNDOING, Instant, Look, TableIdentity
 
 
 def check_columns(look: Look, recipe: Recipe) -> None:
-    """Refuse a recipe that names a column the table does not have.
+    """Raise if the recipe names a column that the table does not have.
 
     Raises:
-        ConfigError: it names the columns that are there.
+        ConfigError: the hint lists the table's columns.
     """
     if not look.schema:
-        return  # an empty table without a commit tells no columns
+        return  # an empty table without a commit has no columns yet
     missing = [c for c in recipe.columns if c not in look.schema]
     if missing:
         raise ConfigError(
@@ -100,7 +100,7 @@ def _ordinary(look: Look, frontier: Frontier | None, recipe: Recipe) -> Plan:
     if frontier is None:
         return Plan(Action.BUILD, "there is no index yet", after)
     if not frontier.instants and look.completed:
-        return Plan(Action.BUILD, "the index was made before the table's first commit", after)
+        return Plan(Action.BUILD, "the index was built before the table's first commit", after)
     lost = why_lost(look, frontier, recipe) if frontier.instants else ""
     pending = pending_instants(look, frontier)
     if lost:
@@ -111,7 +111,7 @@ def _ordinary(look: Look, frontier: Frontier | None, recipe: Recipe) -> Plan:
 
 
 def frontier_after(look: Look, frontier: Frontier | None, recipe: Recipe) -> Frontier:
-    """Where an index stands once it has absorbed all that `look` saw."""
+    """The frontier of an index that has absorbed everything that `look` saw."""
     return Frontier(
         table=look.table,
         instants={**_overlapping(look, frontier), **look.completed},
@@ -124,9 +124,9 @@ def frontier_after(look: Look, frontier: Frontier | None, recipe: Recipe) -> Fro
 
 
 def _overlapping(look: Look, frontier: Frontier | None) -> dict[str, str]:
-    """Absorbed instants, archived since, that completed while one still in flight was on its way.
+    """Absorbed instants, archived since, that completed while one still in flight was running.
 
-    What that one does depends on what it overlapped.
+    The effect of that one depends on the instants that it overlapped.
     """
     begun, first = min(look.in_flight, default="~"), _first(look)
     absorbed = frontier.instants if frontier and _same_table(look, frontier) else {}
@@ -140,10 +140,10 @@ def pending_instants(look: Look, frontier: Frontier) -> tuple[Instant, ...]:
 
 
 def behind_since(plan: Plan, look: Look, frontier: Frontier | None) -> str:
-    """When the first thing completed that the index lacks; '' when it lacks none, or is not there.
+    """When the first change that the index lacks completed; '' if it lacks none or does not exist.
 
-    Where no commit came, one went: by a restore since the index's newest commit, or with the whole
-    table, of which the newest thing known must do.
+    If no commit is pending, one was undone: by a restore after the index's newest commit, or with
+    the whole table. Then the newest known time has to do.
     """
     if frontier is None or plan.action is Action.NOTHING:
         return ""
@@ -156,7 +156,7 @@ def behind_since(plan: Plan, look: Look, frontier: Frontier | None) -> str:
 
 
 def why_lost(look: Look, frontier: Frontier, recipe: Recipe) -> str:
-    """Why history cannot be followed from a `frontier` that has instants, or '' when it can."""
+    """Why history cannot be followed from a `frontier` that has instants; '' if it can."""
     done = look.completed
     first = _first(look)
     if not _same_table(look, frontier):
@@ -176,7 +176,7 @@ def why_lost(look: Look, frontier: Frontier, recipe: Recipe) -> str:
 
 
 def _first(look: Look) -> str:
-    """Where the table's history begins: the oldest instant that changed rows, or still may."""
+    """Where the table's history begins: the oldest instant that changed rows or still may."""
     data = (i.requested for i in look.instants if i.changes_data or i.may_change_data)
     return min(data, default="")
 
@@ -186,7 +186,7 @@ def _same_table(look: Look, frontier: Frontier) -> bool:
 
 
 def _read_whole(table: TableIdentity) -> TableIdentity:
-    """The identity that an earlier version noted, which left some of Java's escapes in names."""
+    """The identity as an earlier version wrote it, with some of Java's escapes left in names."""
     try:
         return TableIdentity(**{k: unescaped(v) for k, v in table.as_dict().items()})
     except ValueError:
@@ -213,9 +213,9 @@ def _schema_change(look: Look, frontier: Frontier, recipe: Recipe) -> str:
 
 
 def _schemas_on_the_way(look: Look, frontier: Frontier) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Each pending commit's schema: of a column dropped and added again the ends tell nothing.
+    """Each pending commit's schema. The first and last one alone miss a column dropped and added.
 
-    A writer that began before the newest absorbed one comes late: it takes no change back.
+    A writer that began before the newest absorbed commit is only late: it undoes no change.
     """
     newest = max(frontier.instants, default="")
     for instant in sorted(pending_instants(look, frontier)):

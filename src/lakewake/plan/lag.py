@@ -1,4 +1,4 @@
-"""How long an index has been behind its table, whatever the writers' clocks say. Pure."""
+"""How long an index has been behind its table, even if a writer's clock is wrong. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lakewake.model.timeline import Instant, Look
 
-#: Clocks that differ by less are not worth a word.
+#: A smaller difference between clocks is not mentioned.
 WORTH_SAYING = 1.0
 
 
@@ -24,7 +24,7 @@ class Lag:
 
     @property
     def remark(self) -> str:
-        """What there is to say about the clocks; '' for nothing."""
+        """A remark about the clocks; '' if there is nothing to say."""
         if self.ahead < WORTH_SAYING:
             return ""
         return f"a commit is dated {self.ahead:.0f} s ahead of this machine's clock"
@@ -39,15 +39,16 @@ def lag(
     written: Callable[[Instant], float | None],
     absorbed: float,
 ) -> Lag:
-    """How long the index has been behind, judged by the oldest thing that it lacks.
+    """How long the index has been behind, judged by the oldest change that it lacks.
 
-    The time of a commit from the future tells nothing. Then it counts when its file was written,
-    by the clock of the storage; if that is not known, when the index was last in step.
+    The time of a commit from the future is useless. The time at which its file was written, by the
+    clock of the storage, counts instead; if that is unknown, the time at which the index was last
+    up to date.
 
     Args:
-        since: the completion time of the first thing that the index lacks; '': it lacks nothing.
+        since: the completion time of the first change that the index lacks; '': it lacks none.
         now: seconds since 1970, as are `written` and `absorbed`.
-        absorbed: the newest time, not after `now`, at which the index was in step.
+        absorbed: the newest time, not after `now`, at which the index was up to date.
     """
     if not since:
         return Lag()
@@ -67,7 +68,7 @@ def _seconds(completed: str | None, look: Look) -> float | None:
     return when.timestamp() if when else None
 
 
-def last_in_step(completions: Iterable[str], look: Look, now: float) -> float:
+def last_up_to_date(completions: Iterable[str], look: Look, now: float) -> float:
     """The newest of these times that is not in the future; `now` if there is none."""
     times = (_seconds(c, look) for c in completions)
     return max((t for t in times if t is not None and t <= now), default=now)

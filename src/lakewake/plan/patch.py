@@ -16,8 +16,8 @@ class Patch:
     Attributes:
         upserts: chunks to write, with the position of their row in the batch.
         deletes: ids of chunks to remove.
-        rows_changed: rows of which anything is written or removed.
-        stored_twice: rows that a plain insert added although the index holds them already.
+        rows_changed: rows with any chunk written or removed.
+        stored_twice: rows that a plain insert added although the index already had them.
         rows_emptied: rows that have chunks in the index now and none afterwards.
     """
 
@@ -30,7 +30,7 @@ class Patch:
     def without(
         self, rows: Mapping[int, RowId], existing: Mapping[RowId, tuple[StoredChunk, ...]]
     ) -> Patch:
-        """The same, but of these rows (by position) nothing is written and all is removed."""
+        """The same, but these rows (by position) write nothing and lose all their chunks."""
         gone = tuple(h.id for row in rows.values() for h in existing.get(row, ()))
         return replace(
             self,
@@ -46,12 +46,12 @@ def build_patch(
     *,
     trust: bool = True,
 ) -> Patch:
-    """Compare rows with what an index holds of them.
+    """Compare rows with their chunks in an index.
 
-    A row whose source and payload are as the index has them is left alone, and is not chunked. Of
-    one whose text changed, the chunks stay whose own text and payload did not; the first of each
-    field is written again, since it tells what all were made from. Without `trust` in what the
-    index says of itself, every row is written again.
+    A row whose source and payload are those of the index is left alone, and is not chunked. If its
+    text changed, chunks whose own text and payload did not change stay. The first chunk of each
+    field is always written, because it records what all of them were made from. Without `trust` in
+    the index's own hashes, every row is written again.
     """
     upserts: list[tuple[int, Chunk]] = []
     deletes: list[str] = []
@@ -78,5 +78,5 @@ def _same(batch: RowBatch, n: int, held: tuple[StoredChunk, ...]) -> bool:
 
 
 def _staying(payload: str, held: tuple[StoredChunk, ...]) -> frozenset[tuple[str, str]]:
-    """Chunks, by id and hash, that hold the payload as it is."""
+    """Chunks, by id and hash, whose payload is up to date."""
     return frozenset((h.id, h.hash) for h in held if h.payload_hash == payload)

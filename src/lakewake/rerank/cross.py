@@ -34,7 +34,10 @@ class CrossEncoderReranker:
         try:
             scores = model.predict(pairs, show_progress_bar=False)
         except RuntimeError as error:
-            raise EmbedError(f"the cross-encoder failed: {error}") from error
+            raise EmbedError(
+                f"the cross-encoder failed: {error}",
+                hint="search without it: rerank=False, `--no-rerank`",
+            ) from error
         return [float(score) for score in scores]
 
     def _model(self) -> CrossEncoder:

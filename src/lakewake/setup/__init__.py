@@ -19,6 +19,7 @@ from pathlib import Path
 
 from lakewake.config.home import lakewake_home
 from lakewake.errors import SetupError
+from lakewake.files import write_whole
 from lakewake.progress import Reporter
 from lakewake.spark.jars import BUNDLE, S3_JARS, bundle_path, jar_path
 from lakewake.spark.java import (
@@ -264,7 +265,7 @@ def ensure_archive(java: Java, bundle: Path, say: Say, *, force: bool = False) -
         fact = error.fact if isinstance(error, SetupError) else str(error)
         say(f"quick start: skipped, sessions start slower ({fact})")
         return None
-    _drop_old_archives(archive)
+    drop_old_archives(archive)
     say(f"quick start: ready in {time.monotonic() - started:.0f} s")
     return archive
 
@@ -280,9 +281,7 @@ def ensure_launcher_note(java: Java, bundle: Path, *, force: bool = False) -> No
     with suppress(SetupError, OSError):
         options = ask_launcher(java.home / "bin" / "java", spark_home())
         note.parent.mkdir(parents=True, exist_ok=True)
-        part = note.with_suffix(".part")
-        part.write_text(json.dumps(options))
-        part.replace(note)
+        write_whole(note, json.dumps(options).encode())
 
 
 def can_archive(java: Java) -> bool:
@@ -325,8 +324,9 @@ def _make_archive(archive: Path, java: Java, bundle: Path) -> None:
     part.replace(archive)
 
 
-def _drop_old_archives(newest: Path) -> None:
+def drop_old_archives(newest: Path) -> None:
     """Keep the most recently used ones: each session touches its own when it starts."""
     archives = sorted(newest.parent.glob("*.jsa"), key=lambda path: path.stat().st_mtime)
     for old in archives[:-ARCHIVES_KEPT]:
         old.unlink(missing_ok=True)
+        launcher_note(old).unlink(missing_ok=True)

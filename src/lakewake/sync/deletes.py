@@ -1,7 +1,7 @@
-"""Keeps one sync from removing most of an index unasked: the table may have been replaced.
+"""Keeps a sync from removing most of an index unasked: the table may have been replaced.
 
-Whether a TRUNCATE, an overwrite or another table at the same path was meant cannot be read from the
-table. Each of them is the same question, answered by `--allow-deletes` or by `max_delete`.
+The table does not show whether a TRUNCATE, an overwrite or another table at the same path was
+intended. A person decides, with `--allow-deletes` or `max_delete`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class DeleteGuard:
     """Counts the rows of an index that one sync removes, and refuses too many.
 
     Args:
-        index: the version that they are removed from; None: there is none.
-        share: the share of its rows that may go.
-        why: why the sync does what it does, for the refusal.
-        builds: a new generation is written. Rows of the old one that it does not have are removed.
+        index: the version that rows are removed from; None: there is none.
+        share: the share of its rows that may be removed.
+        why: the reason for the sync, for the message.
+        builds: the sync writes a new generation. Rows that only the old one has are removed.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class DeleteGuard:
         self._builds, self._met_any = builds, False
 
     def meet(self, rows: Sequence[RowId]) -> None:
-        """Note rows that the table holds; of use only where a new generation is built."""
+        """Note rows that the table holds. Only a build needs this."""
         if self._builds and self._held > UNASKED:
             ids, met = self._meeting
             numbers = _numbers(rows)
@@ -43,7 +43,7 @@ class DeleteGuard:
             self._met_any = True
 
     def check(self, removed: RemovedRows) -> None:
-        """Refuse to go on when too many rows would go.
+        """Raise if the sync would remove too many rows.
 
         Raises:
             TooManyDeletes: nothing was written.
@@ -51,12 +51,12 @@ class DeleteGuard:
         if fact := self.refusal(removed):
             raise TooManyDeletes(
                 fact,
-                hint=f"if the table is meant to have lost them, `lakewake sync {self._name}"
-                " --allow-deletes`; `max_delete` of the index sets the share that may go unasked",
+                hint=f"if these rows were deleted on purpose, run `lakewake sync {self._name}"
+                " --allow-deletes`; `max_delete` of the index sets the share that needs no asking",
             )
 
     def refusal(self, removed: RemovedRows) -> str:
-        """Why this many deletes are refused; empty: they are not."""
+        """Why this many deletes are refused; empty if they are not."""
         gone = self._gone(removed)
         if not too_many(gone, self._held, self._share):
             return ""
@@ -71,14 +71,14 @@ class DeleteGuard:
         if removed.coming is None:
             return 0
         left = self._held - removed.written - removed.coming
-        # Executors meet the rows of a cluster elsewhere; then only their number is known.
+        # On a cluster, executors read the rows: only their number is known here.
         if removed.coming or not self._met_any:
             return left
         return max(left, int(np.count_nonzero(~self._meeting[1])))
 
     @cached_property
     def _held(self) -> int:
-        """How many rows the index holds; none that a damaged one could be asked about."""
+        """How many rows the index holds; 0 if it is damaged."""
         try:
             return self._index.counts()[0] if self._index else 0
         except StoreUnreachable:
@@ -88,9 +88,9 @@ class DeleteGuard:
 
     @cached_property
     def _meeting(self) -> tuple[np.ndarray, np.ndarray]:
-        """A number for each row of the index, in order, and whether the table was seen to hold it.
+        """A sorted number for each row of the index, and whether the table was seen to hold it.
 
-        Eight bytes a row: rows that share a number are counted as one, once in 2^64.
+        This takes eight bytes per row. Two rows share a number with probability about 2⁻⁶⁴.
         """
         assert self._index is not None
         try:

@@ -1,6 +1,6 @@
-"""The way of `prepare.py`, walked on Spark's executors, each with a part of the rows.
+"""Does the work of `prepare.py` on Spark's executors, each with a share of the rows.
 
-What they make they write to the store's staging themselves; only counts come back here.
+Executors write their chunks to the store themselves, as staged writes. Only counts come back.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from lakewake.sync.vectors import VectorSources
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What became of one part of the rows: what was written and removed, and what was counted."""
+    """One executor's staged write, the ids to remove, and its counts."""
 
     written: bytes
     removed: Removed
@@ -43,12 +43,12 @@ class TaskResult:
 
 @dataclass(frozen=True)
 class Task:
-    """What is done with a part of the rows, wherever it is; can be pickled.
+    """The work on one share of the rows. It can be pickled.
 
     Attributes:
-        model: what the embedder is made from, once for each process.
-        files: settings of the model that mean files, and where they are on the driver.
-        vectors: a copy of the embedding store, on the driver; None: it has nothing.
+        model: the settings of the embedder, which each process loads once.
+        files: the model's settings that name files, and the files' paths on the driver.
+        vectors: a copy of the vector cache on the driver; None if the cache is empty.
     """
 
     recipe: Recipe
@@ -66,7 +66,7 @@ class Task:
     ) -> TaskResult | LakewakeError:
         """Prepare and write the rows.
 
-        Our own errors are returned: Spark would try a raised one again, and tell it as text.
+        Our own errors are returned: Spark would retry a raised one, and report it as text only.
         """
         try:
             return self._made(rows, found)
@@ -74,7 +74,7 @@ class Task:
             return error
 
     def _made(self, rows: Iterator[RowBatch], found: Mapping[Path, Path]) -> TaskResult:
-        # A private store for what is new: equal texts of a part are embedded once.
+        # A private cache for new vectors, so that equal texts of a task are embedded once.
         copy = found[self.vectors] if self.vectors else None
         vector_cache = SqliteVectorCache(copy, self.recipe.model)
         sources = replace(self.sources, vector_cache=vector_cache)
@@ -84,7 +84,7 @@ class Task:
         try:
             with Silent().stage("embed") as stage:
                 made = work.index_rows(rows, self.schema, deletes, stage)
-                # A new index has no former versions, and its ids would be as many as its rows.
+                # A new index replaces nothing, and its ids would be as many as its chunks.
                 passed = _noting(made, ids) if self.index else made
                 written = self.staging.write(self.schema, passed)
         finally:
@@ -101,7 +101,7 @@ class Task:
             differs = ", ".join(self.recipe.model.differs_from(embedder.identity))
             raise SetupError(
                 f"executors have another model than the driver: {differs} differ",
-                hint="name the model by a folder; its files are then sent along",
+                hint="name the model by a folder, so that its files are sent to the executors",
             )
         return embedder
 
@@ -110,10 +110,10 @@ class Task:
 def distributed_batch(
     work: Preparation, changes: Changes, staging: Staging, model: ModelSettings, reporter: Reporter
 ) -> Iterator[Batch]:
-    """The whole batch, staged by those who made it; `work` has its counts.
+    """The whole batch, as staged writes of the executors; `work` gets its counts.
 
     Raises:
-        EmbedError: the embedder failed, or refused so many rows that the set-up is at fault.
+        EmbedError: the embedder failed, or refused too many rows.
         StoreError: executors cannot write to the store.
     """
     assert changes.distributed is not None

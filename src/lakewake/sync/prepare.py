@@ -1,7 +1,7 @@
-"""From changed rows to one batch for a store: chunk, reuse what is known, embed the rest.
+"""Turns changed rows into one batch for a store: chunk, reuse known vectors, embed the rest.
 
-The batch is spooled to a temporary file, so that memory stays flat and the commit that follows is
-short and can be tried again without embedding anything a second time.
+The batch is spooled to a temporary file. So memory stays flat, and the commit that follows is short
+and can be tried again without embedding anything twice.
 """
 
 from __future__ import annotations
@@ -34,29 +34,32 @@ from lakewake.model.rows import Changes, RowBatch, RowId
 from lakewake.model.weights import cuts, weights
 from lakewake.plan.patch import Patch, build_patch
 from lakewake.progress import Reporter, Stage
+from lakewake.source import COMPARE_HINT
 from lakewake.store import StoreReader
 from lakewake.sync.deletes import DeleteGuard
 from lakewake.sync.spool import Ids, spooling
 from lakewake.sync.tally import Tally
 from lakewake.sync.vectors import VectorSources
 
-#: Texts per call of the embedder: what is embedded is kept, and shown, in steps of this size.
+#: Texts per call of the embedder. New vectors are kept, and progress is shown, in such steps.
 EMBED_TEXTS = 128
-#: Characters per call, where texts are long and the model takes them whole.
+#: Characters per call, for long texts that the model takes whole.
 EMBED_CHARACTERS = 4_000_000
 #: Chunks that are written at once, and about how many bytes.
 WRITE_ROWS, WRITE_BYTES = 10_000, 16 * 1024 * 1024
-#: What a chunk takes besides its text, vector and payload.
+#: Bytes of a chunk besides its text, vector and payload.
 CHUNK_BYTES = 500
-#: Up to so many refused rows are the rows' fault, however small the batch.
+#: Up to this many refused rows do not fail a sync, however small the batch.
 REFUSED_ROWS = 10
 
 
 class Preparation:
     """Turns the changes of one sync into a batch.
 
-    `index` is the version of the index that the batch is for; None: a new one. Of the rows in
-    `quarantine` the tally says which came by again. `guard` is asked before rows are removed.
+    Args:
+        index: the version of the index that the batch is for; None: a new index.
+        quarantine: the quarantined rows. The tally records which of them were read again.
+        guard: is asked before rows are removed.
     """
 
     def __init__(
@@ -74,7 +77,7 @@ class Preparation:
         self.sources = sources
         self.quarantine = quarantine
         self._embedder = embedder
-        # By text hash: what was refused in one batch of rows is not tried again in the next.
+        # By text hash: a text that was refused in one batch of rows is not tried again in the next.
         self._refused: dict[str, str] = {}
         self.tally = Tally()
 
@@ -83,11 +86,11 @@ class Preparation:
         """The whole batch, on disk while the context lasts.
 
         Raises:
-            EmbedError: the embedder failed, or refused so many rows that the set-up is at fault.
+            EmbedError: the embedder failed, or refused too many rows.
         """
         with ExitStack() as opened:
             with spooling():
-                # A file without a name goes with the process, however that ends.
+                # A file without a name is removed when the process ends, however that happens.
                 file = opened.enter_context(tempfile.TemporaryFile(prefix="lakewake-"))
                 path = Path(f"/dev/fd/{file.fileno()}")
                 schema, deletes = self._spool(changes, path, reporter)
@@ -126,7 +129,7 @@ class Preparation:
         return schema, deletes
 
     def schema(self, payload: pa.Schema | None) -> pa.Schema:
-        """The columns of the batch; a new index has payload columns like these."""
+        """The columns of the batch. A new index takes its payload columns from `payload`."""
         if self.index:
             return self.index.schema()
         return index_schema(self.recipe, payload or pa.schema([]))
@@ -134,7 +137,7 @@ class Preparation:
     def index_rows(
         self, batches: Iterable[RowBatch], schema: pa.Schema, deletes: Ids, stage: Stage
     ) -> Iterator[pa.RecordBatch]:
-        """The rows' chunks as the index holds them; ids of those to remove go to `deletes`."""
+        """The rows' chunks as the index stores them. Ids to remove are added to `deletes`."""
         for rows in batches:
             patch, vectors = self._made(rows, stage)
             deletes.add(patch.deletes)
@@ -144,10 +147,10 @@ class Preparation:
                 yield _index_rows(rows, some, vectors[start : start + count], schema)
 
     def _made(self, rows: RowBatch, stage: Stage) -> tuple[Patch, np.ndarray]:
-        """What the rows change in the index, and the vectors for it."""
+        """What the rows change in the index, and the vectors of the new chunks."""
         again = self._quarantined(rows.ids)
         self.tally.seen_again |= again
-        # Of a row in quarantine nothing in the index tells that the table holds it.
+        # The index has no chunk of a quarantined row, so it cannot show that the row was there.
         self.tally.stored_twice |= rows.appeared & again
         existing = self._existing(rows.ids)
         patch = self._patch(rows, existing)
@@ -156,7 +159,7 @@ class Preparation:
             stage.advance(len(rows))
             self.tally.reused += len(patch.upserts)
         else:
-            # By row, not by text: another may well hold what became of the broken bytes.
+            # By row, not by text: another row may rightly hold the text that broken bytes became.
             unread = [n for n, _ in patch.upserts if rows.ids[n] in rows.undecodable]
             aside = dict.fromkeys(unread, "its text is not valid UTF-8")
             patch = self._set_aside(rows, patch, existing, aside)
@@ -189,10 +192,10 @@ class Preparation:
         self.tally.stored_twice |= patch.stored_twice
 
     def gone(self, changes: Changes) -> Ids:
-        """The chunks of rows that are gone from the table; asked for before any row is embedded.
+        """The chunks of rows that are gone from the table. Called before any row is embedded.
 
         Raises:
-            HistoryLost: an older version than the index has went; the table may hold the newer.
+            HistoryLost: the deleted version is older than the indexed one.
         """
         deletes = Ids()
         named = {row: changes.removed.get(row, "") for row in changes.deleted}
@@ -206,10 +209,13 @@ class Preparation:
         return deletes
 
     def check_deletes(self, coming: int | None = 0) -> None:
-        """Ask whether the rows may go that are known to; `coming` are still to be read.
+        """Ask the guard whether the rows counted so far may be removed.
+
+        Args:
+            coming: rows that are still to be read; None: unknown.
 
         Raises:
-            TooManyDeletes: they are too many.
+            TooManyDeletes: too many rows would be removed.
         """
         if self.guard:
             self.guard.check(self.tally.removed(coming))
@@ -230,7 +236,7 @@ class Preparation:
     def _vectors(
         self, rows: RowBatch, patch: Patch, stage: Stage
     ) -> tuple[dict[str, np.ndarray], set[str]]:
-        """A vector for each text of the patch that is not refused, by hash, and which are new."""
+        """Vectors by text hash, without refused texts, and the hashes that are new."""
         texts = {h: t for h, t in _texts(patch).items() if h not in self._refused}
         known = self.sources.vectors(texts.keys())
         todo = sorted(texts.keys() - known.keys(), key=lambda h: (len(texts[h]), h))
@@ -267,17 +273,17 @@ class Preparation:
         existing: Mapping[RowId, tuple[StoredChunk, ...]],
         aside: Mapping[int, str],
     ) -> Patch:
-        """Put rows into quarantine, by position and with the reason: nothing of them stays."""
+        """Quarantine rows, given by position with the reason. No chunk of them stays."""
         for n, reason in aside.items():
             self.tally.refused[rows.ids[n]] = Refusal(reason, rows.instants[n])
         return patch.without({n: rows.ids[n] for n in aside}, existing)
 
 
 def _in_any_order(hashes: list[str], texts: Mapping[str, str]) -> list[list[str]]:
-    """As many as are embedded at once, the lots in random order.
+    """Hashes in groups that are embedded at once, in random order.
 
-    Another syncer may be at the same texts: in the same order both would embed all of them, in
-    another one each finds most of what the other has kept.
+    Another sync may be embedding the same texts. In the same order, both would embed all of them.
+    In random order, each finds most of the vectors that the other has kept.
     """
     sizes = np.array([len(texts[h]) for h in hashes])
     lots = [hashes[n : n + count] for n, count in cuts(sizes, EMBED_TEXTS, EMBED_CHARACTERS)]
@@ -288,42 +294,42 @@ def _in_any_order(hashes: list[str], texts: Mapping[str, str]) -> list[list[str]
 def _refuse_older(
     held: Mapping[RowId, tuple[StoredChunk, ...]], removed: Mapping[RowId, str]
 ) -> None:
-    """Refuse to take a row for gone of which the index holds a newer version than went.
+    """Raise if a deleted version is older than the indexed one: the table must hold a newer copy.
 
-    There were two copies then, and nobody noticed, since one had no text when the other came. A
-    newer version that went is nothing special: an index keeps the instant of the first of several
-    with equal values.
+    The table then held the row twice, unnoticed because one copy had no text. A deleted version
+    that is newer than the indexed one is normal: of versions with equal values, the index keeps the
+    first instant.
     """
     for row, instant in removed.items():
         if instant and any(instant < chunk.instant for chunk in held.get(row, ())):
             raise HistoryLost(
-                f"of row {row.key!r} a version older than the indexed one was deleted: "
+                f"the deleted version of row {row.key!r} is older than the indexed one: "
                 "the table held it twice",
-                hint="`lakewake sync` compares index and table instead",
+                hint=COMPARE_HINT,
             )
 
 
 def check_refused(tally: Tally, quarantine: Collection[RowId]) -> None:
-    """Tell a few rows that cannot be embedded from a set-up that cannot embed.
+    """Raise if so large a share of the rows was refused that the model's settings must be wrong.
 
-    Rows that are in quarantine already say nothing new.
+    Rows that were quarantined before do not count.
 
     Raises:
-        EmbedError: more than a tenth of the rows, and more than a few, were refused.
+        EmbedError: more than a tenth of the rows, and more than `REFUSED_ROWS`, were refused.
     """
-    anew = {row: why for row, why in tally.refused.items() if row not in quarantine}
-    refused = len(anew)
+    new = {row: why for row, why in tally.refused.items() if row not in quarantine}
+    refused = len(new)
     if refused > REFUSED_ROWS and refused * 10 > tally.rows_changed:
-        row, why = next(iter(anew.items()))
+        row, why = next(iter(new.items()))
         raise EmbedError(
             f"the embedder refused {refused} of {tally.rows_changed} rows, such as "
             f"{row.key!r}: {why.reason}",
-            hint="that many point to the model's settings, not to the rows",
+            hint="check the model's settings; only a few bad rows are quarantined",
         )
 
 
 def _reopened(path: Path) -> pa.RecordBatchReader:
-    # Arrow files are aligned to 8 bytes; Lance wants decimals at 16 and ends the process otherwise.
+    # Arrow aligns files to 8 bytes. Lance needs decimals at 16, and crashes the process otherwise.
     aligned = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
     return pa.ipc.open_stream(pa.OSFile(str(path)), options=aligned)
 
@@ -334,7 +340,7 @@ def _texts(patch: Patch) -> dict[str, str]:
 
 
 def _column_vectors(rows: RowBatch, patch: Patch, recipe: Recipe) -> np.ndarray:
-    """The vectors that stand in the table itself."""
+    """The vectors from the table's own vector column."""
     assert rows.vectors is not None
     wanted = rows.vectors.take(pa.array([n for n, _ in patch.upserts], pa.int32()))
     lengths = set(wanted.value_lengths().to_pylist())
@@ -342,21 +348,21 @@ def _column_vectors(rows: RowBatch, patch: Patch, recipe: Recipe) -> np.ndarray:
         raise TableError(
             f"vectors in column {recipe.vector!r} have {min(lengths)} to {max(lengths)} numbers, "
             f"not {recipe.model.dimension}",
-            hint="set `dimension` to what the table holds",
+            hint="set `dimension` to the length of the vectors in the table",
         )
     flat = wanted.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
     if not np.isfinite(flat).all():
         raise TableError(
             f"column {recipe.vector!r} holds vectors with nulls, NaN or infinite numbers",
-            hint="correct them in the table",
+            hint="correct these vectors in the table, then sync again",
         )
     vectors: np.ndarray = flat.reshape(-1, recipe.model.dimension)
     return vectors
 
 
 def _written_bytes(rows: RowBatch, patch: Patch, dimension: int) -> np.ndarray:
-    """About how many bytes each chunk has in the index; the payload is there with each."""
-    # A batch without columns may have forgotten how many rows it has.
+    """About how many bytes each chunk takes in the index. Each chunk carries the payload."""
+    # A batch without columns does not know how many rows it has.
     payload = weights(rows.payload) if rows.payload.num_columns else np.zeros(len(rows))
     own = [payload[n] + 4 * len(chunk.text) for n, chunk in patch.upserts]
     return np.array(own, np.float64) + CHUNK_BYTES + 4 * dimension
@@ -377,7 +383,7 @@ def _index_rows(
         "_field": [c.field for c in chunks],
         "_chunk": [c.n for c in chunks],
         "_hash": [c.hash for c in chunks],
-        # In the first chunk only: others stay as they are when text elsewhere in the row changes.
+        # In the first chunk only, so that the others stay when text elsewhere in the row changes.
         "_source_hash": ["" if c.n else rows.source_hashes[n] for n, c in upserts],
         "_payload_hash": [rows.payload_hashes[n] for n in at],
         "_instant": [rows.instants[n] for n in at],

@@ -16,7 +16,7 @@ HELD_IDS = 100_000
 
 
 class Ids(Collection[str]):
-    """Ids of chunks, each once, that can be walked again; many of them are in a file."""
+    """Chunk ids, each once, that can be iterated again. Most of a large set is in a file."""
 
     def __init__(self) -> None:
         self._held: list[str] = []
@@ -24,11 +24,11 @@ class Ids(Collection[str]):
         self._file: IO[bytes] | None = None
 
     def add(self, ids: Collection[str]) -> None:
-        """Take in some more."""
+        """Add some more."""
         self._held += ids
         self._count += len(ids)
         if len(self._held) > HELD_IDS:
-            # A file without a name goes with the process, however that ends.
+            # A file without a name is removed when the process ends, however that happens.
             with spooling():
                 if self._file is None:
                     self._file = tempfile.TemporaryFile(prefix="lakewake-")  # noqa: SIM115
@@ -36,7 +36,7 @@ class Ids(Collection[str]):
             self._held = []
 
     def __iter__(self) -> Iterator[str]:
-        """All of them, in the order in which they came."""
+        """All of them, in the order in which they were added."""
         return chain(self._spooled(), self._held)
 
     def __len__(self) -> int:
@@ -44,7 +44,7 @@ class Ids(Collection[str]):
         return self._count
 
     def __contains__(self, id: object) -> bool:
-        """Whether it is among them; all are looked at."""
+        """Whether it is among them. This reads all of them."""
         return any(one == id for one in self)
 
     def _spooled(self) -> Iterator[str]:
@@ -66,8 +66,8 @@ def spooling() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        place = tempfile.tempdir or "any temporary folder"
+        folder = tempfile.tempdir or "any temporary folder"
         raise StoreError(
-            f"cannot write the batch to {place}: {error.strerror or error}",
+            f"cannot write the batch to {folder}: {error.strerror or error}",
             hint="free some space, or set TMPDIR to a folder that has it",
         ) from error

@@ -12,7 +12,7 @@ from lakewake.plan.deletes import RemovedRows
 
 @dataclass
 class Tally:
-    """Counts of one sync. `embedded` counts over all its attempts, the rest is of the last one."""
+    """Counts of one sync. `embedded` covers all its attempts, the rest only the last one."""
 
     rows_changed: int = 0
     rows_deleted: int = 0
@@ -27,7 +27,7 @@ class Tally:
     seen_again: set[RowId] = field(default_factory=set)
 
     def removed(self, coming: int | None = 0) -> RemovedRows:
-        """What is known of the rows that go."""
+        """What is known so far about the rows to remove."""
         return RemovedRows(self.rows_deleted, self.rows_emptied, self.rows_changed, coming)
 
     def outcome(self, changes: Changes) -> Outcome:
@@ -35,7 +35,7 @@ class Tally:
         return Outcome(changes.duplicates, self.stored_twice, self.refused, self.seen_again)
 
     def add(self, part: Tally) -> None:
-        """Count what was done elsewhere as well."""
+        """Add the counts of a task."""
         for f in fields(Tally):
             mine, theirs = getattr(self, f.name), getattr(part, f.name)
             setattr(self, f.name, mine + theirs if isinstance(mine, int) else mine | theirs)

@@ -14,15 +14,14 @@ from lakewake.store import StoreReader
 
 @dataclass(frozen=True)
 class VectorSources:
-    """Where vectors may come from, and what an index says that is to be believed.
+    """Where a known vector may come from.
 
     Attributes:
         index: an index whose vectors may be copied; None: none.
-        embeddings: the embedding store.
-        doubted: hashes of texts whose vectors are to be made anew whoever has one.
-        trusted: whether rows whose hashes the index has are left alone.
-        replaced: whether the index is to be replaced, perhaps for being damaged: then what the
-            embedding store has checked comes first, and what cannot be read is made anew.
+        doubted: hashes of texts that are embedded again even if their vectors are known.
+        trusted: rows whose hashes the index has are left alone.
+        replaced: the index is being replaced, perhaps because it is damaged. The vector cache,
+            which checks its entries, is asked first, and unreadable vectors are made again.
     """
 
     index: StoreReader | None
@@ -32,7 +31,7 @@ class VectorSources:
     replaced: bool = False
 
     def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
-        """Vectors of those texts that are known."""
+        """The known vectors among these texts."""
         wanted = set(hashes) - self.doubted
         sources = [self._copied, self.vector_cache.get]
         found: dict[str, np.ndarray] = {}
@@ -42,14 +41,14 @@ class VectorSources:
         return found
 
     def kept(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
-        """Vectors that somebody has put into the embedding store meanwhile."""
+        """Vectors that another sync has put into the vector cache since."""
         return self.vector_cache.get(set(hashes) - self.doubted)
 
     def _copied(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
         try:
             return self.index.vectors(hashes) if self.index else {}
         except StoreError as error:
-            # What a damaged index held is embedded again; one that is out of reach is waited for.
+            # Texts of a damaged index are embedded again. An unreachable index may come back.
             if not self.replaced or isinstance(error, StoreUnreachable):
                 raise
             return {}

@@ -1,8 +1,8 @@
-"""Keeping indexes in step: sync, wait, sync again, until told to stop.
+"""Keeps indexes up to date: sync, wait, sync again, until asked to stop.
 
-An index whose sync fails is tried again later and later, at most five minutes apart, and does not
-hold up the others. Only errors that waiting cannot heal end the watch. An index whose files are
-damaged is built again.
+If the sync of an index fails, the next tries come later and later, at most five minutes apart, and
+do not hold up the other indexes. Only errors that waiting cannot fix end the watch. An index whose
+files are damaged is built again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 #: The longest time between two tries of an index that fails.
 LONGEST_PAUSE = 300.0
-#: A person has to act before these go away.
+#: Errors that only a person can fix.
 UNHEALABLE = (ConfigError, RecipeMismatch, SetupError)
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
@@ -52,19 +52,19 @@ class Watched(Protocol):
 
 @dataclass(frozen=True)
 class Failing:
-    """An index whose last syncs failed: how many times, and in which round it is tried again."""
+    """An index whose last syncs failed: how many times, and the round of its next try."""
 
     times: int
     due: int
 
 
 def rounds_to_wait(times: int, interval: float) -> int:
-    """How many rounds after its last try an index that failed `times` times in a row is tried."""
+    """How many rounds an index waits for its next try after `times` failures in a row."""
     return max(1, min(1 << min(times, 30), math.floor(LONGEST_PAUSE / interval)))
 
 
 def failed_again(before: Failing | None, round_number: int, interval: float) -> Failing:
-    """What is known of an index after one more failure."""
+    """The state of an index after one more failure."""
     times = before.times + 1 if before else 1
     return Failing(times, round_number + rounds_to_wait(times, interval))
 
@@ -77,16 +77,16 @@ def watch(
     say: Callable[[str], None],
     show: Callable[[Sequence[SyncReport]], None],
 ) -> None:
-    """Sync every index each `interval` seconds until `wait` says that it is time to stop.
+    """Sync every index each `interval` seconds until `wait` returns True.
 
     Args:
         syncs: index name → its sync.
-        wait: waits that many seconds; True: stop now.
+        wait: waits for this many seconds; returns True to stop.
         say: gets a line for each sync that failed.
         show: gets the reports of each round that did something.
 
     Raises:
-        ConfigError, RecipeMismatch, SetupError: a sync met an error that waiting cannot heal.
+        ConfigError, RecipeMismatch, SetupError: waiting cannot fix these.
     """
     failing: dict[str, Failing] = {}
     for round_number in itertools.count():
@@ -115,22 +115,22 @@ def sync_or_heal(
     """Bring the index to its table, or build it again if its files are damaged.
 
     Args:
-        reconcile: as for `Index.sync`. False: nobody wants the whole table read unasked, so that
-            damage is an error.
+        reconcile: as for `Index.sync`. With False, damage is an error, because a build reads the
+            whole table.
     """
     damage = damage_of(index)
     if damage is None:
         return index.sync(reconcile=reconcile)
     if reconcile is False:
         raise damage
-    say(f"{index.name}: {damage.fact}; it is built again, texts that are known are not embedded")
+    say(f"{index.name}: {damage.fact}; building it again, without embedding known texts")
     return index.heal(damage)
 
 
 def damage_of(index: Watched) -> IndexDamaged | None:
-    """What is wrong with the files of an index, seen twice; None: nothing, or nobody knows."""
+    """The damage to an index's files, if seen twice; None: no damage, or it cannot be found out."""
     found = None
-    # Once more: a rebuild by somebody else removes the files of the version that was being read.
+    # Twice: another writer's rebuild removes the files of the version that was being read.
     for _ in range(2):
         try:
             index.probe()
@@ -143,7 +143,7 @@ def damage_of(index: Watched) -> IndexDamaged | None:
 
 
 def failed_line(name: str, error: Exception, seconds: float) -> str:
-    """A failed sync in one line: the fact, what landed, when it is tried again, and the hint."""
+    """A failed sync in one line: the fact, what landed, the time of the next try, and the hint."""
     again = f"next try in {seconds:.0f} s"
     if not isinstance(error, LakewakeError):
         return spelled_out(f"{name}: sync failed: {type(error).__name__}: {error}; {again}")
@@ -154,12 +154,12 @@ def failed_line(name: str, error: Exception, seconds: float) -> str:
 class StopSignal:
     """SIGINT or SIGTERM: the first asks to stop after the running round, the second stops at once.
 
-    Stopping at once is safe as well: a batch lands whole or not at all.
+    Stopping at once is safe too: a batch lands whole or not at all.
     """
 
     def __init__(self) -> None:
         self._asked = False
-        # Unlike an Event's, its `put` may interrupt its own `get`, as a signal handler does.
+        # Unlike an Event, it allows a signal handler's `put` to interrupt its own `get`.
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._before: dict[signal.Signals, Any] = {}
 
@@ -176,11 +176,11 @@ class StopSignal:
             raise KeyboardInterrupt
         self._asked = True
         self._wake.put(None)
-        # Not print: its buffer may be the very thing that the signal interrupted.
-        os.write(2, b"stopping after the running sync; once more: at once\n")
+        # Not print: the signal may have interrupted a print.
+        os.write(2, b"stopping after the running sync; Ctrl-C again stops at once\n")
 
     def wait(self, seconds: float) -> bool:
-        """Wait that long, or until a signal comes; True when one has come."""
+        """Wait this many seconds or until a signal comes; True if one has come."""
         try:
             self._wake.get(timeout=seconds)
         except Empty:

@@ -1,4 +1,4 @@
-"""6 · Compares an index with its table at one instant, and repairs just what differs."""
+"""6 · Compares an index with its table at one instant, and repairs exactly what differs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lakewake.verify.vectors import Checked, Vectors, check_vectors
 
 @dataclass(frozen=True)
 class Finding:
-    """What one comparison found, with all that a repair of it needs."""
+    """What one comparison found, and what a repair needs."""
 
     report: VerifyReport
     situation: Situation
@@ -31,21 +31,21 @@ class Finding:
 
 
 def verify(parts: IndexParts, vectors: Vectors = Vectors.SAMPLE) -> VerifyReport:
-    """Whether an index says what its table says. Read-only.
+    """Compare an index with its table. Read-only.
 
     Rows that changed since the index's frontier are pending, not faults.
 
     Raises:
-        IndexMissing: there is nothing to verify.
-        HistoryLost: what changed since the frontier cannot be told; sync first.
+        IndexMissing: there is no index.
+        HistoryLost: what changed since the frontier cannot be found out; sync first.
     """
     return _find(parts, vectors).report
 
 
 def repair(parts: IndexParts, vectors: Vectors = Vectors.SAMPLE) -> VerifyReport:
-    """Put right exactly what `verify` finds, in one commit, and verify again."""
+    """Repair exactly what `verify` finds, in one commit, and verify again."""
     token = uuid4().hex
-    # By the number of the commit: how many rows it was to put right, and whether it did.
+    # By the number of the commit: how many rows it was to repair, and whether it landed.
     tried: dict[int, int] = {}
     landed: set[int] = set()
     for _ in range(ATTEMPTS):
@@ -58,11 +58,14 @@ def repair(parts: IndexParts, vectors: Vectors = Vectors.SAMPLE) -> VerifyReport
             return replace(report, repaired=sum(tried[n] for n in landed))
         tried[stands.sync + 1] = len(faults)
         try:
-            _mend(parts, found, token)
+            _repair_rows(parts, found, token)
             landed.add(stands.sync + 1)
         except (StaleFrontier, OutcomeUnknown, TableMoved):
             continue
-    raise TableError(f"index '{parts.name}' is written faster than it can be repaired")
+    raise TableError(
+        f"index '{parts.name}' is written faster than it can be repaired",
+        hint=f"stop the other syncs, then run `lakewake verify {parts.name} --repair` again",
+    )
 
 
 def _find(parts: IndexParts, vectors: Vectors) -> Finding:
@@ -70,7 +73,7 @@ def _find(parts: IndexParts, vectors: Vectors) -> Finding:
         index = parts.store.open()
         if index is None:
             raise IndexMissing(
-                f"there is no index '{parts.name}' yet", hint=f"`lakewake sync {parts.name}`"
+                f"there is no index '{parts.name}' yet", hint=f"run `lakewake sync {parts.name}`"
             )
         wrong_model = _wrong_model(parts, index)
         situation = assess_version(parts, index)
@@ -79,14 +82,17 @@ def _find(parts: IndexParts, vectors: Vectors) -> Finding:
                 return _compare(parts, situation, index, Vectors.NONE if wrong_model else vectors)
         except TableMoved:
             continue
-    raise TableError(f"the table of '{parts.name}' commits faster than it can be compared")
+    raise TableError(
+        f"the table of '{parts.name}' commits faster than it can be compared",
+        hint=f"run `lakewake verify {parts.name}` again when fewer commits come",
+    )
 
 
 def _compare(parts: IndexParts, situation: Situation, index: StoreReader, how: Vectors) -> Finding:
     if situation.plan.action in (Action.RECONCILE, Action.BUILD):
         raise HistoryLost(
             f"index '{parts.name}' cannot be compared: {situation.plan.why}",
-            hint=f"sync first: `lakewake sync {parts.name}`",
+            hint=f"run `lakewake sync {parts.name}` first",
         )
     pending = _pending(parts, situation)
     with parts.reporter.stage("compare"):
@@ -114,14 +120,14 @@ def _compare(parts: IndexParts, situation: Situation, index: StoreReader, how: V
 
 
 def _checked(parts: IndexParts, index: StoreReader, how: Vectors) -> Checked:
-    # Vectors from the table were compared with it by their hash, all of them.
+    # All vectors from the table's own column were compared by their hash.
     if parts.recipe.vector:
         return Checked()
     return check_vectors(index, parts.embedder, how)
 
 
-def _mend(parts: IndexParts, found: Finding, token: str) -> None:
-    """One commit that moves nothing but the faulty rows."""
+def _repair_rows(parts: IndexParts, found: Finding, token: str) -> None:
+    """Write the faulty rows again in one commit."""
     report, situation = found.report, found.situation
     wanted = parts.table.rows(situation.look, (*report.missing, *report.stale))
     changes = Changes(wanted.rows, report.orphaned, found.index.frontier().duplicates)
@@ -137,7 +143,7 @@ def _mend(parts: IndexParts, found: Finding, token: str) -> None:
 
 
 def _wrong_model(parts: IndexParts, index: StoreReader) -> bool:
-    """Another model is a fault to report; another recipe otherwise cannot be compared at all."""
+    """Whether only the model differs, which is a fault to report. Other recipes raise."""
     recipe = index.recipe()
     check_recipe(parts, replace(recipe, model=parts.recipe.model))
     return recipe.model != parts.recipe.model

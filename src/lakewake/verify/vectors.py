@@ -1,4 +1,4 @@
-"""Whether vectors are those of their texts: embed some again and compare."""
+"""Checks vectors: embeds some texts again and compares."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakewake.model.rows import RowId
 from lakewake.store import StoreReader
 
 COLUMNS = ("_partition", "_key", "_hash", "_text", "_vector")
-#: Chunks that a sample has. A fault in one of a hundred vectors is found with a chance of 0.92.
+#: Chunks in a sample. If one vector in a hundred is wrong, it is found with a chance of 0.92.
 SAMPLE = 250
 #: The same text on another machine or in another batch may differ in the last digits.
 ALIKE = 0.999
@@ -31,7 +31,7 @@ class Vectors(Enum):
 
 @dataclass
 class Checked:
-    """What a check of vectors found: how many it saw, and rows and texts with a wrong one."""
+    """What a check of vectors found: how many it saw, and the rows and texts with a wrong one."""
 
     chunks: int = 0
     rows: set[RowId] = field(default_factory=set)
@@ -39,7 +39,7 @@ class Checked:
 
 
 def check_vectors(index: StoreReader, embedder: Embedder, how: Vectors) -> Checked:
-    """Compare vectors of an index with those that the embedder makes of their texts."""
+    """Compare vectors of an index with new ones of the same texts."""
     checked = Checked()
     for batch in _chosen(index, how):
         wrong = _unlike(batch, embedder)
@@ -59,13 +59,13 @@ def _chosen(index: StoreReader, how: Vectors) -> Iterator[pa.RecordBatch]:
 
 
 def _unlike(batch: pa.RecordBatch, embedder: Embedder) -> np.ndarray:
-    """For each chunk whether its vector is not that of its text."""
+    """For each chunk, whether its vector differs from a new one of its text."""
     held = np.stack(batch["_vector"].to_numpy(zero_copy_only=False)).astype(np.float64)
     texts = batch["_text"].to_pylist()
     try:
         made = embedder.embed([t or "" for t in texts]).astype(np.float64)
     except TextRefused as refusal:
-        # What cannot be embedded cannot be compared; its row is in quarantine or soon will be.
+        # A refused text cannot be compared. Its row is quarantined, or soon will be.
         fine = [n for n in range(len(texts)) if n not in refusal.reasons]
         out = np.zeros(len(texts), bool)
         if fine:

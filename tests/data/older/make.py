@@ -1,6 +1,6 @@
 """Makes the two lakes of `tests/data/older`: run by hand, with the sources of an older commit.
 
-`PYTHONPATH=<older checkout>/src:tests:tests/integration python tests/data/older/make.py OUT.tar.xz`
+`PYTHONPATH=<older checkout>/src:tests python tests/data/older/make.py OUT.tar.xz`
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from hudi_tables import HudiTables
-
 import lakewake
-from conftest import SMALL_TABLES
 from lakewake.spark.session import start_session
+from support.hudi import SMALL_TABLES
+from support.hudi.tables import HudiTables
 
 COLUMNS = (
     "id string, part string, ts long, txt string, num int, tags array<string>, "

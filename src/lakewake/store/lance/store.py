@@ -33,14 +33,13 @@ from lakewake.model.chunks import CHECKPOINT_ID, PAGE_ID, Batch
 from lakewake.model.frontier import Frontier, page_names
 from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Recipe
+from lakewake.store.deleted import DeletedVectors
 from lakewake.store.lance import upkeep
-from lakewake.store.lance.deleted import DeletedVectors
 from lakewake.store.lance.generations import Generations, dataset_name
 from lakewake.store.lance.probe import check_files, check_versions, read_a_little
 from lakewake.store.lance.reader import (
     FOREIGN,
     FORMAT,
-    Asking,
     LanceReader,
     brief,
     read_checkpoint,
@@ -52,6 +51,7 @@ from lakewake.store.lance.staging import LanceStaging, Source, read_fragments
 from lakewake.store.lance.words import WordFiles
 from lakewake.store.location import Stamp, location_at
 from lakewake.store.memory import check_columns
+from lakewake.store.recall import ANN_MIN_CHUNKS, Asking
 
 #: A compaction or an index refresh may get in between a few times, not for ever.
 ATTEMPTS = 4
@@ -89,7 +89,7 @@ class LanceStore:
         folder: str,
         name: str,
         *,
-        ann_min_chunks: int = upkeep.ANN_MIN_CHUNKS,
+        ann_min_chunks: int = ANN_MIN_CHUNKS,
         lookup_min_chunks: int = upkeep.LOOKUP_MIN_CHUNKS,
         words_min_chunks: int = upkeep.WORDS_MIN_CHUNKS,
         recall: float = RECALL,

@@ -14,23 +14,21 @@ from lance import LanceDataset
 
 from lakewake.model.recall import Decision
 from lakewake.model.recipe import Recipe
-from lakewake.store.lance.deleted import KEPT, DeletedVectors, deleted_vectors
-from lakewake.store.lance.reader import FOREIGN, Asking, unpin_forgotten
+from lakewake.store import recall
+from lakewake.store.deleted import KEPT, DeletedVectors
+from lakewake.store.lance.deleted import deleted_vectors
+from lakewake.store.lance.reader import FOREIGN, unpin_forgotten
 from lakewake.store.lance.recall import (
     CHANGED,
     KEY,
-    Questions,
-    Situation,
     decide,
     make_probe,
-    now,
-    questions,
     standing_of,
+    stored_vectors,
 )
 from lakewake.store.lance.words import WordFiles, count, slices_of
+from lakewake.store.recall import Asking, is_due, now
 
-#: Fewer chunks than this are searched exactly in a fraction of a second.
-ANN_MIN_CHUNKS = 100_000
 #: Below this share of them the approximate index goes: a little below it is only not used, so that
 #: an index about that size is not trained again and again.
 KEEP_SHARE = 0.8
@@ -185,7 +183,7 @@ def _keep(dataset: LanceDataset, decision: Decision | None, trained: int | None)
 def sample_deleted(dataset: LanceDataset, *, asking: Asking, sample: DeletedVectors) -> int:
     """Keep some of the deleted vectors, before a compaction drops them, where a probe is due."""
     there = standing_of(dataset)
-    if not _is_due(there, asking):
+    if not is_due(there, asking):
         return 0
     rng = np.random.default_rng(dataset.version)
     found = np.empty((0, 0), np.float32)
@@ -197,12 +195,6 @@ def sample_deleted(dataset: LanceDataset, *, asking: Asking, sample: DeletedVect
     return len(found)
 
 
-def _is_due(there: Situation, asking: Asking) -> bool:
-    if not there.partitions or asking.recall >= 1 or there.chunks < asking.least:
-        return False
-    return there.is_due(asking.recall)
-
-
 def probe(dataset: LanceDataset, *, asking: Asking, sample: DeletedVectors) -> int:
     """Ask the approximate index, and decide how it is searched; the number of questions.
 
@@ -211,33 +203,30 @@ def probe(dataset: LanceDataset, *, asking: Asking, sample: DeletedVectors) -> i
     and one or two hundred searches.
     """
     there = standing_of(dataset)
-    if not _is_due(there, asking):
+    if not is_due(there, asking):
         return 0
     asked = _questions(dataset, asking, sample)
-    number = sum(map(len, asked.values()))
+    number = recall.number(asked)
     if not number:
         # Nothing can be compared, so there is nothing to promise.
         _keep(dataset, Decision(None, None, now(), 0, asking.recall, there.covered), there.trained)
         return 0
     measure = make_probe(dataset, built_by(dataset).metric, asked).measure
-    trained = None if there.trained is None else there.trained + there.changed
-    found = decide(measure, there.partitions, recall=asking.recall, may_train=there.may_train)
+    trained = None if there.trained is None else there.trained + recall.changed(there)
+    found = decide(measure, there.partitions, promised=asking.recall, may_train=there.may_train)
     if found is None:
         _make_vector_index(dataset, there.chunks)
         there, trained = standing_of(dataset), 0
-        found = decide(measure, there.partitions, recall=asking.recall, may_train=False)
+        found = decide(measure, there.partitions, promised=asking.recall, may_train=False)
     assert found is not None
     _keep(dataset, Decision(*found, now(), number, asking.recall, there.covered), trained)
     return number
 
 
-def _questions(dataset: LanceDataset, asking: Asking, sample: DeletedVectors) -> Questions:
+def _questions(dataset: LanceDataset, asking: Asking, sample: DeletedVectors) -> recall.Questions:
     recipe, rng = built_by(dataset), np.random.default_rng(dataset.version)
-    length = recipe.model.dimension
-    # An index that was rebuilt may have been asked in another dimension before.
-    recent = [v for v in [*asking.recent] if len(v) == length]
-    deleted = sample.read(recipe.fingerprint, length)
-    return questions(dataset, deleted, np.array(recent, np.float32).reshape(-1, length), rng)
+    deleted = sample.read(recipe.fingerprint, recipe.model.dimension)
+    return recall.questions(stored_vectors(dataset, rng), deleted, asking.recent, rng)
 
 
 def drop_versions(dataset: LanceDataset, *, written: Sequence[float]) -> int:

@@ -1,0 +1,82 @@
+"""Whether two indexes that hold the same give the same answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lakewake.embed import Embedder
+from lakewake.model.query import Mode, Query, Question, SearchResult, Words
+from lakewake.model.recipe import ModelIdentity
+from lakewake.model.where import Where
+from lakewake.search.run import search
+from lakewake.store import StoreReader
+from lakewake.store.memory import MemoryReader
+
+#: Vectors pass through stores in single precision.
+CLOSE = 1e-5
+
+
+@dataclass(frozen=True)
+class Answering:
+    """What indexes are asked.
+
+    Attributes:
+        wheres: filters, each in the form that stores take it in and in the one that people write.
+    """
+
+    embedder: Embedder
+    texts: Sequence[str]
+    limits: Sequence[int] = (1, 3, 50)
+    wheres: Sequence[tuple[Where | None, str | None]] = ((None, None),)
+
+    def assert_alike(self, index: StoreReader, built: StoreReader) -> None:
+        """The same chunks in the same order, and the same scores: by vector, by words, by both."""
+        for text in self.texts:
+            vector = self.embedder.embed([text])[0]
+            for limit in self.limits:
+                for where, written in self.wheres:
+                    near = Query(vector, limit, where, exact=True)
+                    _same_table(index.search(near), built.search(near), "_similarity")
+                    words = Words(text, limit, where)
+                    _same_table(index.keyword(words), built.keyword(words), "_relevance")
+                    both = Question(
+                        "any", text, k=limit, where=written, mode=Mode.HYBRID, exact=True
+                    )
+                    _same_hits(*(search(i, self.embedder, both) for i in (index, built)))
+
+
+def _same_table(found: pa.Table, expected: pa.Table, score: str) -> None:
+    assert found["_id"].to_pylist() == expected["_id"].to_pylist()
+    np.testing.assert_allclose(found[score].to_numpy(), expected[score].to_numpy(), atol=CLOSE)
+
+
+def _same_hits(found: SearchResult, expected: SearchResult) -> None:
+    assert [_told(h) for h in found.hits] == [_told(h) for h in expected.hits]
+    one, other = ([h.score for h in result.hits] for result in (found, expected))
+    np.testing.assert_allclose(one, other, atol=CLOSE)
+
+
+def _told(hit: Any) -> tuple[Any, ...]:
+    return hit.row, hit.field, hit.chunk, hit.text
+
+
+def built_of(index: StoreReader, chunks: Iterable[dict[str, Any]]) -> MemoryReader:
+    """An index of these chunks, built from nothing, in the reference store."""
+    table = pa.Table.from_pylist(list(chunks), schema=index.schema())
+    return MemoryReader(1, index.recipe(), index.frontier(), table)
+
+
+class ByText:
+    """Embeds by a function."""
+
+    def __init__(self, identity: ModelIdentity, vector_of: Any) -> None:
+        self.identity = identity
+        self._vector_of = vector_of
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        return np.array([self._vector_of(text) for text in texts], np.float32)

@@ -1,0 +1,1 @@
+"""A Spark cluster on this machine, and a driver for it."""

@@ -1,0 +1,113 @@
+"""Histories of a table as values: steps with a sync after each, and how they are carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakewake.errors import LakewakeError
+from lakewake.model.frontier import Frontier
+from lakewake.model.plan import Action
+from lakewake.model.recipe import TextField
+from lakewake.sync import sync
+from support.hudi.tables import HudiTables, row
+from support.oracle import HudiParts, built_from_nothing, following, indexed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
+FOLLOW, RECONCILE, BUILD = Action.FOLLOW, Action.RECONCILE, Action.BUILD
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is done to the table, and what the sync after it must do. None: not definite.
+
+    Attributes:
+        why: a key word of the reason that the sync gives, or of the error.
+        duplicated: keys that the table now holds more than once.
+        refused: the error that the sync must end with instead.
+    """
+
+    does: Callable[[HudiTables], Any]
+    action: Action = FOLLOW
+    why: str = ""
+    changed: int | None = None
+    deleted: int | None = None
+    embedded: int | None = None
+    duplicated: frozenset[str] = frozenset()
+    refused: type[LakewakeError] | None = None
+
+
+def six_rows(table: HudiTables) -> None:
+    """k0, k2 and k4 in partition a; k1, k3 and k5 in b."""
+    table.write([row(f"k{n}", part="ab"[n % 2]) for n in range(6)])
+
+
+BUILT = Step(six_rows, BUILD, "no index yet", changed=6, deleted=0, embedded=6)
+
+
+@dataclass(frozen=True)
+class History:
+    """How a table begins, and what happens to it.
+
+    Attributes:
+        types: the table types on which this can happen.
+    """
+
+    steps: tuple[Step, ...]
+    begins: Step = BUILT
+    types: tuple[str, ...] = (COW, MOR)
+    keys: str = "id"
+    partition: str = "part"
+    options: Mapping[str, str] = field(default_factory=dict)
+    payload: tuple[str, ...] = ("id", "num")
+    text: str = "{txt}"
+
+
+def play(history: History, type_: str, spark: SparkSession, folder: Path, **settings: str) -> str:
+    """Carries a history out; after each step the index must say what the table says.
+
+    Returns:
+        What the syncs after the first one did, in order: follow, reconcile, build or refused.
+    """
+    options = {**settings, **history.options}
+    table = HudiTables(
+        spark, folder / "table", type_, history.keys, history.partition, options=options
+    )
+    fields = (TextField("text", history.text),)
+    parts = following(spark, table.path, folder / "index", payload=history.payload, fields=fields)
+    did = [_play_step(step, table, parts) for step in (history.begins, *history.steps)]
+    return ", ".join(dict.fromkeys(did[1:] or did))
+
+
+def _play_step(step: Step, table: HudiTables, parts: HudiParts) -> str:
+    step.does(table)
+    parts.embedder.received.clear()
+    if step.refused:
+        with pytest.raises(step.refused, match=step.why):
+            sync(parts)
+        assert parts.embedder.received == []
+        return "refused"
+    report = sync(parts)
+    assert report.action is step.action, report.why
+    assert step.why in report.why
+    assert report.embedded == len(parts.embedder.received)
+    assert indexed(parts) == built_from_nothing(parts)
+    counts = (report.rows_changed, report.rows_deleted, report.embedded)
+    wanted = (step.changed, step.deleted, step.embedded)
+    assert tuple(c if w is None else w for w, c in zip(wanted, counts, strict=True)) == counts
+    assert {row.key for row in _frontier(parts).duplicates} == step.duplicated
+    assert sync(parts).action is Action.NOTHING
+    return report.action.value
+
+
+def _frontier(parts: HudiParts) -> Frontier:
+    reader = parts.store.open()
+    assert reader is not None
+    return reader.frontier()

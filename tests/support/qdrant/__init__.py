@@ -1,0 +1,1 @@
+"""Qdrant's locations and servers, in this process."""

@@ -1,0 +1,25 @@
+"""The tests that the documentation names beside its claims are there."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from support import ROOT
+
+
+@pytest.fixture(scope="module")
+def there() -> set[str]:
+    """The names of all tests."""
+    files = (ROOT / "tests").rglob("*.py")
+    return {name for f in files for name in re.findall(r"def (test_\w+)\(", f.read_text())}
+
+
+@pytest.mark.parametrize("page", ["security.md", "correctness.md", "serving.md"])
+def test_every_test_that_a_page_names_is_there(page: str, there: set[str]) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    named = set(re.findall(r"`(test_[a-z0-9_]+)`", text))
+    assert sorted(named - there) == []
+    for path in re.findall(r"`(tests/[\w/.*]+)`", text):
+        assert list(ROOT.glob(path)), path

@@ -1,0 +1,114 @@
+"""What Prometheus reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
+
+from lakewake.serve.metrics import Totals
+from support.sampling import rid, values
+from support.serving import asking, wine_index
+
+SEARCH = "/indexes/sample/search"
+
+
+def read(client: TestClient) -> dict[tuple[str, ...], float]:
+    answer = client.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+    return {
+        (s.name, *s.labels.values()): s.value
+        for family in text_string_to_metric_families(answer.text)
+        for s in family.samples
+    }
+
+
+def record(time: str, **given: Any) -> dict[str, Any]:
+    counts = dict.fromkeys(["embedded", "reused", "rows_deleted", "rows_changed"], 0)
+    return {"time": time, "action": "follow", "to_instant": "1", "error": None, **counts, **given}
+
+
+def test_lag_and_size_of_each_index_are_told() -> None:
+    index, table = wine_index(freshness=30.0)
+    with asking(index) as client:
+        before = read(client)
+        table.upsert({rid("new"): values("new")})
+        after = read(client)
+    assert before["lakewake_lag_commits", "sample"] == before["lakewake_lag_seconds", "sample"] == 0
+    assert before["lakewake_rows", "sample"] == before["lakewake_chunks", "sample"] == 3
+    assert before["lakewake_fresh", "sample"] == 1
+    assert after["lakewake_lag_commits", "sample"] == 1
+    assert after["lakewake_lag_seconds", "sample"] > 0
+    assert after["lakewake_fresh", "sample"] == 0
+
+
+def test_searches_are_timed_and_errors_counted_by_kind() -> None:
+    index, _ = wine_index()
+    with asking(index) as client:
+        for _ in range(3):
+            client.post(SEARCH, json={"text": "smoky"})
+        client.post(SEARCH, json={"text": "x", "where": "num <"})
+        client.post(SEARCH, json={"k": 0})
+        client.get("/health", headers={"Host": "evil.example"})
+        told = read(client)
+    assert told["lakewake_search_seconds_count", "sample", "vector"] == 3
+    assert told["lakewake_search_seconds_sum", "sample", "vector"] > 0
+    assert told["lakewake_errors_total", "FilterError"] == 1
+    assert told["lakewake_errors_total", "shape"] == 1
+    assert told["lakewake_errors_total", "host"] == 1
+
+
+def test_an_index_that_cannot_be_looked_at_does_not_hide_the_others() -> None:
+    from dataclasses import replace
+
+    from support.sampling import sample_recipe
+
+    fine, _ = wine_index()
+    odd, _ = wine_index(name="odd")
+    other = replace(sample_recipe(), payload=())
+    odd.__dict__["parts"] = replace(odd.parts, recipe=other)
+    with asking(fine, odd) as client:
+        told = read(client)
+    assert (told["lakewake_up", "sample"], told["lakewake_up", "odd"]) == (1, 0)
+    assert told["lakewake_rows", "sample"] == 3
+    assert ("lakewake_rows", "odd") not in told
+
+
+def test_two_applications_have_metrics_of_their_own() -> None:
+    index, _ = wine_index()
+    with asking(index) as first, asking(index) as second:
+        first.post(SEARCH, json={"text": "smoky"})
+        assert ("lakewake_search_seconds_count", "sample", "vector") not in read(second)
+
+
+def test_totals_count_each_sync_once_and_never_fall() -> None:
+    history = [record("1", embedded=5, reused=2), record("2", rows_deleted=3)]
+    totals = Totals()
+
+    def newest(limit: int) -> list[Any]:
+        return sorted(history, key=lambda r: r["time"], reverse=True)[:limit]
+
+    totals.read(newest)
+    totals.read(newest)
+    assert totals.sums == {"embedded": 5, "reused": 2, "deleted": 3, "changed": 0}
+    history[:] = history[1:]  # the oldest is forgotten
+    history.append(record("2", to_instant="2", embedded=1))  # another one of the same moment
+    history.append(record("3", error="gone"))
+    totals.read(newest)
+    assert totals.sums["embedded"] == 6
+    assert (totals.syncs, totals.failed) == (4, 1)
+
+
+def test_totals_catch_up_after_many_syncs() -> None:
+    history = [record("000", embedded=1)]
+    totals = Totals()
+
+    def newest(limit: int) -> list[Any]:
+        return sorted(history, key=lambda r: r["time"], reverse=True)[:limit]
+
+    totals.read(newest)
+    history += [record(f"{n:03}", embedded=1) for n in range(1, 300)]
+    totals.read(newest)
+    assert totals.sums["embedded"] == 300
