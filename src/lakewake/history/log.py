@@ -38,7 +38,7 @@ class SyncLog(Protocol):
     """The history of one index. Several processes may write it at once."""
 
     def begun(self) -> bool:
-        """Whether anything is at its location: an error alone is no reason to begin a history."""
+        """Whether anything is at its location: an error alone does not begin a history."""
 
     def append(self, record: SyncRecord) -> None:
         """Keep one more record; the oldest beyond `KEPT` are removed in time."""

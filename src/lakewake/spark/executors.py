@@ -117,7 +117,7 @@ def check_table_seen(spark: SparkSession, path: str) -> None:
 
 
 def _lacking(spark: SparkSession, needed: dict[str, str]) -> set[str]:
-    """Packages of which some executor has none or another version."""
+    """Packages that some executor lacks or has in another version."""
 
     def lacks() -> list[str]:
         from importlib import metadata

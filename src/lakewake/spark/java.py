@@ -115,7 +115,7 @@ def _ask(origin: str, command: str) -> Java | None:
 
 
 def parse_settings(origin: str, text: str) -> Java | None:
-    """Read what `java -XshowSettings:properties -version` printed; None when that was no Java."""
+    """Read what `java -XshowSettings:properties -version` printed; None if that was not Java."""
     settings: dict[str, str] = dict(_SETTING.findall(text))
     if settings.keys() != {"home", "version"}:
         return None

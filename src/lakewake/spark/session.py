@@ -525,7 +525,7 @@ def _end(scratch: Path) -> None:
 
 
 def shut_down_jvm(gateway: JavaGateway | None = None, patience: float = 60) -> None:
-    """End the given JVM, else that of this process, and wait so many seconds until it is gone."""
+    """End the given JVM, else that of this process, and wait `patience` seconds for its end."""
     from pyspark import SparkContext
 
     if gateway is None:
