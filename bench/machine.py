@@ -20,6 +20,9 @@ def describe_machine() -> dict[str, object]:
     return {
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)),
+        # How many others wanted them as the run began; a real-time run takes them from these.
+        "load": round(os.getloadavg()[0], 1),
+        "real_time": os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR),
         "memory_gb": round(memory / 1e9, 1),
         "system": f"{platform.system()} {platform.release()}",
         "python": sys.version.split()[0],

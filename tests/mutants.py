@@ -59,17 +59,31 @@ HASH_FOR_PRESENCE = """\
 MUTANTS = (
     Mutant(
         "an approximate search is trusted after many deletes",
-        "store/lance/recall.py",
-        "return last is not None and last.deleted(self.covered) > many(self.chunks)",
+        "store/recall.py",
+        "return last is not None and last.deleted(there.covered) > many(there.chunks)",
         "return False",
         RECALL,
     ),
     Mutant(
         "an approximate index is not asked about what was deleted",
-        "store/lance/recall.py",
+        "store/recall.py",
         "DELETED: _some(_askable(deleted), rng),",
         "DELETED: _some(_askable(deleted), rng)[:0],",
         RECALL,
+    ),
+    Mutant(
+        "an upsert is taken to add no second copy",
+        "source/lineage.py",
+        "return commit.operation in DUPLICATING or (added and not commit.is_maintenance)",
+        "return commit.operation in DUPLICATING",
+        ("tests/unit/source/test_lineage.py", "tests/integration/test_copies.py", "-k", "adds"),
+    ),
+    Mutant(
+        "a base file that Spark does not list is not missed",
+        "source/files.py",
+        "if listed != len(files):",
+        "if listed > len(files):",
+        ("tests/integration/test_hostile_session.py", "-k", "does_not_list"),
     ),
     Mutant(
         "deleted rows are dropped from the batch",

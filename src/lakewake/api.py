@@ -4,37 +4,31 @@ from __future__ import annotations
 
 import difflib
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from enum import Enum
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakewake.config.file import load_config
 from lakewake.config.settings import IndexSettings, ModelSettings, RecommendSettings, Settings
-from lakewake.embed.cache import open_vector_cache
 from lakewake.embed.registry import load_embedder
 from lakewake.errors import ConfigError, IndexMissing, StoreError
 from lakewake.history.log import SyncLog, newest, open_history
 from lakewake.history.record import Recorder
+from lakewake.model.choices import one_of
 from lakewake.model.facets import Facet
-from lakewake.model.frontier import Frontier
 from lakewake.model.history import CommitMark, SyncRecord, mark_commits
-from lakewake.model.plan import Action
 from lakewake.model.query import Mode, Question, SearchResult
-from lakewake.model.recipe import Recipe
 from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
-from lakewake.model.timeline import Instant, Look
-from lakewake.net.deadline import at_most
 from lakewake.progress import Reporter, Silent
-from lakewake.source.hudi import HudiTable
-from lakewake.store import StoreReader
-from lakewake.store.registry import open_store
+from lakewake.search.facets import FacetCache
+from lakewake.search.view import SearchParts, View, again
+from lakewake.spark.sessions import Sessions as Sessions
 from lakewake.sync import IndexParts
+from lakewake.sync.wiring import wire
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,11 +36,10 @@ if TYPE_CHECKING:
     from lakewake.embed import Embedder
     from lakewake.model.recommendation import Recommendation
     from lakewake.model.rows import RowId
-    from lakewake.plan.lag import Lag
     from lakewake.rerank import Reranker
     from lakewake.search.run import Ranking
 
-Choice = TypeVar("Choice", bound=Enum)
+T = TypeVar("T")
 
 
 def open(
@@ -75,57 +68,6 @@ def open(
     sessions.options = settings.spark
     sessions.tables = tuple(index.table for index in settings.indexes)
     return Lakewake(settings, sessions, reporter)
-
-
-class Sessions:
-    """The one Spark session, started when it is first needed."""
-
-    def __init__(
-        self,
-        options: Mapping[str, str],
-        given: SparkSession | None,
-        verbose: bool,
-        reporter: Reporter | None = None,
-    ) -> None:
-        self.options = options
-        self._reporter = reporter or Silent()
-        self.tables: tuple[str, ...] = ()
-        self._given = given
-        self._own: SparkSession | None = None
-        self._verbose = verbose
-        if given is not None:
-            from lakewake.spark.session import check_session
-
-            check_session(given)
-
-    def get(self, beside: Callable[[], None]) -> SparkSession:
-        """The caller's session, or one of our own.
-
-        Args:
-            beside: what can be done while a session starts. If it fails, it is done again where
-                it is needed, and fails there.
-        """
-        if self._given is not None:
-            return self._given
-        from lakewake.spark.session import has_ended, start_session, stop_session
-
-        if self._own is not None and has_ended(self._own):
-            stop_session()
-            self._own = None
-        if self._own is None:
-            with self._reporter.stage("start Spark"):
-                self._own = start_session(
-                    self.options, tables=self.tables, verbose=self._verbose, beside=beside
-                )
-        return self._own
-
-    def close(self) -> None:
-        """Stop a session of our own; leave the caller's alone."""
-        if self._own is not None:
-            from lakewake.spark.session import stop_session
-
-            stop_session()
-            self._own = None
 
 
 class Lakewake(Mapping[str, "Index"]):
@@ -201,8 +143,8 @@ class Index:
         self._chat = chat or RecommendSettings()
         self._home, self._load = home, load
         self._recorder = Recorder(settings.name, lambda: self._log, reporter.say)
-        self._counting = threading.Lock()
-        self._facets: tuple[tuple[int, Frontier], tuple[Facet, ...]] | None = None
+        self._making = threading.Lock()
+        self._facets = FacetCache()
 
     @property
     def name(self) -> str:
@@ -212,29 +154,19 @@ class Index:
     @cached_property
     def parts(self) -> IndexParts:
         """What it is made from; the model and Spark are loaded only when used."""
+        # Several threads may ask at once, and all must get the same store.
+        with self._making:
+            if "parts" not in self.__dict__:
+                self.__dict__["parts"] = self._make_parts()
+            made: IndexParts = self.__dict__["parts"]
+            return made
+
+    def _make_parts(self) -> IndexParts:
         s = self.settings
         # A model named beside a vector column is what the table's vectors were made by.
         own = s.vector if s.model.provider == "column" else None
         embedder = self._load(s.model, own)
-        recipe = Recipe(
-            model=embedder.identity,
-            fields=s.fields,
-            vector=s.vector,
-            payload=s.payload,
-            chunking=s.chunking,
-            metric=s.metric,
-        )
-        return IndexParts(
-            name=s.name,
-            table=HudiTable(s.table, recipe, lambda: self._sessions.get(beside=embedder.load)),
-            store=open_store(s.store, s.name, s.recall),
-            recipe=recipe,
-            embedder=embedder,
-            vector_cache=open_vector_cache(s, embedder.identity, self._reporter.say),
-            reporter=self._reporter,
-            model=s.model,
-            max_delete=s.max_delete,
-        )
+        return wire(s, embedder, lambda: self._sessions.get(beside=embedder.load), self._reporter)
 
     @cached_property
     def _log(self) -> SyncLog:
@@ -301,7 +233,7 @@ class Index:
         from lakewake import verify as stage
         from lakewake.verify.vectors import Vectors
 
-        how = _one_of(Vectors, "vectors", vectors)
+        how = one_of(Vectors, "vectors", vectors)
         return stage.repair(self.parts, how) if repair else stage.verify(self.parts, how)
 
     def search(
@@ -335,14 +267,50 @@ class Index:
             IndexMissing: there is no index yet.
             FilterError: the filter does not parse, or does more than filter.
         """
-        from lakewake.search.run import check_question, search
+        from lakewake.search.run import check_question
 
-        how = _one_of(Mode, "mode", mode)
+        how = one_of(Mode, "mode", mode)
         question = Question(self.name, text, vector, k, where, exact, like, how, offset, min_score)
         check_question(question)
-        # Who asks waits: a service gets `timeout` in all, where a sync gives it so much each time.
-        with at_most(self.settings.model.timeout):
-            return search(self._reader(), self.parts.embedder, question, self._ranking(rerank))
+        return self.with_view(lambda view: view.answer(question, rerank=rerank))
+
+    @contextmanager
+    def view(self) -> Iterator[View]:
+        """The newest version of the index, to read it several times at one table commit.
+
+        Raises:
+            IndexMissing: there is no index yet.
+        """
+        yield self._view()
+
+    def with_view(self, work: Callable[[View], T]) -> T:
+        """What `work` returns for a view of the newest version.
+
+        If a rebuild removes that version while it is read, `work` is called again with a view of
+        the new one.
+
+        Raises:
+            IndexMissing: there is no index yet.
+        """
+        return again(lambda: work(self._view()))
+
+    def _view(self) -> View:
+        reader = self.parts.store.open()
+        if reader is None:
+            raise IndexMissing(
+                f"there is no index '{self.name}' yet", hint=f"`lakewake sync {self.name}`"
+            )
+        return View(reader, self._search_parts)
+
+    @property
+    def _search_parts(self) -> SearchParts:
+        timeout = self.settings.model.timeout
+        return SearchParts(self.name, self.embedder, self._ranking, timeout, self._facets)
+
+    @property
+    def embedder(self) -> Embedder:
+        """What embeds the text of a search."""
+        return self.parts.embedder
 
     def _ranking(self, rerank: bool | None) -> Ranking:
         from lakewake.search.run import Ranking
@@ -423,49 +391,9 @@ class Index:
             TableError: the table cannot be looked at.
             StoreError: the index could not be searched: damaged, or out of reach.
         """
-        from lakewake.plan import behind_since, pending_instants
-        from lakewake.sync.situation import assess
+        from lakewake.sync.status import status_report
 
-        situation = assess(self.parts)
-        if situation.index:
-            situation.index.probe()
-        index, frontier, look = situation.index, situation.frontier, situation.look
-        pending = pending_instants(look, frontier) if frontier else ()
-        rows, chunks = index.counts() if index else (0, 0)
-        lagging = frontier is None or situation.plan.action is not Action.NOTHING
-        late = self._lag(behind_since(situation.plan, look, frontier), pending, look, frontier)
-        return StatusReport(
-            index=self.name,
-            built=index is not None,
-            table=self.settings.table,
-            store=self.settings.store,
-            instant=frontier.newest if frontier else "",
-            newest_instant=look.newest,
-            lag_commits=(len(pending) if frontier else len(look.completed)) if lagging else 0,
-            lag_seconds=late.seconds,
-            ahead_seconds=late.ahead,
-            rows=rows,
-            chunks=chunks,
-            generation=index.generation if index else 0,
-            duplicates=len(frontier.duplicates) if frontier else 0,
-            quarantined=len(frontier.quarantine) if frontier else 0,
-            model=self.parts.recipe.model.as_dict(),
-            would=situation.plan.action,
-            why="; ".join(filter(None, [situation.plan.why, late.remark])),
-            freshness_limit=self.settings.freshness,
-            last_sync=self._last_sync(),
-            searching=index.searching() if index else None,
-        )
-
-    def _lag(
-        self, since: str, pending: Sequence[Instant], look: Look, frontier: Frontier | None
-    ) -> Lag:
-        from lakewake.plan.lag import lag, last_up_to_date
-
-        now = time.time()
-        absorbed = last_up_to_date(frontier.instants.values() if frontier else (), look, now)
-        written = partial(self.parts.table.written, look)
-        return lag(since, pending, look, now=now, written=written, absorbed=absorbed)
+        return again(lambda: status_report(self.parts, self.settings, self._last_sync()))
 
     def probe(self) -> None:
         """Read a little of the index, to find out whether a search could be answered.
@@ -485,17 +413,20 @@ class Index:
         """
         return newest(self._log, _counted(limit))
 
-    def commits(self, limit: int = 50) -> tuple[CommitMark, ...]:
+    def commits(self, limit: int = 50, *, view: View | None = None) -> tuple[CommitMark, ...]:
         """The table's newest commits, newest first, and how each came into the index.
 
         No JVM is started. Only what is on the table's active timeline can be told, and of the
         syncs only those that the history still holds.
 
+        Args:
+            view: the version of the index; the newest by default.
+
         Raises:
             TableError: there is no table to look at.
         """
-        index = self.parts.store.open()
-        frontier = index.frontier() if index else None
+        index = None if view else self.parts.store.open()
+        frontier = view.frontier if view else index.frontier() if index else None
         look = self.parts.table.look(frontier)
         return mark_commits(look, frontier, self._log.records(), _counted(limit))
 
@@ -505,27 +436,7 @@ class Index:
         Raises:
             IndexMissing: there is no index yet.
         """
-        return self.facets_and_instant()[1]
-
-    def facets_and_instant(self) -> tuple[str, tuple[Facet, ...]]:
-        """The same, with the table instant that they were counted at."""
-        from lakewake.search.facets import compute_facets
-
-        # Who asks while they are counted waits for them, and does not count once more.
-        with self._counting:
-            reader = self._reader()
-            version, instant = (reader.generation, reader.frontier()), reader.frontier().newest
-            if self._facets is None or self._facets[0] != version:
-                self._facets = version, compute_facets(reader)
-            return instant, self._facets[1]
-
-    def _reader(self) -> StoreReader:
-        reader = self.parts.store.open()
-        if reader is None:
-            raise IndexMissing(
-                f"there is no index '{self.name}' yet", hint=f"`lakewake sync {self.name}`"
-            )
-        return reader
+        return self.with_view(lambda view: view.facets())
 
     def _last_sync(self) -> SyncRecord | None:
         """The last one that left a record; a history out of reach is no reason to tell nothing."""
@@ -537,14 +448,6 @@ class Index:
         """Let go of files that are held open."""
         if "parts" in self.__dict__:
             self.parts.vector_cache.close()
-
-
-def _one_of(kind: type[Choice], what: str, given: str) -> Choice:
-    try:
-        return kind(given)
-    except ValueError:
-        valid = ", ".join(c.value for c in kind)
-        raise ConfigError(f"{what} cannot be {given!r}", hint=f"valid: {valid}") from None
 
 
 def _counted(limit: int) -> int:

@@ -1,6 +1,6 @@
-"""Every error a person can meet, one base class, each answering three questions.
+"""Every error that a user can see. All share one base class and answer three questions.
 
-LakewakeError                what is the fact, did anything land, what to do next
+LakewakeError                what happened, did anything land, what to do next
 ├── ConfigError              lakewake.toml, a flag or an argument is wrong            exit 2
 │   └── FilterError          a --where that does not parse or does more than filter   exit 2
 ├── SetupError               weights, Hudi bundle, Java, an extra or a key is missing exit 2
@@ -8,7 +8,7 @@ LakewakeError                what is the fact, did anything land, what to do nex
 │   ├── TableMissing         there is no table where it should be                     exit 1
 │   └── HistoryLost          its history cannot be followed from the frontier         exit 3
 ├── EmbedError               the provider failed                                      exit 1
-│   └── TextRefused          it refuses some of the texts, whatever is tried          exit 1
+│   └── TextRefused          it refuses some of the texts, however often they are sent exit 1
 ├── StoreError               the index cannot be read or written                      exit 1
 │   ├── IndexMissing         there is no index yet                                    exit 3
 │   ├── IndexDamaged         files of it are missing, or not as they were written     exit 1
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 class LakewakeError(Exception):
-    """A failure with a fact, a word on what landed, and a hint; none of them tells a secret.
+    """A failure with a fact, what landed, and a hint. Secrets are removed from fact and hint.
 
     Args:
-        fact: what is the case, one sentence without a final stop.
-        landed: what was written; "nothing was written" unless told otherwise.
+        fact: what happened, in one sentence without a full stop.
+        landed: what was written; "nothing was written" by default.
         hint: what to do next, as a command or an edit.
     """
 
@@ -88,13 +88,13 @@ class TableMissing(TableError):
 
 
 class HistoryLost(TableError):
-    """The table's history cannot be followed from where the index stands."""
+    """The table's history cannot be followed from the index's frontier."""
 
     exit_code = 3
 
 
 class TooManyDeletes(LakewakeError):
-    """A sync would remove more of the rows of an index than it may without being asked to."""
+    """A sync would remove more rows of an index than it may without `allow_deletes`."""
 
     exit_code = 3
 
@@ -104,18 +104,18 @@ class EmbedError(LakewakeError):
 
 
 class TextRefused(EmbedError):
-    """The provider refuses some of the texts themselves: to send them again is useless.
+    """The provider refuses some of the texts themselves: sending them again is useless.
 
     Args:
         reasons: position in the list given to `embed` → why that text is refused.
         vectors: what `embed` would have returned, with NaN in the refused rows, so that the others
-            are not embedded twice; None when they were not embedded.
+            are not embedded twice; None if they were not embedded.
     """
 
     def __init__(
         self, fact: str, reasons: Mapping[int, str], vectors: np.ndarray | None = None
     ) -> None:
-        super().__init__(fact, hint="mend or leave out these texts")
+        super().__init__(fact, hint="correct these texts or leave them out")
         self.reasons = {n: without_secrets(reason) for n, reason in reasons.items()}
         self.vectors = vectors
 
@@ -140,7 +140,7 @@ class IndexDamaged(StoreError):
 
 
 class StoreUnreachable(StoreError):
-    """The store did not answer, so nothing can be said of the index in it."""
+    """The store did not answer, so the state of the index is unknown."""
 
 
 class StaleFrontier(StoreError):
@@ -152,6 +152,6 @@ class OutcomeUnknown(StoreError):
 
 
 class RecipeMismatch(LakewakeError):
-    """The index was built by another recipe or model than the one asked for."""
+    """The index was built with a recipe or model other than the configured one."""
 
     exit_code = 2

@@ -16,11 +16,10 @@ import numpy as np
 
 from lakewake.api import Index
 from lakewake.api import open as open_lake
-from lakewake.errors import ConfigError, IndexMissing, SetupError, StoreError
-from lakewake.model.chunks import RESERVED, chunk_id
-from lakewake.model.query import Hit, SearchResult
+from lakewake.errors import ConfigError, SetupError
+from lakewake.model.chunks import chunk_id
+from lakewake.model.query import Hit, IndexedRow, SearchResult
 from lakewake.model.rows import RowId
-from lakewake.search.rows import Chunk, chunks_of, whole_text
 
 try:
     from langchain_core.documents import Document
@@ -34,11 +33,9 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
-    from lakewake.store import StoreReader
+    from lakewake.search.view import View
 
 Filter = str | Mapping[str, Any]
-#: How often an index may move on between the two looks that some answers take.
-ATTEMPTS = 5
 #: Metadata that are ours; a payload column of such a name stands as `payload.NAME`.
 METADATA = ("key", "partition", "field", "chunk", "score", "similarity", "instant")
 #: What a search by text takes besides the text and `k`.
@@ -56,60 +53,32 @@ class Documents:
         """The hits of a search, best first, each with its document."""
         asked["text"] = text
         if not self._whole_row:
-            result = self._ask(asked)
+            result = self.index.search(**_given(asked))
             return [(_of_hit(hit, result.instant), hit) for hit in result.hits]
-        result, reader = self._pinned(asked)
-        return list(zip(self._whole(result, reader), result.hits, strict=True))
+        return self.index.with_view(lambda view: self._whole_rows(view, asked))
 
-    def diverse(self, k: int, closeness: float, asked: dict[str, Any]) -> list[Document]:
+    def diverse(self, k: int, closeness: float, asked: Mapping[str, Any]) -> list[Document]:
         """`k` of the hits of a search, by maximal marginal relevance."""
-        result, reader = self._pinned(asked)
-        stored = reader.existing({hit.row for hit in result.hits})
-        hashes = {chunk.id: chunk.hash for chunks in stored.values() for chunk in chunks}
-        # A repair changes chunks and no instant: a hit it took away is none.
-        hits = [hit for hit in result.hits if _chunk_id(hit) in hashes]
-        vectors = reader.vectors({hashes[_chunk_id(hit)] for hit in hits})
-        found = [vectors[hashes[_chunk_id(hit)]] for hit in hits]
-        chosen = most_diverse(found, [hit.similarity or 0.0 for hit in hits], k, closeness)
-        result = replace(result, hits=tuple(hits[n] for n in chosen))
-        if self._whole_row:
-            return self._whole(result, reader)
-        return [_of_hit(hit, result.instant) for hit in result.hits]
+        return self.index.with_view(lambda view: self._diverse(view, k, closeness, asked))
 
     def by_ids(self, ids: Sequence[str]) -> list[Document]:
-        """Documents by the ids of chunks or rows; what is no id or not there is left out."""
-        reader = self.index.parts.store.open()
-        if reader is None:
-            name = self.index.name
-            raise IndexMissing(f"there is no index '{name}' yet", hint=f"`lakewake sync {name}`")
-        rows = {id: row for id in ids if (row := _row_named(id)) is not None}
-        held = chunks_of(reader, set(rows.values()), self.index.name)
-        found = (_of_id(id, held.get(row, ()), reader) for id, row in rows.items())
-        return [document for document in found if document is not None]
+        """Documents by the ids of chunks or rows; unknown ids are left out."""
+        return self.index.with_view(lambda view: _by_ids(view, ids))
 
-    def _whole(self, result: SearchResult, reader: StoreReader) -> list[Document]:
-        held = chunks_of(reader, {hit.row for hit in result.hits}, self.index.name)
-        out = []
-        for hit in result.hits:
-            document = _of_hit(hit, result.instant)
-            text = _whole_text(held.get(hit.row, ()), reader)
-            out.append(document.model_copy(update={"id": row_id(hit.row), "page_content": text}))
-        return out
+    def _whole_rows(self, view: View, asked: Mapping[str, Any]) -> list[tuple[Document, Hit]]:
+        result = view.search(**_given(asked))
+        return list(zip(_whole(result, view), result.hits, strict=True))
 
-    def _ask(self, asked: Mapping[str, Any]) -> SearchResult:
-        return self.index.search(**{name: v for name, v in asked.items() if v is not None})
-
-    def _pinned(self, asked: Mapping[str, Any]) -> tuple[SearchResult, StoreReader]:
-        """The answer, and the version of the index that it speaks of."""
-        for _ in range(ATTEMPTS):
-            result = self._ask(asked)
-            reader = self.index.parts.store.open()
-            if reader is not None and reader.frontier().newest == result.instant:
-                return result, reader
-        raise StoreError(
-            f"index '{self.index.name}' moved on {ATTEMPTS} times while it was read",
-            hint="try again",
-        )
+    def _diverse(
+        self, view: View, k: int, closeness: float, asked: Mapping[str, Any]
+    ) -> list[Document]:
+        result = view.search(**_given(asked))
+        near = [hit.similarity or 0.0 for hit in result.hits]
+        chosen = most_diverse(view.vectors(result.hits), near, k, closeness)
+        result = replace(result, hits=tuple(result.hits[n] for n in chosen))
+        if self._whole_row:
+            return _whole(result, view)
+        return [_of_hit(hit, result.instant) for hit in result.hits]
 
 
 class LakewakeRetriever(BaseRetriever):  # type: ignore[misc]
@@ -326,21 +295,32 @@ def _of_hit(hit: Hit, instant: str) -> Document:
     return Document(id=_chunk_id(hit), page_content=hit.text or "", metadata=metadata)
 
 
-def _of_id(id: str, chunks: tuple[Chunk, ...], reader: StoreReader) -> Document | None:
-    """The chunk of that id, or the whole row where it is a row's."""
-    chunk = next((c for c in chunks if c["_id"] == id), None)
-    first = chunk or next(iter(chunks), None)
-    if first is None or (chunk is None and id != row_id(RowId(first["_partition"], first["_key"]))):
+def _whole(result: SearchResult, view: View) -> list[Document]:
+    held = view.rows({hit.row for hit in result.hits})
+    documents = ((_of_hit(hit, result.instant), hit.row) for hit in result.hits)
+    return [
+        document.model_copy(update={"id": row_id(row), "page_content": held[row].text})
+        for document, row in documents
+    ]
+
+
+def _by_ids(view: View, ids: Sequence[str]) -> list[Document]:
+    rows = {id: row for id in ids if (row := _row_named(id)) is not None}
+    held = view.rows(set(rows.values()))
+    found = (_of_id(id, held[row], view.instant) for id, row in rows.items() if row in held)
+    return [document for document in found if document is not None]
+
+
+def _of_id(id: str, row: IndexedRow, instant: str) -> Document | None:
+    """The chunk of that id, or the whole row if the id is a row's."""
+    chunk = next((c for c in row.chunks if chunk_id(row.row, c.field, c.chunk) == id), None)
+    if chunk is None and id != row_id(row.row):
         return None
-    place = {name: first[f"_{name}"] for name in ("key", "partition", "field", "chunk")}
-    payload = {column: v for column, v in first.items() if not column.startswith(RESERVED)}
-    text = chunk["_text"] or "" if chunk else _whole_text(chunks, reader)
-    metadata = _metadata(payload, {**place, "instant": reader.frontier().newest})
+    shown = chunk or row.chunks[0]
+    place = {"key": row.key, "partition": row.partition, "field": shown.field, "chunk": shown.chunk}
+    metadata = _metadata(row.payload, {**place, "instant": instant})
+    text = (chunk.text or "") if chunk else row.text
     return Document(id=id, page_content=text, metadata=metadata)
-
-
-def _whole_text(chunks: tuple[Chunk, ...], reader: StoreReader) -> str:
-    return whole_text(chunks, overlap=reader.recipe().chunking.overlap > 0)
 
 
 def _metadata(payload: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
@@ -360,6 +340,11 @@ def _row_named(id: str) -> RowId | None:
         return None
     named = isinstance(parts, list) and len(parts) in (2, 4)
     return RowId(*parts[:2]) if named and all(isinstance(p, str) for p in parts[:2]) else None
+
+
+def _given(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Only the arguments that have a value: a search has its own defaults for the others."""
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 def _arguments(given: Mapping[str, Any], *known: str) -> dict[str, Any]:

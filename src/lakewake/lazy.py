@@ -1,4 +1,4 @@
-"""Values made when they are first asked for."""
+"""Values computed on first use."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ T = TypeVar("T")
 
 
 class lazy(Generic[T]):  # noqa: N801
-    """`cached_property` without the lock that on Python 3.11 all instances share.
+    """`cached_property` without the lock that all instances share on Python 3.11.
 
-    An index that takes long to open must not hold up the others. Asked by several threads at
-    once, the value may be made more than once: for what only reads.
+    An index that takes long to open must not hold up the others. If several threads ask at once,
+    the value may be computed more than once, so this is only for functions that only read.
     """
 
     def __init__(self, make: Callable[[Any], T]) -> None:
@@ -20,6 +20,6 @@ class lazy(Generic[T]):  # noqa: N801
         self._name = make.__name__
 
     def __get__(self, instance: Any, owner: type | None = None) -> T:
-        # Kept beside the instance's own attributes, which are looked at before this is.
+        # Stored as the instance's own attribute, which Python finds before this descriptor.
         value = instance.__dict__[self._name] = self._make(instance)
         return value

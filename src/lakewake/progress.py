@@ -1,8 +1,8 @@
-"""Progress is data: stages report counts, a reporter shows them or does not.
+"""Progress is data: stages report counts, and a reporter shows them or does not.
 
 Everything is shown on one stream, stderr for the command line, so that stdout holds results only.
-Stages may nest; each is shown for itself and leaves one line when it ends well, unless it was over
-before anyone could have waited for it.
+Stages may nest. Each is shown on its own and leaves one line when it succeeds, unless it was over
+before anyone noticed it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-#: Seconds between two lines of a running stage where there is no terminal.
+#: Seconds between two lines of a running stage when there is no terminal.
 LINE_EVERY = 10.0
 #: A stage shorter than this leaves no line.
 BRIEF = 0.5
@@ -30,17 +30,17 @@ class Stage(Protocol):
     """One running stage."""
 
     def advance(self, n: int) -> None:
-        """`n` more are done."""
+        """Count `n` more as done."""
 
 
 class Reporter(Protocol):
     """Where stages report to."""
 
     def stage(self, name: str, total: int | None = None) -> AbstractContextManager[Stage]:
-        """A stage begins; it ends with the context. `total` None: not known beforehand."""
+        """Begin a stage, which ends with the context. `total` is None if it is not known."""
 
     def say(self, text: str) -> None:
-        """One line for a person to read."""
+        """Show one line."""
 
 
 def choose_reporter(stream: TextIO, *, quiet: bool = False) -> Reporter:
@@ -66,7 +66,7 @@ def running_line(name: str, done: int, total: int | None, seconds: float) -> str
 
 
 def _rate(done: int, seconds: float) -> str:
-    # Below a tenth of a second the clock says more about itself than about the stage.
+    # Below a tenth of a second the rate says more about the clock than about the stage.
     return f", {per_second(done / seconds)}" if seconds >= 0.1 else ""
 
 
@@ -84,15 +84,14 @@ class Silent:
     """Reports nothing: the default of the Python API, and `--quiet`."""
 
     def stage(self, name: str, total: int | None = None) -> AbstractContextManager[Stage]:
-        """A stage that shows nothing."""
         return nullcontext(_SilentStage())
 
     def say(self, text: str) -> None:
-        """Nothing."""
+        pass
 
 
 class _LineStage:
-    """Counts, and writes a line when the last one is long ago."""
+    """Counts, and writes a line if the last one was long ago."""
 
     def __init__(self, lines: Lines, name: str, total: int | None) -> None:
         self._lines, self._name, self._total = lines, name, total
@@ -122,13 +121,12 @@ class Lines:
 
     @contextmanager
     def stage(self, name: str, total: int | None = None) -> Iterator[Stage]:
-        """A stage that writes lines. One that fails leaves no line: the error is the news."""
+        """A stage that writes lines. If it fails, it leaves no line: the error is the news."""
         stage = _LineStage(self, name, total)
         yield stage
         stage.finish()
 
     def say(self, text: str) -> None:
-        """One line."""
         print(spelled_out(without_secrets(text)), file=self._stream, flush=True)
 
 
@@ -157,7 +155,7 @@ class Terminal:
 
     @contextmanager
     def stage(self, name: str, total: int | None = None) -> Iterator[Stage]:
-        """A stage with a bar. One that fails leaves no line: the error is the news."""
+        """A stage with a bar. If it fails, it leaves no line: the error is the news."""
         began = self._clock()
         with self._bar(name, total) as bar:
             yield bar
@@ -191,13 +189,13 @@ def _bars(console: Console) -> Progress:
     from rich.text import Text
 
     class Rate(bars.ProgressColumn):
-        """How many a second."""
+        """How many per second."""
 
         def render(self, task: bars.Task) -> Text:
             return Text(per_second(task.speed) if task.speed else "", style="dim")
 
     class Count(bars.ProgressColumn):
-        """How many, and of how many where that is known."""
+        """How many, and of how many if that is known."""
 
         def render(self, task: bars.Task) -> Text:
             total = f" of {task.total:,.0f}" if task.total is not None else ""

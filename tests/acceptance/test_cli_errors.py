@@ -181,13 +181,13 @@ def test_a_demo_does_not_touch_a_folder_that_is_not_its_own(tmp_path: Path) -> N
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").write_text("do not lose")
-    refused(lakewake(tmp_path, "demo", "--folder", "mine"), 2, "mine is there already")
+    refused(lakewake(tmp_path, "demo", "--folder", "mine"), 2, "mine already exists")
     assert [f.name for f in mine.iterdir()] == ["thesis.txt"]
 
 
 def test_init_does_not_replace_a_configuration(empty_table: Path) -> None:
     done = lakewake(empty_table, "init", "lake/wine_reviews")
-    assert "--force" in refused(done, 2, "lakewake.toml is there already")
+    assert "--force" in refused(done, 2, "lakewake.toml already exists")
     assert (empty_table / "lakewake.toml").read_text() == CONFIG
 
 

@@ -69,7 +69,7 @@ def test_the_demo_runs_to_its_end_and_says_that_every_expectation_held(
         "now the new text finds wine_0 first",
         "the old text fits it less than before",
         "1 row changed, 0 texts embedded",
-        "the hit says price",
+        "the hit shows price",
         "exactly 1 row deleted, 0 texts embedded",
         "it cannot be found any more",
         "nothing to do",

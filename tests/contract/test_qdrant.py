@@ -577,9 +577,9 @@ def test_a_recall_of_1_makes_every_search_exact(tmp_path: Path) -> None:
     location = EdgePlace(str(tmp_path), indexed=True)
     exact, near = (QdrantStore(location, "wines", "wines", recall=r) for r in (1.0, 0.99))
     near.create(recipe(), batch(chunk("a")), frontier(1), after=0)
-    assert near.open().searching().mode == "approximate"
-    assert near.open().searching().recall_mean is None
+    assert near.open().searching().why == "it has fewer than 100,000 chunks"
     assert exact.open().searching().mode == "exact"
+    assert exact.open().searching().why == "its recall is 1"
     assert keys(exact.open().search(query("red"))) == ["a"]
     CONNECTIONS.close(location)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -21,11 +23,11 @@ from lakewake.model.query import Query
 from lakewake.model.recall import RECALL
 from lakewake.model.where import Compare
 from lakewake.store import Removed, Store
-from lakewake.store import lance as lance_store
+from lakewake.store.lance import store as lance_store
 from lakewake.store.lance import upkeep as lance_upkeep
 from lakewake.store.lance import words as lance_words
 from lakewake.store.lance.reader import PIN, LanceReader
-from lakewake.store.lance.recall import standing_of
+from lakewake.store.lance.recall import coverage_of
 from lakewake.store.lance.store import LanceStore
 from lakewake.store.lance.upkeep import KEEP_VERSIONS, MAX_SMALL_FRAGMENTS, _misshapen
 from lakewake.store.memory import MemoryStore
@@ -114,7 +116,7 @@ class TestLanceWithApproximateIndex(StoreContract):
         return Tended(str(tmp_path), "wines", ann_min_chunks=1)
 
     def test_it_has_one(self, built: LanceStore) -> None:
-        assert standing_of(built._dataset(1)).partitions == 1
+        assert coverage_of(built._dataset(1)).partitions == 1
 
     @pytest.mark.skip(reason="its chunks have no vectors, so that Lance cannot train on them")
     def test_very_many_deletes_land_in_one_commit(self, store: Store) -> None: ...
@@ -504,7 +506,7 @@ class TestApproximateIndex:
         store.commit(batch(*new, schema=reader.schema()), frontier(1), frontier(2))
 
     def partitions(self, store: LanceStore) -> int:
-        return standing_of(store._dataset(1)).partitions
+        return coverage_of(store._dataset(1)).partitions
 
     def test_it_is_refreshed_when_many_chunks_wait(
         self, indexed: LanceStore, dimension: int, monkeypatch: pytest.MonkeyPatch
@@ -665,3 +667,29 @@ def test_an_address_that_is_no_store_is_refused_with_the_valid_ones(url: str) ->
 def test_a_remote_folder_is_refused() -> None:
     with pytest.raises(ConfigError, match="local"):
         open_store("lance://s3://bucket/index", "wines")
+
+
+SCAN = """
+import re, sys
+from lakewake.store.lance.store import LanceStore
+
+def peak():
+    # Not getrusage: its figure begins with that of the process that started this one.
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) // 1024
+
+reader = LanceStore(sys.argv[1], "wines").open()
+assert all(batch.num_rows for batch in reader.scan(["_id"]))
+before = peak()
+print(sum(batch.num_rows for batch in reader.scan(["_id", "_text"])), peak() - before)
+"""
+
+
+def test_large_texts_are_read_a_few_at_a_time(tmp_path: Path) -> None:
+    """160 MB of text, in a process of its own: Lance's memory is counted nowhere else."""
+    rows = [chunk(str(n), f"{n} " + "word " * 4_000) for n in range(8_000)]
+    LanceStore(str(tmp_path), "wines").create(recipe(), batch(*rows), frontier(1), after=0)
+    scan = [sys.executable, "-c", SCAN, str(tmp_path)]
+    done = subprocess.run(scan, capture_output=True, text=True, check=True)
+    read, megabytes = map(int, done.stdout.split())
+    assert read == 8_000
+    assert megabytes < 240

@@ -60,7 +60,7 @@ def test_files_that_are_there_are_not_fetched_again(shelf, tmp_path):
         (tmp_path / "m" / name).symlink_to(file)
     said: list[str] = []
     fetch_minilm(tmp_path / "m", said.append)
-    assert said == ["model all-MiniLM-L6-v2: there"]
+    assert said == ["model all-MiniLM-L6-v2: already there"]
 
 
 def test_two_fetches_at_once_both_succeed_over_a_broken_file(shelf, tmp_path):

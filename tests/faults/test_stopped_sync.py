@@ -80,7 +80,7 @@ def test_a_sync_that_is_told_to_end_says_so_and_removes_what_a_killed_one_left(
     assert said.splitlines() == [
         "error: terminated",
         "  nothing was written to 'sample'",
-        "  hint: the same command goes on from there",
+        "  hint: run the same command again to continue from there",
     ]
     assert own
     assert not [f for f in (*left, *own) if f.exists()]

@@ -86,7 +86,7 @@ def test_two_watchers_share_the_work_and_survive_whatever_happens_to_the_folder(
                 wait_until(in_step, watchers)
                 assert indexed(index.parts) == built_from_nothing(index.parts)
                 assert [watcher.stop() for watcher in watchers] == [0, 0]
-                assert all("nothing was left in part" in watcher.said for watcher in watchers)
+                assert all("nothing was left half-written" in watcher.said for watcher in watchers)
 
 
 def test_a_watcher_whose_jvm_is_killed_starts_another(spark, small_tables, tmp_path):

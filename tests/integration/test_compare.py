@@ -11,15 +11,21 @@ from lakewake.embed.hashing import HashingEmbedder
 from lakewake.model.chunks import ScanParts, chunk_id, text_hash
 from lakewake.model.recipe import Recipe, TextField
 from lakewake.model.rows import RowId
-from lakewake.source import compare
+from lakewake.source import arrow, columns, compare
 from support.oracle import HASHING, TEXT
 
 pytestmark = pytest.mark.spark
 
 RECIPE = Recipe(HashingEmbedder(HASHING).identity, TEXT)
 TWO_FIELDS = Recipe(RECIPE.model, (*TEXT, TextField("other", "{other}")))
-STORED = "p string, k string, f int, c int, sh string, ph string, sound boolean"
-ROWS = "p string, k string, i string, s string, t0 string, t1 string, sh string, ph string"
+ROWS = ", ".join(
+    f"{name} string"
+    for name in (*columns.ID, *columns.VERSION, columns.text(0), columns.text(1), *columns.HASHES)
+)
+STORED = (
+    f"{columns.PARTITION} string, {columns.KEY} string, {columns.FIELD} int, {columns.CHUNK} int, "
+    f"{columns.SOURCE_HASH} string, {columns.PAYLOAD_HASH} string, sound boolean"
+)
 
 
 Texts = tuple[str | None, str | None]
@@ -90,11 +96,11 @@ def test_the_first_pass_loses_nothing_that_the_second_would_find(spark, seed):
     table, index, spoilt = history(seed)
     rows = spark.createDataFrame(table, ROWS)
     stored = spark.createDataFrame(index, STORED)
-    whole = compare.difference(compare.faults(stored, rows, TWO_FIELDS))
+    whole = compare.difference(arrow.collect(compare.faults(stored, rows, TWO_FIELDS)))
     few = compare.suspects(stored, rows, TWO_FIELDS)
     assert few is not None
     narrow = compare.faults(compare.only(stored, few), compare.only(rows, few), TWO_FIELDS)
-    assert compare.difference(narrow) == whole
+    assert compare.difference(arrow.collect(narrow)) == whole
     assert spoilt == {row.key for row in (*whole.missing, *whole.orphaned, *whole.stale)}
     assert whole.missing or whole.stale
     assert whole.orphaned

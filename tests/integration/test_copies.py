@@ -127,3 +127,18 @@ def test_an_upsert_that_changes_both_copies_tells_that_there_are_two(spark, smal
     sync(parts)
     assert {r.key for r in parts.store.open().frontier().duplicates} == {"k0"}
     assert indexed(parts) == built_from_nothing(parts)
+
+
+@pytest.mark.parametrize("type_", [COW, MOR])
+def test_a_copy_that_an_upsert_adds_is_noted(type_, spark, small_tables, tmp_path):
+    table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)
+    table.write([row("k0"), row("k1")])
+    parts = following(spark, table.path, tmp_path / "index")
+    sync(parts)
+    table.write_blindly([row("k0", "once more", ts=2), row("n1")])
+    sync(parts)
+    assert {d.key for d in parts.store.open().frontier().duplicates} == {"k0"}
+    table.sql("DELETE FROM t WHERE txt = 'once more'")
+    sync(parts)
+    assert said(parts)["k0"] == "text of k0"
+    assert indexed(parts) == built_from_nothing(parts)

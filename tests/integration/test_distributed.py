@@ -25,7 +25,9 @@ TYPED = """SELECT cast(id AS string) id, 's' sub, 'a' part, {ts}L ts,
 PAYLOAD = ("num", "price", "day", "seen", "tags")
 
 
-def spread(spark, table: Path, folder: Path, payload: tuple[str, ...] = ("id", "num")) -> HudiParts:
+def distributed(
+    spark, table: Path, folder: Path, payload: tuple[str, ...] = ("id", "num")
+) -> HudiParts:
     """An index of a table whose rows never come to this process."""
     made = following(spark, table, folder, payload=payload)
     there = HudiTable(str(table), made.recipe, lambda: spark, distributed_rows=1)
@@ -41,7 +43,7 @@ def table(request, spark, small_tables, tmp_path) -> HudiTables:
 
 
 def test_workers_build_and_follow_as_one_process_does(table, spark, tmp_path):
-    parts = spread(spark, table.path, tmp_path / "index")
+    parts = distributed(spark, table.path, tmp_path / "index")
     built = sync(parts)
     assert (built.rows_changed, built.embedded, built.reused) == (10, 6, 4)
     assert indexed(parts) == built_from_nothing(parts)
@@ -56,7 +58,7 @@ def test_workers_build_and_follow_as_one_process_does(table, spark, tmp_path):
 def test_workers_reconcile_and_verify_rows_of_every_type(spark, small_tables, tmp_path):
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
     table.write_frame(spark.sql(TYPED.format(ts=1, said="text")))
-    parts = spread(spark, table.path, tmp_path / "index", PAYLOAD)
+    parts = distributed(spark, table.path, tmp_path / "index", PAYLOAD)
     sync(parts)
     assert verify(parts).agrees
     table.write_frame(spark.sql(TYPED.format(ts=2, said="other")).where("num < 3"))
@@ -68,7 +70,7 @@ def test_workers_reconcile_and_verify_rows_of_every_type(spark, small_tables, tm
 
 def test_a_key_stored_twice_is_indexed_once_by_workers_too(table, spark, tmp_path):
     table.write([row("k0", "newer copy", ts=3)], "bulk_insert")
-    parts = spread(spark, table.path, tmp_path / "index")
+    parts = distributed(spark, table.path, tmp_path / "index")
     assert sync(parts).rows_changed == 10
     table.write([row("k0", "newest copy", ts=4), row("k2", "other", ts=4)])
     sync(parts)
@@ -82,12 +84,12 @@ def test_a_text_that_workers_cannot_read_is_in_quarantine(spark, small_tables, t
         "SELECT 'odd' id, 's' sub, 'a' part, 1L ts, cast(X'41ff42' AS string) txt, 0 num"
     )
     table.write_frame(odd)
-    parts = spread(spark, table.path, tmp_path / "index")
+    parts = distributed(spark, table.path, tmp_path / "index")
     assert sync(parts).quarantined == 1
     assert [r.key for r in parts.store.open().frontier().quarantine] == ["odd"]
 
 
 def test_the_price_is_told_without_workers_writing_anything(table, spark, tmp_path):
-    parts = spread(spark, table.path, tmp_path / "index")
+    parts = distributed(spark, table.path, tmp_path / "index")
     assert plan_next(parts).to_embed == 6
     assert not (tmp_path / "index").exists()

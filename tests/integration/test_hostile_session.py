@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakewake.errors import TableError
+from lakewake.model.plan import Action
 from lakewake.model.recipe import TextField
+from lakewake.source import files, view
 from lakewake.source.hudi import HudiTable
 from lakewake.source.session import reading_session
 from lakewake.sync import SyncOptions, sync
 from lakewake.verify import repair, verify
 from support import environment
-from support.hudi.hostile import HOSTILE_TO_HUDI, HOSTILE_TO_SPARK
+from support.hudi.hostile import HOSTILE_TO_HADOOP, HOSTILE_TO_HUDI, HOSTILE_TO_SPARK
 from support.hudi.tables import HudiTables, row
 from support.oracle import HudiParts, built_from_nothing, following, indexed
 
@@ -37,11 +39,16 @@ def hostile(spark) -> Iterator[SparkSession]:
     session = spark.newSession()
     for key, value in {**HOSTILE_TO_SPARK, **HOSTILE_TO_HUDI, **ELSEWHEN}.items():
         session.conf.set(key, value)
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    for key, value in HOSTILE_TO_HADOOP.items():
+        hadoop.set(key, value)
     defaults = spark._jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration
     for key, value in HOSTILE_TO_HUDI.items():
         defaults.addToGlobalProps(key, value)
     yield session
     defaults.clearGlobalProps()
+    for key in HOSTILE_TO_HADOOP:
+        hadoop.unset(key)
 
 
 def read_by(parts: HudiParts, session: SparkSession) -> HudiParts:
@@ -117,6 +124,21 @@ def test_a_file_that_is_gone_is_missed_where_the_caller_ignores_missing_files(
     parts.table.snapshot = snapshot_then_clean
     sync(parts)
     assert indexed(parts) == built_in_a_clean_session(parts, spark)
+
+
+def test_a_file_that_spark_does_not_list_is_missed(spark, small_tables, tmp_path, monkeypatch):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    table.write([row("a"), row("b")])
+    parts = following(spark, table.path, tmp_path / "index")
+    sync(parts)
+    table.delete("b")
+    newest = parts.table.look(None).newest
+    hiding = {**view.LISTING, "pathGlobFilter": f"*_{newest}.parquet"}
+    monkeypatch.setattr(files, "plain_reader", lambda spark: spark.read.options(**hiding))
+    report = sync(parts)
+    assert (report.action, report.rows_deleted) == (Action.RECONCILE, 1), report.why
+    assert "Spark lists 0 of 1" in report.why
+    assert indexed(parts) == built_from_nothing(parts)
 
 
 def test_a_table_that_the_caller_keeps_in_sparks_cache_is_read_as_it_is_now(

@@ -137,3 +137,19 @@ def test_rows_that_are_gone_are_passed_on_in_lots(
     report = sync(parts, SyncOptions(reconcile=True))
     assert (report.action, report.rows_deleted) == (Action.RECONCILE, 20)
     assert indexed(parts) == built_from_nothing(parts)
+
+
+def test_rows_that_differ_are_named_however_many_they_are(
+    spark, small_tables, small_memory, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(compare, "FEW", 5)
+    monkeypatch.setattr(hudi, "COLLECT_ROWS", 5)
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    keys = [f"k{n:03}-{'long' * 500}" for n in range(300)]
+    table.write([row(k) for k in keys])
+    parts = following(spark, table.path, tmp_path / "index")
+    sync(parts)
+    lance.dataset(str(tmp_path / "index" / "sample.g1.lance")).delete("_key >= 'k010'")
+    assert [r.key for r in verify(parts).missing] == keys[10:]
+    assert repair(parts).repaired == 290
+    assert verify(parts).agrees

@@ -358,3 +358,26 @@ def test_an_empty_partition_value_in_the_payload_is_followed_as_it_is_built(
     assert sync(parts).action is Action.FOLLOW
     assert indexed(parts) == built_from_nothing(parts)
     assert verify(parts).agrees
+
+
+@pytest.mark.parametrize("type_", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_keys_and_partitions_that_are_not_utf8_are_marked_and_followed(
+    type_, spark, small_tables, tmp_path
+):
+    table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)
+    table.write([row("fine")])
+    parts = following(spark, table.path, tmp_path / "index", payload=("id", "part"))
+    sync(parts)
+    broken = "cast(unhex('61FF62') AS string)"
+    frame = spark.sql(
+        f"SELECT id, 's' AS sub, part, 1L AS ts, 'x' AS txt, 0 AS num FROM VALUES "
+        f"({broken}, 'a'), ('k', {broken}) AS v(id, part)"
+    )
+    table.write_frame(frame.coalesce(1), "bulk_insert")
+    sync(parts)
+    assert {c["_key"] for c, _ in indexed(parts).values()} == {"fine", "a\ufffdb", "k"}
+    assert indexed(parts) == built_from_nothing(parts)
+    table.delete("fine")
+    sync(parts)
+    assert indexed(parts) == built_from_nothing(parts)
+    assert verify(parts).agrees

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from lakewake.errors import SetupError
+from lakewake.errors import HistoryLost, SetupError
+from lakewake.source.session import active, beside, reading_session
 from lakewake.spark.session import HUDI_OPTIONS, check_session, start_session
 
 if TYPE_CHECKING:
@@ -57,6 +59,20 @@ try:
     check_session(builder.getOrCreate())
 except SetupError as error:
     print(error)
+"""
+
+#: Tells whether PySpark is imported once the JVM is on its way; `true` stands for the JVM.
+JVM_FIRST = """
+import sys
+from lakewake import spark
+from lakewake.spark import jvm
+
+assert spark.running_session() is None
+with open("log", "ab") as log:
+    try:
+        jvm.start(["true"], log, lambda: print("PySpark is there:", "pyspark" in sys.modules))
+    except OSError:
+        pass
 """
 
 
@@ -122,3 +138,43 @@ def test_a_session_that_cannot_start_says_why(tmp_path: Path) -> None:
     assert SetupError.__name__ in done.stderr
     assert "Master must" in done.stderr
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_what_is_done_beside_a_read_has_its_session_and_the_callers_job_group(
+    spark: SparkSession,
+) -> None:
+    ours, context = reading_session(spark), spark.sparkContext
+    context.setJobGroup("the caller's", "")
+    sessions = context._jvm.org.apache.spark.sql.SparkSession
+
+    def seen() -> tuple[str, str, bool]:
+        zone = sessions.active().conf().get("spark.sql.session.timeZone")
+        group = context.getLocalProperty("spark.jobGroup.id")
+        return zone, group, threading.current_thread() is threading.main_thread()
+
+    try:
+        with active(ours), beside(ours, seen) as result:
+            assert result() == ("UTC", "the caller's", False)
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+
+
+def test_a_failure_beside_a_read_is_raised_where_its_result_is_wanted(spark: SparkSession) -> None:
+    def fail() -> None:
+        raise HistoryLost("gone")
+
+    with beside(reading_session(spark), fail) as result, pytest.raises(HistoryLost, match="gone"):
+        result()
+
+
+def test_without_a_jvm_thread_for_each_of_ours_nothing_is_done_beside_a_read(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark.sparkContext, "_gateway", object())
+    with beside(spark, threading.current_thread) as result:
+        assert result() is threading.main_thread()
+
+
+def test_pyspark_is_imported_while_the_jvm_starts(tmp_path: Path) -> None:
+    done = run(JVM_FIRST, folder=tmp_path)
+    assert done.stdout.splitlines() == ["PySpark is there: False"], done.stderr

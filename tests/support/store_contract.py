@@ -6,7 +6,7 @@ import datetime
 import pickle
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -116,6 +116,12 @@ def contents(reader: StoreReader | None) -> dict[str, dict[str, Any]]:
     by_id = {r["_id"]: r for r in rows}
     assert len(by_id) == len(rows), "an id is there twice"
     return by_id
+
+
+def fetched(
+    reader: StoreReader, rows: Collection[RowId], columns: Sequence[str]
+) -> list[dict[str, Any]]:
+    return [found for some in reader.chunks(rows, columns) for found in some.to_pylist()]
 
 
 def opened(store: Store) -> StoreReader:
@@ -488,6 +494,38 @@ class StoreContract:
         told = {(s.id, s.hash, s.source_hash, s.payload_hash) for s in found[RowId("p", "a")]}
         columns = ("_id", "_hash", "_source_hash", "_payload_hash")
         assert told == {tuple(r[c] for c in columns) for r in rows[:2]}
+
+    def test_all_chunks_of_the_given_rows_are_fetched_and_no_others(self, store: Store) -> None:
+        rows = [chunk("a", "x", 0), chunk("a", "y", 1), chunk("b"), chunk("a", _partition="q")]
+        store.create(recipe(), batch(*rows), frontier(1), after=0)
+        found = fetched(opened(store), [RowId("p", "a")], ["_id", "_text", "points"])
+        wanted = [{"_id": r["_id"], "_text": r["_text"], "points": None} for r in rows[:2]]
+        assert sorted(found, key=lambda c: c["_id"]) == wanted
+
+    def test_a_row_whose_vector_is_all_zeros_is_fetched(self, store: Store) -> None:
+        rows = [chunk("zero", _vector=[0.0] * DIMENSION), chunk("other", "white")]
+        store.create(recipe(), batch(*rows), frontier(1), after=0)
+        (found,) = fetched(opened(store), [RowId("p", "zero")], ["_key", "_text"])
+        assert found == {"_key": "zero", "_text": "red"}
+
+    def test_rows_that_the_index_does_not_hold_have_no_chunks(self, built: Store) -> None:
+        unknown = [RowId("p", "missing"), RowId("q", "a"), RowId("", "")]
+        assert fetched(opened(built), unknown, ["_key"]) == []
+        assert fetched(opened(built), [], ["_key"]) == []
+
+    @pytest.mark.parametrize("most", [400, 3])
+    def test_many_rows_are_fetched_at_once(
+        self, store: Store, most: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for module in ("lance", "qdrant"):
+            monkeypatch.setattr(f"lakewake.store.{module}.reader.LIST_LENGTH", most)
+        many = [chunk(f"it's {n}", str(n)) for n in range(300)]
+        store.create(recipe(), batch(*many), frontier(1), after=0)
+        for some in (many[:20], many):
+            rows = [RowId("p", r["_key"]) for r in some]
+            found = fetched(opened(store), rows, ["_key", "_text"])
+            assert {c["_key"]: c["_text"] for c in found} == {r["_key"]: r["_text"] for r in some}
+            assert len(found) == len(some)
 
     def test_few_of_many_rows_are_found_as_well_as_all_of_them(self, store: Store) -> None:
         many = [chunk(f"it's {n}", str(n)) for n in range(300)]

@@ -15,13 +15,15 @@ from langchain_core.documents import Document
 from langchain_tests.integration_tests import RetrieversIntegrationTests
 
 import lakewake
-from lakewake.api import Index
-from lakewake.errors import ConfigError, FilterError, IndexMissing, StoreError
+from lakewake.errors import ConfigError, FilterError, IndexMissing
 from lakewake.langchain import LakewakeRetriever, LakewakeVectorStore, most_diverse
-from lakewake.model.query import SearchResult
+from lakewake.model.query import RowChunk, SearchResult
 from lakewake.model.rows import RowId
-from lakewake.search.rows import chunks_of, whole_text
+from lakewake.search.rows import whole_text
+from lakewake.search.view import View
 from support.cellar import FIRST, WINES, make_cellar
+from support.sampling import rid, values
+from support.serving import wine_index
 
 QUERY = "smoky red with leather and old wood"
 
@@ -181,7 +183,7 @@ def test_relevance_is_between_nothing_and_one(store: LakewakeVectorStore) -> Non
 
 
 def test_a_vector_of_the_index_s_model_is_searched_for(store: LakewakeVectorStore) -> None:
-    vector = store.index.parts.embedder.embed([WINES["sweet"][0]])[0].tolist()
+    vector = store.index.embedder.embed([WINES["sweet"][0]])[0].tolist()
     assert keys(store.similarity_search_by_vector(vector, k=1)) == ["sweet"]
     assert keys(store.max_marginal_relevance_search_by_vector(vector, k=1)) == ["sweet"]
 
@@ -254,7 +256,8 @@ def test_an_id_that_is_not_there_brings_nothing(store: LakewakeVectorStore, id: 
 
 def test_a_whole_row_is_put_together_from_its_pieces(in_pieces: Path) -> None:
     index = lakewake.open(in_pieces)["wines"]
-    _, chunks = index.parts.store.open().counts()
+    with index.view() as view:
+        _, chunks = view.counts()
     assert chunks > len(WINES)
     text = WINES["fresh"][0]
     whole = LakewakeVectorStore(index, whole_row=True)
@@ -274,14 +277,14 @@ def test_the_retriever_gives_whole_rows_too(in_pieces: Path) -> None:
 
 
 def test_all_chunks_of_a_row_come_in_order(in_pieces: Path) -> None:
-    reader = lakewake.open(in_pieces)["wines"].parts.store.open()
     rows = [RowId("red", "smoky"), RowId("red", "gone"), RowId("white", "smoky")]
-    held = chunks_of(reader, rows, "wines")
+    with lakewake.open(in_pieces)["wines"].view() as view:
+        held = view.rows(rows)
+        assert view.rows([]) == {}
     assert list(held) == [RowId("red", "smoky")]
-    numbers = [chunk["_chunk"] for chunk in held[RowId("red", "smoky")]]
+    numbers = [chunk.chunk for chunk in held[RowId("red", "smoky")].chunks]
     assert numbers == list(range(len(numbers)))
     assert len(numbers) > 1
-    assert chunks_of(reader, [], "wines") == {}
 
 
 @pytest.mark.parametrize(
@@ -301,31 +304,36 @@ def test_all_chunks_of_a_row_come_in_order(in_pieces: Path) -> None:
 def test_pieces_are_joined_and_what_they_share_stands_once(
     pieces: list[str], overlap: bool, whole: str
 ) -> None:
-    chunks = [{"_field": "text", "_text": piece} for piece in pieces]
+    chunks = [RowChunk("text", n, piece) for n, piece in enumerate(pieces)]
     assert whole_text(chunks, overlap=overlap) == whole
 
 
 def test_texts_of_several_fields_are_paragraphs() -> None:
-    chunks = [
-        {"_field": name, "_text": text} for name, text in [("a", "x"), ("b", "y"), ("a", "z")]
-    ]
+    chunks = [RowChunk("a", 0, "x"), RowChunk("b", 0, "y"), RowChunk("a", 1, "z")]
     assert whole_text(chunks, overlap=False) == "x z\n\ny"
 
 
-class Moving(Index):
-    """An index that has always moved on when its answer is there."""
+def test_an_answer_is_never_mixed_from_two_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    index, table = wine_index()
+    answer = View.answer
 
-    def search(self, text: str | None = None, **asked: Any) -> SearchResult:
-        self.searches = getattr(self, "searches", 0) + 1
-        return SearchResult(self.name, f"instant-{self.searches}", ())
+    def answer_and_commit(view: View, *asked: Any, **how: Any) -> SearchResult:
+        result = answer(view, *asked, **how)
+        table.upsert({rid("smoky"): values("a later text")})
+        index.sync()
+        return result
 
-
-def test_an_answer_is_never_mixed_from_two_versions(config: Path) -> None:
-    index = lakewake.open(config)["wines"]
-    moving = Moving(index.settings, index._sessions, index._reporter)
-    with pytest.raises(StoreError, match="moved on 5 times"):
-        LakewakeVectorStore(moving).max_marginal_relevance_search("x")
-    assert moving.searches == 5
+    monkeypatch.setattr(View, "answer", answer_and_commit)
+    before = index.status().instant
+    whole = LakewakeVectorStore(index, whole_row=True)
+    for ask in (whole.similarity_search, whole.max_marginal_relevance_search):
+        (document,) = ask("smoky red with leather", k=1)
+        assert document.metadata["instant"] == before
+        assert document.page_content == "smoky red with leather"
+        assert index.status().instant > before
+        table.upsert({rid("smoky"): values("smoky red with leather")})
+        index.sync()
+        before = index.status().instant
 
 
 @pytest.mark.parametrize(

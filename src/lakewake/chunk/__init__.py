@@ -1,4 +1,4 @@
-"""3 · A row → its pieces of text. Pure."""
+"""3 · A row → its chunks. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def chunk_row(
 ) -> tuple[Chunk, ...]:
     """The chunks of a row, counted from 0 in each field; a blank text has none."""
     return tuple(
-        Chunk(row, field, n, piece, text_hash(piece))
+        Chunk(row, field, n, part, text_hash(part))
         for field, text in texts.items()
         if text is not None and text.strip()
-        for n, piece in enumerate(split(text))
+        for n, part in enumerate(split(text))
     )

@@ -1,4 +1,4 @@
-"""A text → pieces that fit the model, on sentence borders where there are any. Pure."""
+"""A text → texts that fit the model, one per chunk, cut between sentences if possible. Pure."""
 
 from __future__ import annotations
 
@@ -11,30 +11,29 @@ if TYPE_CHECKING:
     from semantic_text_splitter import TextSplitter
     from tokenizers import Tokenizer
 
-#: What a token is taken for where the model's tokenizer is not to be had.
+#: The assumed length of a token if the model's tokenizer is not available.
 CHARACTERS_PER_TOKEN = 4
-#: How many characters for each token of a piece the splitter sees at once. Its time grows with the
-#: square of what it sees where a text has no borders.
+#: How many characters the splitter sees at once, for each token of a chunk. If a text has no
+#: borders, its time grows with the square of what it sees.
 _WINDOW = 32
 
 
 class Splitter:
-    """Cuts texts for one model.
+    """Cuts texts into chunks for one model.
 
-    A text that fits is one piece, as it is. A longer one is cut into pieces without white space
-    around them, each as long as fits: from the left, so that an edit leaves the pieces before it
-    alone (save the nearest, which may now take in more or less), and those behind it from where the
-    borders meet again.
+    A text that fits is one chunk, as it is. A longer one is cut from the left into chunks that are
+    as long as fits, without white space around them. So an edit changes no chunk before it, except
+    the nearest, which may now hold more or less; and none after it, once the borders meet again.
 
     Args:
-        chunking: `tokens` 0 cuts only what the model cannot read whole; above 0, pieces have at
-            most so many tokens.
-        max_tokens: what the model reads, its own special tokens included; 0: no limit is known.
-        tokenizer: `tokenizer.json` as text. Without it lengths are taken from the characters, 4 to
-            a token, which is a guess: a piece may have more tokens than the model reads.
+        chunking: `tokens` 0 cuts only what the model cannot read whole; above 0, chunks have at
+            most that many tokens.
+        max_tokens: what the model reads, including its own special tokens; 0: no limit is known.
+        tokenizer: `tokenizer.json` as text. Without it a token counts as 4 characters, which is a
+            guess: a chunk may have more tokens than the model reads.
 
     Raises:
-        ConfigError: the limits leave no room for a piece.
+        ConfigError: the limits leave no room for a chunk.
     """
 
     def __init__(self, chunking: Chunking, max_tokens: int, tokenizer: str | None) -> None:
@@ -46,10 +45,10 @@ class Splitter:
         self._splitter = self._make_splitter(chunking.overlap) if limits else None
 
     def split(self, text: str) -> tuple[str, ...]:
-        """The text itself where it fits, else its pieces in order; none of them is blank."""
+        """The text itself if it fits, else its chunks in order; none of them is blank."""
         if self._splitter is None or self._fits(text):
             return (text,)
-        return tuple(piece for piece in self._cut(self._splitter, text) if piece.strip())
+        return tuple(chunk for chunk in self._cut(self._splitter, text) if chunk.strip())
 
     def _make_splitter(self, overlap: int) -> TextSplitter:
         from semantic_text_splitter import TextSplitter
@@ -61,27 +60,27 @@ class Splitter:
     def _fits(self, text: str) -> bool:
         if self._tokenizer is None:
             return len(text) <= self._limit * CHARACTERS_PER_TOKEN
-        # A token has at least a byte, save for a mark some tokenizers put in front of a text.
-        # Normalizing can make more of other characters than ASCII.
+        # A token has at least one byte, except for a mark that some tokenizers put in front.
+        # Normalizing can make several characters of one that is not ASCII.
         if text.isascii() and len(text) < self._limit:
             return True
         return len(self._tokenizer.encode(text, add_special_tokens=False)) <= self._limit
 
     def _cut(self, splitter: TextSplitter, text: str) -> list[str]:
-        pieces: list[str] = []
+        chunks: list[str] = []
         start, window = 0, self._limit * _WINDOW
         while start < len(text):
             end = start + window
             found = splitter.chunk_indices(text[start:end])
             if end >= len(text):
-                return pieces + [piece for _, piece in found]
+                return chunks + [chunk for _, chunk in found]
             if len(found) < 2:
                 window *= 2
                 continue
-            # The last piece ends where the window does, not where it should.
-            pieces += [piece for _, piece in found[:-1]]
+            # The last chunk ends where the window does, not where it should.
+            chunks += [chunk for _, chunk in found[:-1]]
             start, window = start + found[-1][0], self._limit * _WINDOW
-        return pieces
+        return chunks
 
 
 def _counting(tokenizer: str) -> Tokenizer:
@@ -97,12 +96,12 @@ def _counting(tokenizer: str) -> Tokenizer:
 def _check_limits(chunking: Chunking, max_tokens: int, limit: int) -> None:
     if chunking.tokens < 0 or chunking.overlap < 0 or limit < 0 or (max_tokens and not limit):
         raise ConfigError(
-            f"chunks of {chunking.tokens} tokens with {chunking.overlap} of overlap do not go with "
+            f"chunks of {chunking.tokens} tokens with {chunking.overlap} of overlap do not fit "
             f"a model of {max_tokens} tokens",
             hint="set `tokens` and `overlap` to 0 or more, within what the model reads",
         )
     if limit and chunking.overlap >= limit:
         raise ConfigError(
-            f"an overlap of {chunking.overlap} tokens leaves no room in pieces of {limit}",
-            hint="set `overlap` below the length of a piece",
+            f"an overlap of {chunking.overlap} tokens leaves no room in chunks of {limit}",
+            hint="set `overlap` below the length of a chunk",
         )

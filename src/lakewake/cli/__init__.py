@@ -2,9 +2,9 @@
 
 Exit codes: 0 fine, 1 failed, 2 usage or configuration, 3 out of sync or too many deletes,
 130 interrupted, 143 terminated.
-With `--json` stdout holds exactly one object, for an error as well
-(`{"error", "fact", "landed", "hint"}`); everything said to a person then goes to stderr.
-Only what every command needs is imported here: `lakewake --help` answers at once.
+With `--json` stdout holds exactly one object, also for an error
+(`{"error", "fact", "landed", "hint"}`); messages for people then go to stderr.
+This module imports only what every command needs, so that `lakewake --help` answers at once.
 """
 
 from __future__ import annotations
@@ -45,10 +45,9 @@ READER_GONE = 141
 
 
 class InOrder(click.Group):
-    """A group whose help lists the commands as they were added, not by the alphabet."""
+    """A group whose help lists the commands in the order they were added, not alphabetically."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names."""
         return list(self.commands)
 
 
@@ -59,7 +58,7 @@ class InOrder(click.Group):
     context_settings={"help_option_names": ["--help", "-h"], "show_default": True},
 )
 @click.version_option(
-    package_name="lakewake", message="%(prog)s %(version)s", help="Tell the version."
+    package_name="lakewake", message="%(prog)s %(version)s", help="Show the version and exit."
 )
 def app() -> None:
     """Vector indexes that follow your Apache Hudi table, commit by commit."""
@@ -93,7 +92,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     if isinstance(sys.stderr, io.TextIOWrapper):
         sys.stderr = discreet(sys.stderr)
-    # Ended from outside, a command still removes its temporary files.
+    # A terminated command still removes its temporary files.
     signal.signal(signal.SIGTERM, _terminated)
     _leave(run(sys.argv[1:]))
 
@@ -103,13 +102,13 @@ def _terminated(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process, without waiting for a storage that does not answer."""
+    """Exit without waiting for storage that does not answer."""
     deadline = sys.modules.get("lakewake.net.deadline")
     if deadline is None or not deadline.still_asking():
         sys.exit(code)
     from pyarrow import fs
 
-    # Arrow would wait for the question that was given up, for as long as its retries take.
+    # Arrow would wait for the abandoned request, for as long as its retries take.
     atexit.unregister(fs.ensure_s3_finalized)
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -119,8 +118,8 @@ def _leave(code: int) -> NoReturn:
 
 
 def run(args: Sequence[str]) -> int:
-    """Run one command line; its exit code."""
-    # Lance warns of empty partitions and the like, which nobody at a screen can do anything about.
+    """Run one command line and return its exit code."""
+    # Lance warns about empty partitions and the like, which a user can do nothing about.
     os.environ.setdefault("LANCE_LOG", "error")
     try:
         code = _invoke(list(args) or ["--help"])
@@ -153,5 +152,5 @@ def _fail(error: BaseException, args: Sequence[str]) -> int:
 
 
 def _drop_output() -> None:
-    """Nobody reads stdout any more: let the interpreter's last flush go nowhere, in silence."""
+    """Send the interpreter's last flush to /dev/null: nobody reads stdout any more."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,27 +16,27 @@ EXAMPLE = "lakewake demo --csv winemag-data-130k-v2.csv --rows 5000"
 
 
 @click.option(
-    "--shop", is_flag=True, help="A shop instead: ask, products change, the answer follows."
+    "--shop", is_flag=True, help="Show a shop instead: products change, and answers follow."
 )
 @click.option(
     "--folder",
     type=Path,
     metavar="DIR",
-    help="Where table and index go; a former demo is replaced.  [default: lakewake-demo, or "
+    help="Folder for table and index; replaces an earlier demo.  [default: lakewake-demo, or "
     "lakewake-shop]",
 )
-@click.option("--csv", type=Path, metavar="FILE", help="The real wine-review CSV, not sample rows.")
+@click.option("--csv", type=Path, metavar="FILE", help="Use the real wine reviews.")
 @click.option(
     "--rows",
     type=click.IntRange(min=10),
     metavar="N",
-    help="How many wine reviews, or products.  [default: 2000, or 400]",
+    help="Number of wine reviews or products.  [default: 2000, or 400]",
 )
 @with_flags
 def demo(shop: bool, folder: Path | None, csv: Path | None, rows: int | None, flags: Flags) -> int:
     """Watch an index follow its table.
 
-    Makes a sample table and an index, changes some rows, and checks every step.
+    Creates a sample table and an index, changes some rows, and checks every step.
     """
     from rich.console import Console
 
@@ -48,8 +48,8 @@ def demo(shop: bool, folder: Path | None, csv: Path | None, rows: int | None, fl
     reporter = choose_reporter(sys.stderr, quiet=flags.quiet)
     stream = sys.stderr if flags.json else sys.stdout
     console = Console(file=stream, quiet=flags.quiet, highlight=False, markup=False, emoji=False)
-    place = folder or Path("lakewake-shop" if shop else "lakewake-demo")
-    request = DemoRequest(place, csv, rows or (ROWS if shop else 2000), flags.verbose)
+    location = folder or Path("lakewake-shop" if shop else "lakewake-demo")
+    request = DemoRequest(location, csv, rows or (ROWS if shop else 2000), flags.verbose)
     report = (run_shop_demo if shop else run_demo)(request, reporter, console)
     if flags.json:
         print_json(report.as_dict())

@@ -1,7 +1,7 @@
 """Every way a command can fail, as one kind of error and one way to show it.
 
-With `--json` the error is the one object on stdout (`{"error", "fact", "landed", "hint"}`); the
-same words for a person go to stderr either way.
+With `--json` the error is the one object on stdout (`{"error", "fact", "landed", "hint"}`). The
+text for people goes to stderr either way.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from lakewake.errors import ConfigError, LakewakeError
 from lakewake.show.plain import spelled_out
 from lakewake.show.redact import without_secrets
 
-#: Commands that never write, whatever interrupts them.
+#: Commands that never write, so nothing can be left behind when they are interrupted.
 READING = frozenset({"history", "mcp", "plan", "recommend", "search", "status", "verify"})
-WHOLE_OR_NOTHING = "what was committed before stands, and nothing was written in part"
+WHOLE_OR_NOTHING = "earlier commits stand, and nothing was written partly"
 
 
 class InterruptError(LakewakeError):
@@ -38,11 +38,11 @@ class TerminateError(LakewakeError):
 
 
 class BugError(LakewakeError):
-    """An error that nobody foresaw."""
+    """An error that this code did not foresee."""
 
 
 def explain(error: BaseException, args: Sequence[str]) -> LakewakeError:
-    """Any exception of a command as an error with a fact, what landed and a hint."""
+    """Turn any exception of a command into an error with a fact, what landed and a hint."""
     if isinstance(error, LakewakeError):
         return error
     if isinstance(error, click.ClickException):
@@ -50,35 +50,37 @@ def explain(error: BaseException, args: Sequence[str]) -> LakewakeError:
     reads = bool(READING & set(args[:1])) and "--repair" not in args
     landed = "nothing was written" if reads else WHOLE_OR_NOTHING
     if isinstance(error, KeyboardInterrupt | Terminated):
-        # A sync that was stopped knows more.
+        # A stopped sync says more exactly what landed.
         landed = "; ".join(getattr(error, "__notes__", ())) or landed
-        hint = "the same command goes on from there"
+        hint = "run the same command again to continue from there"
         if isinstance(error, Terminated):
             return TerminateError("terminated", landed=landed, hint=hint)
         return InterruptError("interrupted", landed=landed, hint=hint)
     first_line = f"{type(error).__name__}: {error}".splitlines()[0]
-    return BugError(first_line, landed=landed, hint="this is a bug, -v shows the trace")
+    return BugError(
+        first_line, landed=landed, hint="this is a bug: run it again with -v for the traceback"
+    )
 
 
 def _misused(error: click.ClickException) -> ConfigError:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "lakewake"
-    return ConfigError(error.format_message().rstrip("."), hint=f"`{path} --help` shows how")
+    return ConfigError(error.format_message().rstrip("."), hint=f"`{path} --help` shows the usage")
 
 
 def print_error(
     error: LakewakeError, index: str = "", *, trace: BaseException | None = None
 ) -> None:
-    """The error for a person, on stderr.
+    """Print the error for a person, on stderr.
 
     Args:
-        index: its name, where there are several.
-        trace: the exception to show whole, when that was asked for.
+        index: the index's name, if there are several.
+        trace: the exception whose traceback is printed first, if any.
     """
     if trace is not None:
-        # What other libraries raised is in it too, in their own words.
+        # It also holds the messages of other libraries, which nothing has redacted yet.
         print(without_secrets("".join(traceback.format_exception(trace))), end="", file=sys.stderr)
-    # A name or a value of a table may be in it, which must not end a line or steer the terminal.
+    # It may hold names or values from a table, which must not end a line or control the terminal.
     shown = LakewakeError(
         spelled_out(error.fact), landed=spelled_out(error.landed), hint=spelled_out(error.hint)
     )

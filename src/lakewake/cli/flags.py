@@ -1,4 +1,4 @@
-"""The flags and arguments that commands share, and what the flags were set to."""
+"""The flags and arguments that commands share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 
 @dataclass(frozen=True)
 class Flags:
-    """How a command talks, and which configuration it uses."""
+    """What a command prints, and which configuration it uses."""
 
     json: bool = False
     quiet: bool = False
@@ -22,15 +22,15 @@ class Flags:
 
 
 def with_flags(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command `--json`, `--quiet` and `--verbose`; it gets them as one `flags`.
+    """Give a command `--json`, `--quiet` and `--verbose`, passed to it as one `flags`.
 
-    They come last in its help, so this is the decorator next to the function. A `--config` of the
-    command goes into `flags` as well.
+    They come last in its help, so this is the decorator next to the function. If the command has
+    `--config`, that goes into `flags` as well.
     """
 
-    @click.option("--json", is_flag=True, help="One JSON object on stdout; talk stays on stderr.")
-    @click.option("--quiet", "-q", is_flag=True, help="No progress.")
-    @click.option("--verbose", "-v", is_flag=True, help="Spark's own words too; traces of errors.")
+    @click.option("--json", is_flag=True, help="Print one JSON object; messages go to stderr.")
+    @click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
+    @click.option("--verbose", "-v", is_flag=True, help="Show Spark's log, and tracebacks.")
     @wraps(command)
     def run(
         *, json: bool, quiet: bool, verbose: bool, config: Path | None = None, **own: Any
@@ -45,8 +45,8 @@ config_option = click.option(
     "-c",
     type=Path,
     metavar="FILE",
-    help="The configuration; ./lakewake.toml unless given.",
+    help="Configuration file; ./lakewake.toml unless given.",
 )
 name_argument = click.argument(
-    "name", required=False, help="One index; all of the configuration unless given."
+    "name", required=False, help="The index; all configured ones unless given."
 )

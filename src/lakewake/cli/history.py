@@ -32,11 +32,11 @@ class History:
 
 
 @name_argument
-@click.option("-n", type=click.IntRange(min=1), default=20, metavar="N", help="How many syncs.")
+@click.option("-n", type=click.IntRange(min=1), default=20, metavar="N", help="Number of syncs.")
 @config_option
 @with_flags
 def history(name: str | None, n: int, flags: Flags) -> int:
-    """Tell what the last syncs did, newest first. One that found nothing to do is not kept."""
+    """Show what the last syncs did, newest first. Syncs with nothing to do are not recorded."""
 
     def read(index: Index) -> History:
         return History(index.name, index.history(n))
@@ -45,7 +45,7 @@ def history(name: str | None, n: int, flags: Flags) -> int:
 
 
 def show_history(history: History) -> None:
-    """The syncs for a person, each on two lines of the screen's width."""
+    """Print the syncs, each on two lines cut to the screen's width."""
     title = count(len(history.syncs), "sync") if history.syncs else "no syncs yet"
     click.secho(f"{history.index}: {title}", bold=True)
     if history.syncs:
@@ -57,7 +57,7 @@ def show_history(history: History) -> None:
 
 
 def sync_lines(record: SyncRecord) -> tuple[str, str]:
-    """When, what and how much; then from where to where, and why."""
+    """Two lines: when, what and how much; then from which instant to which, and why."""
     when = f"{record.time:%Y-%m-%d %H:%M:%S}  {record.action:9}"
     if record.error is not None:
         return f"{when}{duration(record.took):>46}", one_line(record.error)

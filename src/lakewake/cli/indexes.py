@@ -1,4 +1,4 @@
-"""One command over one index or all of them, shared by plan, sync, status and verify."""
+"""Run a command on one index or on all: shared by plan, sync, status, history and verify."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Report(Protocol):
-    """What a command got from one index."""
+    """The result of a command for one index."""
 
     def as_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The object for `--json`."""
 
 
 R = TypeVar("R", bound=Report)
@@ -29,7 +29,7 @@ R = TypeVar("R", bound=Report)
 
 @contextmanager
 def opened(flags: Flags) -> Iterator[Lakewake]:
-    """The configuration's indexes, closed afterwards."""
+    """Open the configured indexes, and close them afterwards."""
     import lakewake
 
     reporter = choose_reporter(sys.stderr, quiet=flags.quiet)
@@ -49,10 +49,10 @@ def run_each(
     show: Callable[[R], None],
     code: Callable[[R], int] = lambda _: 0,
 ) -> int:
-    """Do the job for each index and show it; the exit code is that of the first failure, if any.
+    """Run the job on each index, show its report, and return the exit code.
 
-    An index that fails does not keep the others from their turn. With `--json` the first failure
-    stands beside the reports of the rest.
+    The exit code is that of the first failure, if any. An index that fails does not stop the
+    others. With `--json` the first failure is printed beside the reports of the rest.
     """
     reports, failures = [], []
     with opened(flags) as lake:

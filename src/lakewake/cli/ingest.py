@@ -1,4 +1,4 @@
-"""`lakewake ingest`: rows of a file into a Hudi table."""
+"""`lakewake ingest`: write the rows of files to a Hudi table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXAMPLE = "lakewake ingest wines.csv lake/wine_reviews --key wine_id --ordering 
 
 
 def columns(names: str) -> tuple[str, ...]:
-    """`a, b` as two names."""
+    """Split `a, b` into two names."""
     return tuple(n.strip() for n in names.split(",") if n.strip())
 
 
@@ -30,11 +30,13 @@ columns_option = partial(
 
 
 @click.argument("file", help="A file, a folder or a pattern.")
-@click.argument("table", help="Made where there is none.")
-@columns_option("--key", help="Names a row; needed for a new table.")
-@click.option("--ordering", metavar="COLUMN", help="Of two versions, the greater wins.")
-@columns_option("--partition", help="Divides the table into folders.")
-@click.option("--type", "table_type", metavar="cow|mor", help="Of a new table.  [default: cow]")
+@click.argument("table", help="Its path; created if missing.")
+@columns_option("--key", help="Identify a row; needed for a new table.")
+@click.option("--ordering", metavar="COLUMN", help="The version with the greater value wins.")
+@columns_option("--partition", help="Partition a new table by these.")
+@click.option(
+    "--type", "table_type", metavar="cow|mor", help="Type of a new table.  [default: cow]"
+)
 @click.option(
     "--operation",
     default="upsert",
@@ -42,11 +44,13 @@ columns_option = partial(
     help="upsert, insert, bulk_insert, delete or insert_overwrite.",
 )
 @click.option(
-    "--format", "format_", metavar="NAME", help="csv, json or parquet; else as the name tells."
+    "--format", "format_", metavar="NAME", help="csv, json or parquet; else by file name."
 )
-@click.option("--strict", is_flag=True, help="Write nothing when there is a bad line.")
-@click.option("--bad", type=Path, metavar="FILE", help="List all bad lines there.")
-@click.option("--config", "-c", type=Path, metavar="FILE", help="Use its Spark options.")
+@click.option("--strict", is_flag=True, help="Write nothing if any line is bad.")
+@click.option("--bad", type=Path, metavar="FILE", help="List all bad lines in this file.")
+@click.option(
+    "--config", "-c", type=Path, metavar="FILE", help="Use the Spark options of this file."
+)
 @with_flags
 def ingest(
     file: str,
@@ -61,7 +65,7 @@ def ingest(
     bad: Path | None,
     flags: Flags,
 ) -> int:
-    """Write CSV, JSON lines or Parquet to a Hudi table. In one commit; makes the table."""
+    """Write CSV, JSON lines or Parquet to a Hudi table. In one commit; creates the table."""
     from lakewake.config.file import load_config
     from lakewake.ingest import IngestRequest, check_request
     from lakewake.ingest import ingest as write_rows
@@ -81,7 +85,7 @@ def ingest(
         bad_file=bad,
         untested_schemes=bool(settings and settings.untested_schemes),
     )
-    # Before Spark: a mistyped name or a missing key is told at once.
+    # Before Spark starts, so that a mistyped name or a missing key is reported at once.
     check_request(request)
     reporter = choose_reporter(sys.stderr, quiet=flags.quiet)
     with reporter.stage("start Spark"):
@@ -96,7 +100,7 @@ def ingest(
 
 
 def show_ingest(report: IngestReport) -> None:
-    """What was written, for a person."""
+    """Print what was written."""
     facts = [
         ("read", count(report.read, "row")),
         (

@@ -1,4 +1,4 @@
-"""`lakewake init`: a first configuration for a table."""
+"""`lakewake init`: write a first configuration for a table."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 EXAMPLE = "lakewake init lake/wine_reviews --name wines"
 
 
-@click.argument("table", help="A path, or s3a://….")
-@click.option("--name", metavar="NAME", help="Of the index; the table's unless given.")
-@click.option("--force", is_flag=True, help="Replace a configuration.")
+@click.argument("table", help="Its path, or s3a://….")
+@click.option("--name", metavar="NAME", help="Name of the index; the table's unless given.")
+@click.option("--force", is_flag=True, help="Replace an existing configuration.")
 @click.option(
     "--untested-schemes",
     is_flag=True,
-    help="Try any file system, as it is.",
+    help="Allow file systems that were never tested.",
 )
 @config_option
 @with_flags
@@ -37,7 +37,7 @@ def init(table: str, name: str | None, force: bool, untested_schemes: bool, flag
     from lakewake.source.look import look_at
 
     if not untested_schemes:
-        schemes.refuse_untested(table, "--untested-schemes tries it all the same")
+        schemes.refuse_untested(table, "--untested-schemes tries it anyway")
     file = flags.config or Path(DEFAULT_FILE)
     look = look_at(table)
     found = draft_config(table, look, file, name, replace=force, untested_schemes=untested_schemes)
@@ -49,7 +49,7 @@ def init(table: str, name: str | None, force: bool, untested_schemes: bool, flag
 
 
 def guess_dict(found: Guess) -> dict[str, object]:
-    """What `init --json` prints of a guess."""
+    """A guess as `init --json` prints it."""
     return {
         "table": found.table,
         "text": list(found.text),

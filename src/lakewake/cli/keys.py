@@ -1,4 +1,4 @@
-"""`lakewake keys`: who may ask a server that others can reach."""
+"""`lakewake keys`: API keys for a server that others can reach."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import click
 from lakewake.cli.flags import Flags, with_flags
 from lakewake.cli.screen import count, print_block, print_json
 from lakewake.errors import ConfigError
+from lakewake.model.choices import SCOPES
 
 EXAMPLE = "lakewake keys add keys.json page --scope read"
-#: As in `lakewake.serve.keys`, which is imported only when it is used.
-SCOPES = ("read", "admin")
 
 
 @click.argument("action", type=click.Choice(["add", "list", "remove"]))
@@ -22,9 +21,9 @@ SCOPES = ("read", "admin")
 @click.option("--scope", type=click.Choice(SCOPES), default="read", help="What the key may do.")
 @with_flags
 def keys(action: str, file: Path, name: str | None, scope: str, flags: Flags) -> int:
-    """Add, list and remove API keys in FILE, which holds only hashes of them.
+    """Add, list or remove API keys. FILE holds only their hashes.
 
-    A new key is printed once. With the scope read it searches; admin reads /metrics too.
+    A new key is printed once. Scope read may search; scope admin may also read /metrics.
     """
     if action == "list":
         return _list(file, flags)
@@ -42,9 +41,10 @@ def _add(file: Path, name: str, scope: str, flags: Flags) -> int:
     if flags.json:
         print_json({"name": name, "scope": scope, "file": str(file), "key": key})
         return 0
-    # The key alone on stdout, so that it can be piped to where it belongs.
+    # Nothing but the key goes to stdout, so that it can be piped.
     print(key, flush=True)
-    print(f"key '{name}' may {scope}; it is shown only now, {file} has its hash", file=sys.stderr)
+    note = f"key '{name}' has scope {scope}; it is shown only once, {file} holds its hash"
+    print(note, file=sys.stderr)
     return 0
 
 
@@ -53,8 +53,8 @@ def _list(file: Path, flags: Flags) -> int:
 
     found = read_keys(file)
     if flags.json:
-        told = [{"name": k.name, "scope": k.scope, "added": k.added} for k in found]
-        print_json({"file": str(file), "keys": told})
+        listed = [{"name": k.name, "scope": k.scope, "added": k.added} for k in found]
+        print_json({"file": str(file), "keys": listed})
     else:
         facts = [(k.name, f"{k.scope}, added {k.added}") for k in found]
         print_block(f"{file}: {count(len(found), 'key')}", facts)

@@ -1,4 +1,4 @@
-"""`lakewake mcp`: the indexes as tools for an assistant."""
+"""`lakewake mcp`: offer the indexes to an assistant as tools."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from lakewake.cli.flags import Flags, config_option
 from lakewake.cli.indexes import opened
 
 EXAMPLE = "lakewake mcp --config lakewake.toml"
-WAITING = "lakewake mcp: waiting for a client on stdin; Ctrl-C ends it"
+WAITING = "lakewake mcp: waiting for a client on stdin; Ctrl-C stops"
 
 
 @config_option
 def mcp(config: Path | None) -> int:
-    """Serve search, recommend and status to an assistant, by MCP over stdin and stdout."""
+    """Serve the indexes to an assistant over MCP.
+
+    The tools are search, recommend and status; the protocol runs on stdin and stdout.
+    """
     from lakewake.mcp import serve
 
-    # Stdout is the protocol's: no `--json`, and no progress.
+    # Stdout belongs to the protocol: no `--json` and no progress.
     with opened(Flags(quiet=True, config=config)) as lake:
         if sys.stdin.isatty():
             click.echo(WAITING, err=True)

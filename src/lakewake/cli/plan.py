@@ -1,4 +1,4 @@
-"""`lakewake plan`: what the next sync would do, and its price."""
+"""`lakewake plan`: what the next sync would do, and how much it would embed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ EXAMPLE = "lakewake plan wines"
 @config_option
 @with_flags
 def plan(name: str | None, flags: Flags) -> int:
-    """Tell what sync would do, why, and how many texts it would embed. Writes nothing."""
+    """Show what a sync would do, and why. Counts the texts to embed; writes nothing."""
     return run_each(flags, name, lambda i: i.plan(), show_plan)
 
 
 def show_plan(report: PlanReport) -> None:
-    """One plan for a person."""
+    """Print one plan."""
     facts = [("why", report.why)]
     if report.pending:
         facts += [("commits", ", ".join(moment(p) for p in report.pending))]
@@ -34,5 +34,5 @@ def show_plan(report: PlanReport) -> None:
     if report.new_generation and report.action.value == "reconcile":
         facts.append(("index", "written again from the whole table: a column changed its type"))
     if report.refused:
-        facts.append(("refused", f"{report.refused}; `sync --allow-deletes` does it"))
+        facts.append(("refused", f"{report.refused}; `sync --allow-deletes` allows it"))
     print_block(f"{report.index}: {report.action.value}", facts)

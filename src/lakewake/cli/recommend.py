@@ -1,4 +1,4 @@
-"""`lakewake recommend`: an answer in words, and the rows it rests on."""
+"""`lakewake recommend`: an answer in words, and the rows it is based on."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from lakewake.cli.flags import Flags, config_option, with_flags
 from lakewake.cli.indexes import opened
 from lakewake.cli.screen import count, moment, one_line, print_json, width
 from lakewake.cli.search import hit_lines
+from lakewake.model.choices import MODES
 
 if TYPE_CHECKING:
     from lakewake.model.recommendation import Recommendation
@@ -19,16 +20,16 @@ EXAMPLE = "lakewake recommend wines 'a red for grilled lamb' --where \"price < 4
 
 
 @click.argument("name", help="The index.")
-@click.argument("question", help="What is asked.")
-@click.option("-k", type=click.IntRange(min=1), default=5, metavar="N", help="How many rows.")
-@click.option("--where", metavar="FILTER", help="Only rows with these payload values.")
+@click.argument("question", help="What you want to know.")
+@click.option("-k", type=click.IntRange(min=1), default=5, metavar="N", help="Number of rows.")
+@click.option("--where", metavar="FILTER", help="Only rows whose payload matches.")
 @click.option(
     "--mode",
-    type=click.Choice(["vector", "keyword", "hybrid"]),
+    type=click.Choice(MODES),
     default="vector",
-    help="How rows are found.",
+    help="Find rows by meaning, by words, or by both.",
 )
-@click.option("--no-model", is_flag=True, help="Ask no language model, quote the rows.")
+@click.option("--no-model", is_flag=True, help="Ask no language model; quote the rows.")
 @config_option
 @with_flags
 def recommend(
@@ -36,7 +37,7 @@ def recommend(
 ) -> int:
     """Answer a question from the rows nearest to it. Starts no JVM.
 
-    The model of [recommend] phrases the answer; without one the rows are quoted.
+    The model in [recommend] phrases the answer; without one the rows are quoted.
     """
     with opened(flags) as lake:
         index, ask_model = lake[name], not no_model
@@ -44,21 +45,21 @@ def recommend(
             found = index.recommend(question, k=k, where=where, mode=mode, model=ask_model)
             print_json(found.as_dict())
         else:
-            told = index.recommend_stream(question, k=k, where=where, mode=mode, model=ask_model)
-            show_recommendation(told)
+            parts = index.recommend_stream(question, k=k, where=where, mode=mode, model=ask_model)
+            show_recommendation(parts)
     return 0
 
 
-def show_recommendation(told: Iterator[str | Recommendation]) -> None:
-    """The message as it comes, then what is to be said about it, then the rows."""
-    said = ""
-    for part in told:
+def show_recommendation(parts: Iterator[str | Recommendation]) -> None:
+    """Print the message as it arrives, then why it is as it is, then the rows."""
+    shown = ""
+    for part in parts:
         if isinstance(part, str):
-            said += part
+            shown += part
             click.echo(_printable(part), nl=False)
         else:
             click.echo()
-            if part.message.strip() != said.strip():
+            if part.message.strip() != shown.strip():
                 click.secho("The answer broke off. From the rows instead:", bold=True)
                 click.echo(_printable(part.message))
             _show_rows(part)
@@ -76,5 +77,5 @@ def _show_rows(found: Recommendation) -> None:
 
 
 def _printable(text: str) -> str:
-    """Without characters that could steer a terminal; line breaks stay."""
+    """The text without characters that could control a terminal; line breaks stay."""
     return "".join(c if c.isprintable() or c == "\n" else " " for c in text)

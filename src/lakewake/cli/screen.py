@@ -1,4 +1,4 @@
-"""What a command prints: one JSON object, or words for a person."""
+"""What a command prints: one JSON object, or text for a person."""
 
 from __future__ import annotations
 
@@ -23,27 +23,26 @@ from lakewake.show.redact import without_secrets
 
 
 class Discreet(io.TextIOWrapper):
-    """Standard error without secrets: libraries show logs, warnings and traces there too."""
+    """Standard error without secrets: libraries write logs, warnings and tracebacks there too."""
 
     def write(self, text: str) -> int:
-        """Write what may be shown of it."""
         super().write(without_secrets(text))
         return len(text)
 
 
 def discreet(stream: io.TextIOWrapper) -> Discreet:
-    """The same stream, which stays open for those that have it."""
+    """A redacting stream to the same file, which stays open for others that write to it."""
     binary = io.BufferedWriter(io.FileIO(stream.fileno(), "wb", closefd=False))
     return Discreet(binary, encoding=stream.encoding, errors="replace", line_buffering=True)
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """The one object of a `--json` run, on one line."""
+    """Print the one object of a `--json` run, on one line."""
     text = json.dumps(json_value(value), ensure_ascii=False, allow_nan=False)
     print(_UNSEEN.sub(lambda found: _escaped(found[0]), text), flush=True)
 
 
-#: What JSON lets stand as it is and a terminal may obey, or hide.
+#: Characters that JSON leaves as they are and that a terminal may obey, or hide.
 _UNSEEN = re.compile(
     "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e0fff]"
@@ -55,14 +54,14 @@ def _escaped(character: str) -> str:
 
 
 def width() -> int:
-    """How many characters a line of the screen holds; in a file or a pipe any number."""
+    """The screen's width in characters; unlimited for a file or a pipe."""
     if "COLUMNS" not in os.environ and not sys.stdout.isatty():
         return sys.maxsize
     return shutil.get_terminal_size().columns
 
 
 def print_block(title: str, facts: Iterable[tuple[str, str]]) -> None:
-    """A heading and aligned lines of `name  value`, without secrets."""
+    """Print a heading and aligned lines of `name  value`, without secrets."""
     click.secho(spelled_out(without_secrets(title)), bold=True)
     facts = [(name, without_secrets(value)) for name, value in facts]
     indent = 4 + max((len(name) for name, _ in facts), default=0)
@@ -76,7 +75,7 @@ def print_block(title: str, facts: Iterable[tuple[str, str]]) -> None:
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks and without characters that could steer a terminal."""
+    """The text without line breaks and without characters that could control a terminal."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 

@@ -12,6 +12,7 @@ from lakewake.cli.flags import Flags, config_option, with_flags
 from lakewake.cli.indexes import opened
 from lakewake.cli.screen import count, cut, moment, one_line, print_json, width
 from lakewake.errors import ConfigError, FilterError
+from lakewake.model.choices import MODES
 
 if TYPE_CHECKING:
     from lakewake.model.query import Hit, SearchResult
@@ -21,22 +22,22 @@ EXAMPLE = "lakewake search wines 'smoky red with leather' -k 5 --where \"price <
 
 @click.argument("name", help="The index.")
 @click.argument("text", required=False, help="What to look for.")
-@click.option("-k", type=click.IntRange(min=1), default=5, metavar="N", help="How many rows.")
+@click.option("-k", type=click.IntRange(min=1), default=5, metavar="N", help="Number of rows.")
 @click.option("--offset", type=click.IntRange(min=0), default=0, metavar="N", help="Rows to skip.")
-@click.option("--where", metavar="FILTER", help="Only rows with these payload values; or as JSON.")
+@click.option("--where", metavar="FILTER", help="Only rows whose payload matches; text or JSON.")
 @click.option(
     "--mode",
-    type=click.Choice(("vector", "keyword", "hybrid")),
+    type=click.Choice(MODES),
     default="vector",
     help="By meaning, by words, or by both.",
 )
 @click.option("--min-score", type=float, metavar="X", help="Leave out rows with a lower score.")
-@click.option("--no-rerank", is_flag=True, help="Do not rank anew by the configured model.")
-@click.option("--exact", is_flag=True, help="Compare with every vector, not with the likely ones.")
-@click.option("--like", metavar="KEY", help="Instead of a text: rows like the one with this key.")
-@click.option("--partition", default="", metavar="P", help="The partition of that row.")
+@click.option("--no-rerank", is_flag=True, help="Do not rerank with the configured model.")
+@click.option("--exact", is_flag=True, help="Compare with every vector, not only the likely ones.")
+@click.option("--like", metavar="KEY", help="Instead of a text: find rows like this one.")
+@click.option("--partition", default="", metavar="P", help="Partition of the row in --like.")
 @click.option(
-    "--vector", metavar="JSON|FILE", help="Instead of a text: a JSON list, or a file of one."
+    "--vector", metavar="JSON|FILE", help="Instead of a text: a JSON list, or a file with one."
 )
 @config_option
 @with_flags
@@ -53,9 +54,11 @@ def search(
 ) -> int:
     """Find the rows nearest to a text. Starts no JVM."""
     if [text, vector, like].count(None) != 2:
-        raise ConfigError("search takes a text, --vector or --like, one of them", hint=EXAMPLE)
+        raise ConfigError("search takes exactly one of a text, --vector and --like", hint=EXAMPLE)
     if partition and like is None:
-        raise ConfigError("--partition belongs to --like", hint="--where filters by partition")
+        raise ConfigError(
+            "--partition works only with --like", hint="filter by partition with --where"
+        )
     from lakewake.model.rows import RowId
 
     with opened(flags) as lake:
@@ -75,13 +78,16 @@ def search(
 
 
 def parse_filter(given: str) -> str | dict[str, Any]:
-    """The filter as it is, or what its JSON says."""
+    """The filter as it is, or decoded if it is JSON."""
     if not given.lstrip().startswith("{"):
         return given
     try:
         value: dict[str, Any] = json.loads(given)
     except ValueError as error:
-        raise FilterError(f"--where {cut(given, 40)!r} is no JSON: {error}") from error
+        raise FilterError(
+            f"--where {cut(given, 40)!r} is not JSON: {error}",
+            hint="""quote it for the shell: --where '{"price": {"<": 40}}'""",
+        ) from error
     return value
 
 
@@ -89,19 +95,19 @@ def parse_vector(given: str) -> list[float]:
     """The numbers of a JSON list, or of a file that holds one.
 
     Raises:
-        ConfigError: neither of the two.
+        ConfigError: `given` is neither.
     """
     literal = given.lstrip().startswith("[")
     try:
         value: Any = json.loads(given if literal else Path(given).read_text())
         return [float(x) for x in value]
     except (OSError, ValueError, TypeError) as error:
-        fact = f"--vector {cut(given, 40)!r} is no JSON list of numbers and no file of one"
+        fact = f"--vector {cut(given, 40)!r} is neither a JSON list of numbers nor a file with one"
         raise ConfigError(fact, hint="--vector '[0.1, 0.2]' or --vector query.json") from error
 
 
 def show_result(result: SearchResult) -> None:
-    """The hits for a person, each on at most three lines of the screen's width."""
+    """Print the hits, each on at most three lines cut to the screen's width."""
     found = count(len(result.hits), "row")
     click.secho(f"{result.index}: {found}, table at {moment(result.instant)}", bold=True)
     for rank, hit in enumerate(result.hits, start=result.offset + 1):

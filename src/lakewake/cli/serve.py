@@ -1,4 +1,4 @@
-"""`lakewake serve`: the indexes over HTTP, with a page."""
+"""`lakewake serve`: search the indexes over HTTP, with a page."""
 
 from __future__ import annotations
 
@@ -25,25 +25,27 @@ if TYPE_CHECKING:
 EXAMPLE = "lakewake serve --watch"
 
 
-@click.option("--watch", is_flag=True, help="Build what is missing, and follow every commit.")
+@click.option("--watch", is_flag=True, help="Build missing indexes, and follow every commit.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1, max=86_400),
     default=1.0,
     callback=refuse_nan,
     metavar="SECONDS",
-    help="Between two looks with --watch.",
+    help="Time between two looks at the table, with --watch.",
 )
-@click.option("--host", metavar="ADDRESS", help="Where to listen; 127.0.0.1 unless configured.")
-@click.option("--port", type=click.IntRange(0, 65535), help="8377 unless configured; 0: any.")
-@click.option("--keys", type=Path, metavar="FILE", help="Ask for one of these API keys.")
-@click.option("--insecure-no-auth", is_flag=True, help="Let anybody in who can reach it.")
+@click.option("--host", metavar="ADDRESS", help="Listen here; 127.0.0.1 unless configured.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="8377 unless configured; 0 for any free one."
+)
+@click.option("--keys", type=Path, metavar="FILE", help="Require one of the API keys in this file.")
+@click.option("--insecure-no-auth", is_flag=True, help="Let in anyone who can reach the server.")
 @click.option(
     "--allowed-host",
     "allowed_hosts",
     multiple=True,
     metavar="NAME",
-    help="Answer to this name, too; may be given several times.",
+    help="Answer to this host name too; may be given several times.",
 )
 @config_option
 @with_flags
@@ -57,9 +59,9 @@ def serve(
     allowed_hosts: tuple[str, ...],
     flags: Flags,
 ) -> int:
-    """Search over HTTP, with a page at /. Starts no JVM, save with --watch.
+    """Serve search over HTTP, with a page at /. Starts a JVM only with --watch.
 
-    It listens on this machine only; any other address needs --keys.
+    Listens on this machine only; any other address needs --keys.
     """
     try:
         from lakewake.serve.run import ServeOptions
@@ -83,7 +85,7 @@ def serve(
         show = (lambda s: print_json(s.as_dict())) if flags.json else show_started
         ended = run(lake, settings, options, reporter, show)
     if not ended:
-        # A stalled search keeps its thread, and Python would wait for it.
+        # A stalled search still holds its thread, and Python would wait for it.
         sys.stdout.flush()
         os._exit(0)
     return 0
@@ -103,10 +105,10 @@ def _set(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def show_started(started: Started) -> None:
-    """The address, the indexes, and what is on and off, for a person."""
+    """Print the address, the indexes, and what is on and off."""
     facts = [(i["name"], _described(i)) for i in started.indexes]
-    without = "off: this machine only" if started.local else "OFF: anybody may search"
-    facts.append(("keys", "asked for" if started.keys else without))
+    without = "off: this machine only" if started.local else "OFF: anyone may search"
+    facts.append(("keys", "required" if started.keys else without))
     followed = "on: every commit is followed"
     facts.append(("watch", followed if started.watch else "off: `--watch` follows every commit"))
     facts.append(("stop", "Ctrl-C"))

@@ -1,4 +1,4 @@
-"""`lakewake setup`: what pip cannot fetch."""
+"""`lakewake setup`: fetch what pip cannot."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lakewake.progress import choose_reporter
 EXAMPLE = "lakewake setup"
 
 
-@click.option("--s3", is_flag=True, help="Also what s3a:// tables need (282 MB).")
-@click.option("--force", is_flag=True, help="Fetch again what is there.")
+@click.option("--s3", is_flag=True, help="Also fetch what s3a:// tables need (282 MB).")
+@click.option("--force", is_flag=True, help="Fetch even what is already there.")
 @with_flags
 def setup(s3: bool, force: bool, flags: Flags) -> int:
-    """Fetch model weights, the Hudi bundle and, where missing, Java. Once; by name."""
+    """Fetch the model weights, the Hudi bundle and, if missing, Java. Needed once."""
     from lakewake import setup as provision
 
     done = provision.setup(choose_reporter(sys.stderr, quiet=flags.quiet), s3=s3, force=force)

@@ -1,4 +1,4 @@
-"""`lakewake status`: where each index stands."""
+"""`lakewake status`: how far each index is behind its table."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ OUT_OF_SYNC = 3
 
 
 @name_argument
-@click.option("--check", is_flag=True, help="Exit 3 only where it is not built, or not fresh.")
+@click.option("--check", is_flag=True, help="Exit 3 only if an index is not built or not fresh.")
 @config_option
 @with_flags
 def status(name: str | None, check: bool, flags: Flags) -> int:
-    """Tell how far the index is behind its table, and what it holds. Exit 3: out of sync."""
+    """Show how far the index is behind its table, and what it holds. Exit 3: out of sync."""
 
     def code(report: StatusReport) -> int:
         return 0 if (report.fresh if check else report.in_step) else OUT_OF_SYNC
@@ -33,7 +33,7 @@ def status(name: str | None, check: bool, flags: Flags) -> int:
 
 
 def show_status(report: StatusReport) -> None:
-    """Where one index stands, for a person."""
+    """Print the status of one index."""
     print_block(f"{report.index}: {headline(report)}", status_facts(report))
 
 
@@ -49,12 +49,12 @@ def headline(report: StatusReport) -> str:
 
 
 def except_quarantined(report: StatusReport) -> str:
-    """What an index in step still lacks."""
+    """What an index in step with its table still lacks."""
     return f", complete except {count(report.quarantined, 'row')}" if report.quarantined else ""
 
 
 def status_facts(report: StatusReport) -> list[tuple[str, str]]:
-    """Where an index stands, as lines of `name  value`."""
+    """The status of an index, as lines of `name  value`."""
     facts = [("table", report.table), ("its commit", moment(report.newest_instant))]
     if report.built:
         held = f"{count(report.rows, 'row')}, {count(report.chunks, 'chunk')}"
@@ -81,20 +81,20 @@ def status_facts(report: StatusReport) -> list[tuple[str, str]]:
 
 
 def searched(how: Searching) -> str:
-    """How the index is searched by vector, and what that was found to find."""
+    """How the index is searched by vector, and with what measured recall."""
     if how.mode == "exact":
         return f"exactly: {how.why}"
-    partitions = f"{how.probes:,} of {how.partitions:,} partitions" if how.partitions else how.why
-    said = f"approximately, {partitions}"
+    width = f"{how.probes:,} of {how.partitions:,} partitions"
+    way = f"approximately, {width if how.partitions else f'{how.probes:,} candidates held'}"
     if how.recall_mean is None or how.recall_worst_tenth is None:
-        return f"{said}, recall not probed yet"
-    said = f"{said}, recall promised {how.recall:g}"
+        return f"{way}, recall not probed yet"
+    promised = f"recall promised {how.recall:g}"
     found = f"found {how.recall_mean:.3f}, worst tenth {how.recall_worst_tenth:.3f}"
-    return f"{said}, {found} by {how.questions} questions at {how.probed_at}"
+    return f"{way}, {promised}, {found} by {how.questions} questions at {how.probed_at}"
 
 
 def freshness(report: StatusReport, limit: float) -> str:
-    """How far behind the index is, and may be."""
+    """How far behind its table the index is, and how far it may be."""
     behind = f"{duration(report.lag_seconds)} behind" if report.built else "not built yet"
     allowed = f"{limit:g} s" if limit < 120 else duration(limit)
     return f"{'fresh' if report.fresh else 'STALE'}: {behind}, limit {allowed}"

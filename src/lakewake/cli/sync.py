@@ -1,4 +1,4 @@
-"""`lakewake sync`: bring indexes to their table's latest commit, once or for good."""
+"""`lakewake sync`: bring indexes to their table's latest commit, once or continuously."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ EXAMPLE = "lakewake sync wines --watch --interval 10"
 
 
 def refuse_nan(_context: click.Context, _option: click.Parameter, seconds: float) -> float:
-    """The seconds, unless they are NaN, which is in every range."""
+    """The seconds, unless they are NaN, which passes every range check."""
     if math.isnan(seconds):
         raise click.BadParameter(f"{seconds} is not a number of seconds")
     return seconds
 
 
 @name_argument
-@click.option("--watch", is_flag=True, help="Stay, and follow every commit until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Keep running and follow every commit until Ctrl-C.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1, max=86_400),
     default=5.0,
     callback=refuse_nan,
     metavar="SECONDS",
-    help="Between two looks with --watch.",
+    help="Time between two looks at the table, with --watch.",
 )
-@click.option("--rebuild", is_flag=True, help="Build anew beside the old index, then switch.")
+@click.option("--rebuild", is_flag=True, help="Build a new index beside the old one, then switch.")
 @click.option(
     "--reconcile/--no-reconcile",
     default=None,
-    help="Compare the whole table in any case, or in none (exit 3 where history is lost).",
+    help="Always compare the whole table, or never (exit 3 if history is lost).",
 )
-@click.option("--retry-quarantined", is_flag=True, help="Try refused rows again.")
-@click.option("--allow-deletes", is_flag=True, help="Remove rows, even if most of the index goes.")
+@click.option("--retry-quarantined", is_flag=True, help="Retry rows that the embedder refused.")
+@click.option("--allow-deletes", is_flag=True, help="Remove rows, even most of the index.")
 @config_option
 @with_flags
 def sync(
@@ -61,12 +61,12 @@ def sync(
 ) -> int:
     """Bring the index to the table's latest commit. Embeds only what changed.
 
-    Where the table's history cannot be followed, index and table are compared and what differs is
-    written; text that is known is not embedded again. A sync that would remove more than half of
-    the rows, and more than 1,000, is refused (exit 3) unless --allow-deletes is given.
+    If the table's history cannot be followed, the whole table is compared with the index and only
+    differences are written; known text is not embedded again. A sync that would remove more than
+    half of the rows, and more than 1,000, is refused (exit 3) unless --allow-deletes is given.
     """
     if rebuild and reconcile is not None:
-        raise ConfigError("--rebuild and --reconcile exclude each other", hint="choose one")
+        raise ConfigError("--rebuild and --reconcile exclude each other", hint="give one of them")
     if watch:
         _refuse_beside_watch(
             {
@@ -90,9 +90,12 @@ def sync(
 
 
 def _refuse_beside_watch(flags: Mapping[str, bool]) -> None:
-    """These are answers to what is the case now; a watch would give them again and again."""
+    """Refuse flags that answer the situation of the moment: a watch would repeat the answer."""
     for asked in (flag for flag, given in flags.items() if given):
-        raise ConfigError(f"--watch and {asked} exclude each other", hint=f"{asked} first")
+        raise ConfigError(
+            f"--watch and {asked} exclude each other",
+            hint=f"run `lakewake sync {asked}` first, then --watch without it",
+        )
 
 
 def _follow(flags: Flags, name: str | None, interval: float, reconcile: bool | None) -> int:
@@ -116,12 +119,12 @@ def _follow(flags: Flags, name: str | None, interval: float, reconcile: bool | N
             say(f"watching {', '.join(syncs)} every {interval:g} s; Ctrl-C stops")
         watch(syncs, interval=interval, wait=stop.wait, say=say, show=show)
     if not flags.quiet:
-        say("stopped; nothing was left in part")
+        say("stopped; nothing was left half-written")
     return 0
 
 
 def show_sync(report: SyncReport) -> None:
-    """One sync for a person."""
+    """Print one sync."""
     print_block(f"{report.index}: {report.action.value}", sync_facts(report))
 
 
@@ -141,7 +144,7 @@ def sync_facts(report: SyncReport) -> list[tuple[str, str]]:
 
 
 def took(report: SyncReport) -> str:
-    """The time in all and per stage: `1.2 s (read 0.4 s, embed 0.6 s)`."""
+    """The total time and the time per stage: `1.2 s (read 0.4 s, embed 0.6 s)`."""
     stages = [f"{k} {duration(v)}" for k, v in report.seconds.items() if k != "total"]
     total = report.seconds.get("total", sum(report.seconds.values()))
     return duration(total) + (f" ({', '.join(stages)})" if stages else "")

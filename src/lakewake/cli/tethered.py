@@ -1,7 +1,7 @@
-"""`python -m lakewake.cli.tethered COMMAND …`: a command that does not outlive who started it.
+"""`python -m lakewake.cli.tethered COMMAND …`: a command that does not outlive its parent.
 
-Its standard input is a line to the parent: when that closes, the parent is gone, and the command is
-asked to stop as by SIGTERM.
+Its standard input is a line to the parent. When that closes, the parent is gone, and the command
+stops as if it got SIGTERM.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 
 from lakewake.cli import main
 
-GIVES_WAY = 5
+NICENESS = 5
 
 
 def follow_parent() -> None:
@@ -27,6 +27,6 @@ if __name__ == "__main__":
     threading.Thread(target=follow_parent, daemon=True).start()
     sys.argv[0] = "lakewake"
     if sys.argv[1:2] == ["sync"]:
-        # On a busy machine searches come first, and the index a little later.
-        os.nice(GIVES_WAY)
+        # On a busy machine, searches come first and the sync a little later.
+        os.nice(NICENESS)
     main()

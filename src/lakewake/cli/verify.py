@@ -21,12 +21,12 @@ SHOWN = 5
 
 
 @name_argument
-@click.option("--repair", is_flag=True, help="Put right exactly what differs, and verify again.")
+@click.option("--repair", is_flag=True, help="Fix exactly what differs, then verify again.")
 @click.option(
     "--vectors",
     type=click.Choice(["none", "sample", "all"]),
     default="sample",
-    help="How many vectors are compared with what the model makes of their texts.",
+    help="Vectors to recompute from their texts and compare.",
 )
 @config_option
 @with_flags
@@ -45,7 +45,7 @@ def verify(name: str | None, repair: bool, vectors: str, flags: Flags) -> int:
 
 
 def show_verify(report: VerifyReport) -> None:
-    """One comparison for a person."""
+    """Print one comparison."""
     verdict = "index and table agree" if report.agrees else "index and table differ"
     print_block(f"{report.index}: {verdict}", verify_facts(report))
 

@@ -1,6 +1,6 @@
-"""lakewake.toml, read once at the border: file, then environment, then flag.
+"""lakewake.toml, read once at the start. The environment wins over the file, a flag over both.
 
-`parse_config` turns text into `Settings` and touches nothing; `load_config` reads the file.
+`parse_config` turns text into `Settings` and does no I/O; `load_config` reads the file.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from lakewake.config.settings import (
     Settings,
 )
 from lakewake.errors import ConfigError
+from lakewake.model.choices import LOCAL_STORES, METRICS, REMOTE_STORES
 from lakewake.model.chunks import RESERVED
 from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Chunking, TextField
@@ -42,19 +43,15 @@ from lakewake.net.address import check_address
 DEFAULT_FILE = "lakewake.toml"
 MAX_WEIGHT = 1000
 DEFAULT_STORE = "lance://index"
-_LOCAL_STORES = ("lance", "qdrant+local")
-_REMOTE_STORES = ("lance+s3", "qdrant", "qdrants", "qdrant+https")
 FILE_VARIABLE = "LAKEWAKE_CONFIG"
 MASTER_VARIABLE = "LAKEWAKE_SPARK_MASTER"
-#: Win over `url` and `name` of [recommend].
+#: Variables that win over `url` and `name` of [recommend].
 RECOMMEND_VARIABLES = {"LAKEWAKE_RECOMMEND_URL": "url", "LAKEWAKE_RECOMMEND_NAME": "name"}
-
-METRICS = ("cosine",)
 
 _TOP_KEYS = ("index", "model", "spark", "embedding_store", "recommend", "serve", schemes.KEY)
 _EMBEDDING_STORE_KEYS = tuple(f.name for f in fields(EmbeddingStoreSettings))
 _IN_FILE = {"fields": "text", "chunking": "chunk"}
-#: `weights` stand beside the text fields that they are for.
+#: `weights` are written with the text fields that they belong to.
 _INDEX_KEYS = (
     *(_IN_FILE.get(f.name, f.name) for f in fields(IndexSettings) if f.name != "weights"),
     "dimension",
@@ -73,9 +70,9 @@ def load_config(
     """Find, read and check the configuration.
 
     Args:
-        path: the file, as `--config` names it; without it `LAKEWAKE_CONFIG`, else ./lakewake.toml.
+        path: the file (`--config`); None: that of `LAKEWAKE_CONFIG`, else ./lakewake.toml.
         spark_master: wins over `LAKEWAKE_SPARK_MASTER`, which wins over `[spark]`.
-        env: the environment, `os.environ` unless told otherwise.
+        env: the environment; `os.environ` by default.
 
     Raises:
         ConfigError: there is no such file, or something in it cannot be used.
@@ -101,11 +98,12 @@ def _read(file: Path) -> str:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file} is not UTF-8 text", hint="save it as UTF-8") from error
     except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+        hint = "check its permissions, or name another file with --config FILE"
+        raise ConfigError(f"{file} cannot be read: {error.strerror}", hint=hint) from error
 
 
 def parse_config(text: str, path: Path, chat: Mapping[str, str] | None = None) -> Settings:
-    """The settings that a configuration's text holds.
+    """The settings in a configuration's text.
 
     Args:
         path: where the text comes from; relative paths in it start from its folder.
@@ -118,11 +116,11 @@ def parse_config(text: str, path: Path, chat: Mapping[str, str] | None = None) -
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: {error}", hint="the line does not parse as TOML") from error
+        raise ConfigError(f"{path}: {error}", hint="correct that line: it is not TOML") from error
     top = Section(f"{path}", values)
     top.refuse_unknown(_TOP_KEYS)
     sections = _index_sections(top)
-    # First of all: what is refused later may be shown, and a secret must not be.
+    # First of all: later errors may show what they refuse, and a secret must not be shown.
     rest = {key: value for key, value in top.values.items() if key not in ("index", "spark")}
     for section in (*sections, Section(top.where, rest)):
         section.refuse_secret_addresses()
@@ -147,7 +145,7 @@ def _refuse_untested(
 ) -> None:
     if untested:
         return
-    hint = f"`{schemes.KEY} = true` at the top of the file tries it all the same"
+    hint = f"`{schemes.KEY} = true` at the top of the file tries it anyway"
     for section, index in zip(sections, indexes, strict=True):
         try:
             schemes.refuse_untested(index.table, hint)
@@ -180,11 +178,11 @@ def _index(
         )
     if ("text" in section.values) == ("vector" in section.values):
         raise section.fail(
-            "needs either `text` or `vector`, one of them",
+            "needs exactly one of `text` and `vector`",
             'text = "{title}. {description}", or vector = "embedding" with dimension = 384',
         )
     vector: str | None = section.get("vector", str)
-    # Vectors that come from the table are not embedded, so there is nothing to keep.
+    # Vectors that come from the table are not embedded, so there is nothing to cache.
     keeps = section.get("embedding_store", bool, True) and not vector
     return IndexSettings(
         name=name,
@@ -212,17 +210,17 @@ def _max_delete(section: Section) -> float:
     if not 0 <= share <= 1:
         raise section.fail(
             f"`max_delete` is {share:g}, expected a share from 0 to 1",
-            "max_delete = 0.5 lets one sync remove up to half of the rows without being asked",
+            "max_delete = 0.5 lets one sync remove up to half of the rows without --allow-deletes",
         )
     return share
 
 
 def _recall(section: Section) -> float:
     value: float = section.get("recall", float, RECALL)
-    # Written so that it refuses NaN, too.
+    # Written so that it refuses NaN too.
     if not 0 < value <= 1:
         raise section.fail(
-            f"`recall` is {value:g}, expected more than 0, up to 1",
+            f"`recall` is {value:g}, expected more than 0 and at most 1",
             f"recall = {RECALL}, or recall = 1 for exact searches only",
         )
     return value
@@ -234,7 +232,7 @@ def _store(section: Section, folder: Path) -> str:
     if not mark or not path:
         valid = 'write it as "lance://FOLDER", "lance+s3://BUCKET/FOLDER" or "qdrant://HOST:6333"'
         raise section.fail(f"`store` is {uri!r}", valid)
-    return f"{scheme}://{locate(folder, path)}" if scheme in _LOCAL_STORES else uri
+    return f"{scheme}://{locate(folder, path)}" if scheme in LOCAL_STORES else uri
 
 
 def _text_fields(section: Section) -> tuple[TextField, ...]:
@@ -266,14 +264,17 @@ def _text_field(section: Section) -> TextField:
 
 
 def _weights(section: Section) -> dict[str, float]:
-    """What each text field's scores are multiplied with; fields without a weight are left out."""
+    """What each text field's scores are multiplied by; fields without a weight are left out."""
     value, out = section.values["text"], {}
     for table in value if isinstance(value, list) else []:
         inner = Section(f"{section.where}: text", table)
         if "weight" in table:
             weight: float = inner.get("weight", float)
             if not 0 < weight <= MAX_WEIGHT:
-                raise inner.fail(f"`weight` is {weight}, expected more than 0, up to {MAX_WEIGHT}")
+                raise inner.fail(
+                    f"`weight` is {weight}, expected more than 0, at most {MAX_WEIGHT}",
+                    "weight = 2",
+                )
             out[_text_field(inner).name] = weight
     return out
 
@@ -303,7 +304,7 @@ def _payload(section: Section) -> tuple[str, ...]:
         if column.startswith(RESERVED):
             raise section.fail(
                 f"payload column {column!r} begins with {RESERVED!r}, which marks Lakewake's own",
-                "leave it out: key, partition and instant of a row are in every hit",
+                "leave it out: a row's key, partition and instant are in every hit",
             )
     _refuse_twins(f"{section.where}: payload names", "column", value)
     return tuple(value)
@@ -312,7 +313,7 @@ def _payload(section: Section) -> tuple[str, ...]:
 def _refuse_twins(fact: str, word: str, names: list[str]) -> None:
     twins = sorted({n for n in names if names.count(n) > 1})
     if twins:
-        raise ConfigError(f"{fact} {word} {twins[0]!r}", hint="each name may be there once")
+        raise ConfigError(f"{fact} {word} {twins[0]!r}", hint="use each name once")
 
 
 def _chunking(section: Section) -> Chunking:
@@ -320,7 +321,7 @@ def _chunking(section: Section) -> Chunking:
     if value == "whole":
         return Chunking()
     if "vector" in section.values:
-        raise section.fail("`chunk` does nothing beside `vector`", "remove it")
+        raise section.fail("`chunk` has no effect with `vector`", "remove it")
     if not isinstance(value, dict):
         raise section.fail(
             '`chunk` is neither "whole" nor a table', "chunk = {tokens = 200, overlap = 40}"
@@ -331,23 +332,29 @@ def _chunking(section: Section) -> Chunking:
         raise inner.fail("`tokens` is missing", "chunk = {tokens = 200, overlap = 40}")
     tokens, overlap = inner.count("tokens", 0, least=1), inner.count("overlap", 0)
     if overlap >= tokens:
-        raise inner.fail(f"`overlap` {overlap} is not smaller than `tokens` {tokens}")
+        raise inner.fail(
+            f"`overlap` {overlap} is not smaller than `tokens` {tokens}",
+            "chunk = {tokens = 200, overlap = 40}",
+        )
     return Chunking(tokens, overlap)
 
 
 def _embedding_store(
     top: Section, indexes: Iterable[Section], folder: Path
 ) -> EmbeddingStoreSettings | None:
-    """The one that all indexes share: beside the first, unless the file names a folder.
+    """The vector cache that all indexes share: beside the first index, unless the file names one.
 
-    It is always local: beside an index in S3 would be too far away for each batch of texts.
+    It is always local. Every batch of texts asks it, and S3 would be too far away for that.
     """
     value = top.values.get("embedding_store", True)
     if value is False:
         return None
     value = {} if value is True else value
     if not isinstance(value, dict):
-        raise top.fail(f"`embedding_store` is {kind_of(value)}, expected a table, true or false")
+        raise top.fail(
+            f"`embedding_store` is {kind_of(value)}, expected a table, true or false",
+            "embedding_store = true",
+        )
     section = Section(f"{top.where}: embedding_store", value)
     section.refuse_unknown(_EMBEDDING_STORE_KEYS)
     max_mb = section.count("max_mb", MAX_MB, least=1)
@@ -355,8 +362,8 @@ def _embedding_store(
     if named:
         return EmbeddingStoreSettings(locate(folder, named), max_mb)
     stores = [_store(s, folder).partition("://") for s in indexes]
-    beside = next((place for scheme, _, place in stores if scheme in _LOCAL_STORES), None)
-    if beside is None and any(scheme in _REMOTE_STORES for scheme, _, _ in stores):
+    beside = next((path for scheme, _, path in stores if scheme in LOCAL_STORES), None)
+    if beside is None and any(scheme in REMOTE_STORES for scheme, _, _ in stores):
         beside = locate(folder, DEFAULT_STORE.removeprefix("lance://"))
     return EmbeddingStoreSettings(beside, max_mb) if beside else None
 
@@ -368,7 +375,9 @@ def _chat_from(env: Mapping[str, str]) -> dict[str, str]:
 def _recommend(top: Section, chat: Mapping[str, str]) -> RecommendSettings:
     value = top.values.get("recommend", {})
     if not isinstance(value, dict):
-        raise top.fail(f"`recommend` is {kind_of(value)}, expected a table")
+        raise top.fail(
+            f"`recommend` is {kind_of(value)}, expected a table", "begin it with a line [recommend]"
+        )
     section = Section(f"{top.where}: recommend", {**value, **chat})
     section.refuse_secrets()
     return read_recommend(section)
@@ -377,7 +386,9 @@ def _recommend(top: Section, chat: Mapping[str, str]) -> RecommendSettings:
 def _serve(top: Section, folder: Path) -> ServeSettings:
     value = top.values.get("serve", {})
     if not isinstance(value, dict):
-        raise top.fail(f"`serve` is {kind_of(value)}, expected a table")
+        raise top.fail(
+            f"`serve` is {kind_of(value)}, expected a table", "begin it with a line [serve]"
+        )
     found = read_serve(Section(f"{top.where}: serve", value))
     return replace(found, keys=locate(folder, found.keys)) if found.keys else found
 
@@ -385,24 +396,29 @@ def _serve(top: Section, folder: Path) -> ServeSettings:
 def _spark(top: Section) -> dict[str, str]:
     value = top.values.get("spark", {})
     if not isinstance(value, dict):
-        raise top.fail(f"`spark` is {kind_of(value)}, expected a table of options")
+        raise top.fail(
+            f"`spark` is {kind_of(value)}, expected a table of options",
+            "begin it with a line [spark]",
+        )
     section = Section(f"{top.where}: spark", value)
     options = dict(_flatten(section, value, ""))
     for key, option in options.items():
         check_address(option, f"{section.where}: `{key}`", _SPARK_SECRETS)
         if key.endswith(_SECRET_ENDINGS):
-            raise section.fail(f"`{key}`: secrets do not belong into this file", _SPARK_SECRETS)
+            raise section.fail(f"`{key}`: secrets do not belong in this file", _SPARK_SECRETS)
     return options
 
 
 def _flatten(section: Section, table: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, str]]:
-    """Dotted names as Spark writes them; `spark.` may be left out in front."""
+    """Dotted names as Spark writes them; `spark.` is added in front if it is missing."""
     for key, value in table.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict):
             yield from _flatten(section, value, f"{name}.")
         elif isinstance(value, list) or type(value) not in KIND_NAMES:
-            raise section.fail(f"`{name}` is {kind_of(value)}, expected one value")
+            raise section.fail(
+                f"`{name}` is {kind_of(value)}, expected one value", "write it as one string"
+            )
         else:
             text = str(value).lower() if isinstance(value, bool) else str(value)
             yield (name if name.startswith("spark.") else f"spark.{name}"), text

@@ -1,4 +1,4 @@
-"""Where Lakewake keeps what it fetched."""
+"""The folder for what Lakewake fetched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A first lakewake.toml for a table, from one look at it: guesses, and says why."""
+"""Drafts a lakewake.toml for a table from one look at it, and gives the reason for its guess."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from lakewake.model.timeline import Look
 from lakewake.net.schemes import KEY
 from lakewake.show.plain import spelled_out
 
-#: How many payload columns are proposed; more are easily added by hand.
+#: How many payload columns are proposed; it is easy to add more by hand.
 PAYLOAD = 12
-#: Words in a column's name that mean: this is what a person would search.
+#: Words in a column's name that suggest text that people would search.
 HEADS = ("title", "headline", "subject", "name")
 BODIES = (
     "description",
@@ -52,15 +52,15 @@ _TYPES = {"COPY_ON_WRITE": "copy-on-write", "MERGE_ON_READ": "merge-on-read"}
 
 @dataclass(frozen=True)
 class Guess:
-    """What a table seems to want of an index.
+    """What an index of a table should probably hold.
 
     Attributes:
         table: its type, key, ordering and partition in words.
-        text: columns to make the text of, in order; empty: none is of text.
-        vector: a column that already holds vectors; None: there is none.
-        dimension: their length, 0 when the schema does not tell.
+        text: columns that make up the text, in order; empty if no column holds text.
+        vector: a column that already holds vectors; None if there is none.
+        dimension: their length; 0 if the schema does not give it.
         why: one sentence on how text or vector was found.
-        left_out: scalar columns that would make the payload too long.
+        left_out: scalar columns that are not proposed as payload.
     """
 
     table: str
@@ -87,11 +87,12 @@ def guess(look: Look) -> Guess:
     if not text and vector is None:
         raise ConfigError(
             f"no column of {look.table.name!r} holds text or vectors",
-            hint=f"its columns are {', '.join(types) or 'not known yet: it has no commit'}",
+            hint="choose a table with a string or vector column; the columns of this one are "
+            f"{', '.join(types) or 'not known yet: it has no commit'}",
         )
     if not text:
         why = f"no column is a string; {vector} holds vectors"
-    bodies = [n for n in text if _says(n, BODIES)]
+    bodies = [n for n in text if _has_word(n, BODIES)]
     unwanted = {*key, ordering, *bodies}
     scalars = [n for n, t in types.items() if _is_scalar(t) and n not in unwanted]
     payload = tuple(n for n in scalars if not set(n) & _IN_LANCE)[:PAYLOAD]
@@ -107,7 +108,7 @@ def guess(look: Look) -> Guess:
 
 
 def _can_be_written(column: str) -> bool:
-    """Whether a file can hold the column's name: JSON can spell halves of characters."""
+    """Whether UTF-8 can encode the column's name: JSON can spell half a surrogate pair."""
     try:
         column.encode()
     except UnicodeEncodeError:
@@ -116,7 +117,7 @@ def _can_be_written(column: str) -> bool:
 
 
 def _fits_template(column: str) -> bool:
-    """Whether a template names this column by it, and nothing else."""
+    """Whether `{column}` in a template means this column and nothing else."""
     try:
         return TextField("text", _template((column,))).columns == (column,)
     except ValueError:
@@ -124,7 +125,7 @@ def _fits_template(column: str) -> bool:
 
 
 def _columns_of(look: Look) -> tuple[list[str], str, list[str]]:
-    """Key columns, ordering field ('' where there is none) and partition columns."""
+    """Key columns, ordering field ('' if there is none) and partition columns."""
     ordering = look.properties.get("hoodie.table.ordering.fields") or look.properties.get(
         "hoodie.table.precombine.field", ""
     )
@@ -141,25 +142,25 @@ def _in_words(look: Look, key: list[str], ordering: str, partition: list[str]) -
 
 
 def _guess_text(strings: list[str]) -> tuple[tuple[str, ...], str]:
-    """The text columns among the string columns, and why these."""
+    """The text columns among the string columns, and why they were chosen."""
     head = next((n for word in HEADS for n in strings if n.lower() == word), None)
-    bodies = [n for n in strings if _says(n, BODIES)][:2]
+    bodies = [n for n in strings if _has_word(n, BODIES)][:2]
     found = tuple(dict.fromkeys([*([head] if head else []), *bodies]))
     if found:
-        return found, f"the names of {' and '.join(found)} say that they hold text"
+        return found, f"{' and '.join(found)} sound like text"
     if strings:
-        return (strings[0],), f"{strings[0]} is the first string column; no name says more"
+        return (strings[0],), f"{strings[0]} is the first string column; no name sounds like text"
     return (), ""
 
 
-def _says(name: str, words: tuple[str, ...]) -> bool:
-    """Whether a column's name has one of the words in it: `review_text`, `productTitle`."""
+def _has_word(name: str, words: tuple[str, ...]) -> bool:
+    """Whether a column's name contains one of the words: `review_text`, `productTitle`."""
     parts = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().split("_")
     return any(part in words for part in parts)
 
 
 def _plain(avro: Any) -> Any:
-    """An Avro type without `null` and without the wrapping that says nothing."""
+    """An Avro type without `null` and without a wrapper that adds nothing."""
     if isinstance(avro, list):
         kinds = [t for t in avro if t != "null"]
         return _plain(kinds[0]) if len(kinds) == 1 else kinds
@@ -189,15 +190,15 @@ def _dimension(avro: Any) -> int:
 
 
 def index_name(table: str) -> str:
-    """A name for the index of the table at a path: the last part of it, made fit."""
+    """A name for the index of a table: the last part of its path, with odd characters replaced."""
     last = table.rstrip("/").rsplit("/", 1)[-1]
     return re.sub(r"[^A-Za-z0-9_-]+", "_", last).lstrip("_-") or "index"
 
 
 def render(guess: Guess, name: str, table: str, *, untested_schemes: bool = False) -> str:
-    """The text of a lakewake.toml that says what was guessed.
+    """The text of a lakewake.toml for a guess.
 
-    Column names come from the table, so none of them may end a line or a string.
+    Column names come from the table, so they are escaped: none may end a line or a string.
     """
     left_out = ", ".join(guess.left_out)
     return "\n".join(
@@ -215,7 +216,7 @@ def render(guess: Guess, name: str, table: str, *, untested_schemes: bool = Fals
             "",
             "# Comes with every hit, and can be filtered on.",
             f"payload = {_list(guess.payload)}",
-            *([f"# not taken: {spelled_out(left_out)}"] if left_out else []),
+            *([f"# left out: {spelled_out(left_out)}"] if left_out else []),
             "",
             f"store   = {_quote(DEFAULT_STORE)}",
             "",
@@ -255,7 +256,7 @@ def _vector_lines(guess: Guess) -> list[str]:
 
 
 def _quote(text: str) -> str:
-    """A string of TOML in which every character is seen."""
+    """A TOML string in which every character is visible."""
     return f'"{"".join(map(_character, text))}"'
 
 
@@ -280,36 +281,39 @@ def draft_config(
     replace: bool = False,
     untested_schemes: bool = False,
 ) -> Guess:
-    """Write a configuration for the table that was looked at, and say what was guessed.
+    """Write a configuration for the table that was looked at, and return the guess.
 
     Args:
-        table: its path as seen from here; the file says it as seen from the file.
+        table: its path from the working directory; it is written as seen from the file.
 
     Raises:
-        ConfigError: the file is there already or cannot be written, or nothing can be indexed.
+        ConfigError: the file already exists or cannot be written, or nothing can be indexed.
     """
     file = Path(file)
     found = guess(look)
-    name, place = name or index_name(table), _from_file(table, file)
-    text = render(found, name, place, untested_schemes=untested_schemes)
-    _check_meant(text, file, found, name, place)
+    name, path = name or index_name(table), _from_file(table, file)
+    text = render(found, name, path, untested_schemes=untested_schemes)
+    _check_round_trip(text, file, found, name, path)
     try:
         with file.open("w" if replace else "x", encoding="utf-8") as stream:
             stream.write(text)
     except FileExistsError as error:
         raise ConfigError(
-            f"{file} is there already", hint="--force replaces it, --config FILE writes another"
+            f"{file} already exists", hint="--force replaces it, --config FILE writes another"
         ) from error
     except OSError as error:
-        raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
+        raise ConfigError(
+            f"{file} cannot be written: {error.strerror}",
+            hint="check that its folder exists and is writable, or name another with --config FILE",
+        ) from error
     return found
 
 
-def _check_meant(text: str, file: Path, found: Guess, name: str, place: str) -> None:
-    """Read the file's text again before it is written: it must say what was guessed, and no more.
+def _check_round_trip(text: str, file: Path, found: Guess, name: str, path: str) -> None:
+    """Parse the file's text before it is written: it must give back the guess, and no more.
 
     Raises:
-        ConfigError: it does not, so that a column of the table has a name that no file can hold.
+        ConfigError: it does not, because a column has a name that no file can hold.
     """
     settings = parse_config(text, file)
     (index,) = settings.indexes
@@ -317,7 +321,7 @@ def _check_meant(text: str, file: Path, found: Guess, name: str, place: str) -> 
     wanted = () if found.text == () else (TextField("text", _template(found.text)),)
     meant = IndexSettings(
         name=name,
-        table=locate(settings.path.parent, place),
+        table=locate(settings.path.parent, path),
         store=index.store,
         fields=wanted,
         vector=None if found.text else found.vector,
@@ -328,13 +332,13 @@ def _check_meant(text: str, file: Path, found: Guess, name: str, place: str) -> 
     columns = index.fields[0].columns if index.fields else ()
     if (settings, index, columns) != (only, meant, found.text):
         raise ConfigError(
-            f"{file} cannot say what is meant: a column has a name that does not survive in it",
+            f"{file} cannot hold the guess: a column has a name that does not survive in it",
             hint="rename that column in the table, or write the file by hand (docs/config.md)",
         )
 
 
 def _from_file(table: str, file: Path) -> str:
-    """The table's path as the file should say it: relative where it lies below the file."""
+    """The table's path as the file should give it: relative if it is below the file's folder."""
     if "://" in table:
         return table
     path, folder = os.path.abspath(Path(table).expanduser()), os.path.abspath(file.parent)

@@ -1,4 +1,4 @@
-"""What lakewake.toml says about models: those that embed, and those that rank anew."""
+"""The models in lakewake.toml: those that embed, and those that rerank."""
 
 from __future__ import annotations
 
@@ -7,26 +7,31 @@ from pathlib import Path
 
 from lakewake.config.section import Section, kind_of, locate
 from lakewake.config.settings import ModelSettings, RerankSettings
+from lakewake.model.choices import PRECISIONS, PROVIDERS, RERANKERS
 
-PROVIDERS = ("onnx", "sentence-transformers", "http", "hashing")
-PRECISIONS = ("fp32", "int8")
-RERANKERS = ("http", "cross-encoder")
+_EXAMPLES = {
+    "name": '"text-embedding-3-small"',
+    "url": '"http://localhost:8080/v1"',
+    "dimension": "384",
+}
+_RERANK_EXAMPLES = {"name": '"bge-reranker-base"', "url": '"http://localhost:8080/v1"'}
 
 RERANK_KINDS = {f.name: type(f.default) for f in fields(RerankSettings)}
 MODEL_KINDS = {f.name: type(f.default) for f in fields(ModelSettings)}
 
 
 def read_text_model(section: Section, default: ModelSettings, folder: Path) -> ModelSettings:
-    """What embeds the texts: the index's own `model` where it names one, else that of all."""
+    """The model that embeds the texts: the index's own `model` if it has one, else the default."""
     if "dimension" in section.values:
         raise section.fail(
-            "`dimension` belongs to `vector`", "for a model that cannot tell, put it into its table"
+            "`dimension` works only with `vector`",
+            "remove it, or put it into the model's own table if the model does not report it",
         )
     return read_model(section, folder) or default
 
 
 def read_vector_model(section: Section, vector: str, folder: Path) -> ModelSettings:
-    """What made the column's vectors: the index's own `model` where it names one, else unknown."""
+    """The model that made the column's vectors: the index's own `model`, or unknown."""
     made_by = read_model(section, folder) or ModelSettings(provider="column", name=vector)
     dimension = section.count("dimension", made_by.dimension, least=1)
     if not dimension and made_by.provider == "column":
@@ -37,14 +42,16 @@ def read_vector_model(section: Section, vector: str, folder: Path) -> ModelSetti
 
 
 def read_model(section: Section, folder: Path) -> ModelSettings | None:
-    """The model that a section names, or None where it names none."""
+    """The model that a section names, or None if it names none."""
     value = section.values.get("model")
     if value is None:
         return None
     if isinstance(value, str):
         value = {"name": section.get("model", str)}
     if not isinstance(value, dict):
-        raise section.fail(f"`model` is {kind_of(value)}, expected a name or a table")
+        raise section.fail(
+            f"`model` is {kind_of(value)}, expected a name or a table", 'model = "all-MiniLM-L6-v2"'
+        )
     inner = Section(f"{section.where}: model", value)
     inner.refuse_secrets()
     inner.refuse_unknown(MODEL_KINDS)
@@ -60,13 +67,19 @@ def _check_model(section: Section, model: ModelSettings) -> None:
     for key in ("dimension", "max_tokens", "batch", "retries"):
         section.count(key, 0)
     if model.timeout <= 0:
-        raise section.fail(f"`timeout` is {model.timeout}, expected more than 0 seconds")
+        raise section.fail(
+            f"`timeout` is {model.timeout}, expected more than 0 seconds", "timeout = 30"
+        )
     if model.precision != "fp32" and model.provider != "onnx":
-        raise section.fail(f'`precision` {model.precision!r} is for provider "onnx" only')
+        raise section.fail(
+            f'`precision` {model.precision!r} works only with provider "onnx"', "remove `precision`"
+        )
     if model.provider == "http":
         for key in ("name", "url", "dimension"):
             if not section.values.get(key):
-                raise section.fail(f'provider "http" needs `{key}`')
+                raise section.fail(
+                    f'provider "http" needs `{key}`', f"add a line such as {key} = {_EXAMPLES[key]}"
+                )
 
 
 def _model_name(folder: Path, name: str) -> str:
@@ -75,12 +88,15 @@ def _model_name(folder: Path, name: str) -> str:
 
 
 def read_rerank(section: Section, folder: Path) -> RerankSettings | None:
-    """What ranks the hits anew, or None where nothing does."""
+    """The model that reranks hits, or None if there is none."""
     value = section.values.get("rerank")
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise section.fail(f"`rerank` is {kind_of(value)}, expected a table")
+        raise section.fail(
+            f"`rerank` is {kind_of(value)}, expected a table",
+            'rerank = {url = "http://localhost:8080/v1", name = "bge-reranker-base"}',
+        )
     inner = Section(f"{section.where}: rerank", value)
     inner.refuse_secrets()
     inner.refuse_unknown(RERANK_KINDS)
@@ -88,10 +104,15 @@ def read_rerank(section: Section, folder: Path) -> RerankSettings | None:
     inner.count("rows", 1, least=1)
     found = RerankSettings(**{k: inner.get(k, RERANK_KINDS[k]) for k in value})
     if found.timeout <= 0:
-        raise inner.fail(f"`timeout` is {found.timeout}, expected more than 0 seconds")
+        raise inner.fail(
+            f"`timeout` is {found.timeout}, expected more than 0 seconds", "timeout = 10"
+        )
     needed = "url" if found.provider == "http" else "name"
     if not value.get(needed):
-        raise inner.fail(f'provider "{found.provider}" needs `{needed}`')
+        raise inner.fail(
+            f'provider "{found.provider}" needs `{needed}`',
+            f"add a line such as {needed} = {_RERANK_EXAMPLES[needed]}",
+        )
     if found.provider == "http" and not found.url.startswith(("http://", "https://")):
         raise inner.fail("`url` is not an address", 'url = "http://localhost:8080"')
     return replace(found, name=_model_name(folder, found.name))

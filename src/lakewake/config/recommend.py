@@ -48,12 +48,16 @@ def _check_service(section: Section, chat: RecommendSettings) -> None:
 def _check_bounds(section: Section, chat: RecommendSettings) -> None:
     if not 0 < chat.timeout <= LONGEST_TIMEOUT:
         upto = f"more than 0 and up to {LONGEST_TIMEOUT} seconds"
-        raise section.fail(f"`timeout` is {chat.timeout:g}, expected {upto}")
+        raise section.fail(f"`timeout` is {chat.timeout:g}, expected {upto}", "timeout = 30")
     if chat.temperature is not None and not 0 <= chat.temperature <= 2:
-        raise section.fail(f"`temperature` is {chat.temperature:g}, expected 0 to 2")
+        raise section.fail(
+            f"`temperature` is {chat.temperature:g}, expected 0 to 2", "temperature = 0.2"
+        )
     section.count("max_tokens", 0)
     if not 1 <= chat.max_rows <= MOST_ROWS:
-        raise section.fail(f"`max_rows` is {chat.max_rows}, expected 1 to {MOST_ROWS}")
+        raise section.fail(
+            f"`max_rows` is {chat.max_rows}, expected 1 to {MOST_ROWS}", "max_rows = 8"
+        )
 
 
 def _check_prompt(section: Section, chat: RecommendSettings) -> None:
@@ -67,5 +71,6 @@ def _check_prompt(section: Section, chat: RecommendSettings) -> None:
     if not least <= chat.max_prompt_chars <= MOST_CHARS:
         raise section.fail(
             f"`max_prompt_chars` is {chat.max_prompt_chars}, expected {least} to {MOST_CHARS}",
-            "instructions, template, our rules, the question and the rows share it",
+            "change it, or shorten `instructions` and `template`: they share it with our rules, "
+            "the question and the rows",
         )

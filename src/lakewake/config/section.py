@@ -1,4 +1,4 @@
-"""One table of a configuration file: typed values out of it, errors that name it."""
+"""One table of a configuration file: reads typed values, and names the table in errors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from lakewake.errors import ConfigError
 from lakewake.net.address import check_address
 
 KIND_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
-#: Keys that say something when they are blank: a service without keys.
+_EXAMPLES = {str: '"…", in quotes', int: "10", float: "0.5", bool: "true"}
+#: Keys that mean something when they are blank: a service that needs no key.
 MAY_BE_BLANK = ("key_env",)
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_KEYS = ("key", "api_key", "token", "secret", "password")
-#: Texts for a model or a reader, in which an address is only a word.
+#: Keys with text for a model or a reader; an address in it is only a word.
 _PROSE = ("text", "template", "instructions")
 
 
@@ -33,12 +34,12 @@ class Section:
     where: str
     values: Mapping[str, Any]
 
-    def fail(self, fact: str, hint: str = "") -> ConfigError:
+    def fail(self, fact: str, hint: str) -> ConfigError:
         """An error about this table."""
         return ConfigError(f"{self.where}: {fact}", hint=hint)
 
     def refuse_unknown(self, valid: Iterable[str]) -> None:
-        """Refuse keys that are not among the valid ones, with the likely one."""
+        """Refuse keys that are not valid, and suggest a similar one that is."""
         valid = tuple(valid)
         for key in self.values:
             if key not in valid:
@@ -51,13 +52,16 @@ class Section:
         for key in self.values:
             if key in _SECRET_KEYS:
                 raise self.fail(
-                    f"`{key}`: secrets do not belong into this file",
+                    f"`{key}`: secrets do not belong in this file",
                     'put it into the environment and name the variable: key_env = "OPENAI_API_KEY"',
                 )
         variable = self.get("key_env", str, "X")
         if variable and not _VARIABLE.fullmatch(variable):
             # Not shown: it may well be the key itself.
-            raise self.fail("`key_env` is not the name of a variable", 'key_env = "OPENAI_API_KEY"')
+            raise self.fail(
+                "`key_env` is not the name of an environment variable",
+                'name the variable, not the key: key_env = "OPENAI_API_KEY"',
+            )
 
     def refuse_secret_addresses(self) -> None:
         """Refuse a user, password or key in any address of this table and those below it."""
@@ -75,36 +79,42 @@ class Section:
             return value
         if kind is float and type(value) is int:
             return float(value)
-        # `type is`, since True is an int to isinstance.
+        # `type is`, since isinstance takes True for an int.
         if type(value) is not kind:
-            raise self.fail(f"`{key}` is {kind_of(value)}, expected {KIND_NAMES[kind]}")
+            raise self.fail(
+                f"`{key}` is {kind_of(value)}, expected {KIND_NAMES[kind]}",
+                f"write {key} = {_EXAMPLES[kind]}",
+            )
         if isinstance(value, str) and not value.strip() and key not in MAY_BE_BLANK:
-            raise self.fail(f"`{key}` is blank")
+            raise self.fail(f"`{key}` is blank", "give it a value, or remove the line")
         return value
 
     def need(self, key: str, example: str) -> str:
-        """A string that must be there."""
+        """A required string."""
         value: str | None = self.get(key, str)
         if value is None:
             raise self.fail(f"`{key}` is missing", f"add a line such as {key} = {example}")
         return value
 
     def choice(self, key: str, valid: tuple[str, ...], default: str) -> str:
-        """A string that is one of a few."""
+        """A string that must be one of `valid`."""
         value: str = self.get(key, str, default)
         if value not in valid:
             raise self.fail(f"`{key}` is {value!r}", f"valid values are {', '.join(valid)}")
         return value
 
     def count(self, key: str, default: int, least: int = 0) -> int:
-        """A whole number that is not too small."""
+        """A whole number of at least `least`."""
         value: int = self.get(key, int, default)
         if key in self.values and value < least:
-            raise self.fail(f"`{key}` is {value}, expected {least} or more")
+            raise self.fail(
+                f"`{key}` is {value}, expected {least} or more",
+                f"write {key} = {max(default, least)}",
+            )
         return value
 
     def seconds(self, key: str) -> float | None:
-        """A time such as "30s", "5m", "2h" or "1d", or a number of seconds; None: absent."""
+        """A duration such as "30s", "5m", "2h" or "1d", or in seconds; None if it is absent."""
         if key not in self.values:
             return None
         value = self.values[key]
@@ -114,7 +124,7 @@ class Section:
         if type(value) not in (int, float) or not 0 < value < math.inf:
             shown = repr(value) if isinstance(value, (str, int, float)) else kind_of(value)
             hint = f'write it as {key} = "30s"; the units are s, m, h and d'
-            raise self.fail(f"`{key}` is {shown}, expected a time longer than none", hint)
+            raise self.fail(f"`{key}` is {shown}, expected a duration greater than zero", hint)
         return float(value)
 
 
@@ -128,7 +138,7 @@ def kind_of(value: object) -> str:
 
 
 def locate(folder: Path, path: str) -> str:
-    """A path made absolute from the file's folder; a URI stays as it is."""
+    """An absolute path, seen from the file's folder; a URI stays as it is."""
     if "://" in path:
         return path
     return os.path.normpath(folder / Path(path).expanduser())

@@ -16,10 +16,10 @@ _LIMITS = ("max_k", "max_query_chars", "max_body_bytes", "concurrent")
 
 
 def check_hosts(section: Section, names: object) -> tuple[str, ...]:
-    """The names, each that of a host and nothing more.
+    """The names, if each is a host name and nothing more.
 
     Raises:
-        ConfigError: one is not.
+        ConfigError: one of them is not.
     """
     if not isinstance(names, list):
         raise section.fail(
@@ -29,14 +29,14 @@ def check_hosts(section: Section, names: object) -> tuple[str, ...]:
     for name in names:
         if not isinstance(name, str) or not HOST.fullmatch(name):
             raise section.fail(
-                f"`allowed_hosts` has {name!r}, expected the name of a host",
-                'without scheme and port: allowed_hosts = ["search.example"]',
+                f"`allowed_hosts` has {name!r}, expected a host name",
+                'leave out scheme and port: allowed_hosts = ["search.example"]',
             )
     return tuple(str(name) for name in names)
 
 
 def read_serve(section: Section) -> ServeSettings:
-    """The settings that the section holds; the path of `keys` as it is written.
+    """The settings in the section; `keys` is the path as it is written.
 
     Raises:
         ConfigError: one of them cannot be used.
@@ -52,7 +52,9 @@ def read_serve(section: Section) -> ServeSettings:
         **{key: section.count(key, getattr(default, key), least=1) for key in _LIMITS},
     )
     if found.port > 65_535:
-        raise section.fail(f"`port` is {found.port}, expected 65535 or less")
+        raise section.fail(f"`port` is {found.port}, expected 65535 or less", "port = 8377")
     if not 0 < found.timeout < math.inf:
-        raise section.fail(f"`timeout` is {found.timeout}, expected a number of seconds above 0")
+        raise section.fail(
+            f"`timeout` is {found.timeout}, expected a number of seconds above 0", "timeout = 30"
+        )
     return found

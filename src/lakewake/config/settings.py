@@ -1,4 +1,4 @@
-"""What a person chose in lakewake.toml, checked and frozen."""
+"""The settings in lakewake.toml, checked and frozen."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Chunking, TextField
 
-#: Room for the vectors of some six million texts of 384 dimensions.
+#: Room for about six million vectors of 384 dimensions.
 MAX_MB = 10_000
-#: The share of its rows that a sync may remove from an index without being asked to.
+#: The share of an index's rows that one sync may remove without `allow_deletes`.
 MAX_DELETE = 0.5
 
 
@@ -23,10 +23,10 @@ class ModelSettings:
         provider: `onnx`, `sentence-transformers`, `http`, `hashing` or `column`.
         name: the model's name, a folder with its files, or what the HTTP service calls it.
         precision: `fp32` or `int8` (onnx only).
-        dimension: length of the vectors; needed where the provider cannot tell (http, column).
+        dimension: length of the vectors; needed if the provider does not report it (http, column).
         url: base address of an OpenAI-compatible service, up to and including `/v1`.
         key_env: the environment variable that holds its key; the key itself is never stored.
-        max_tokens: the longest text the model reads whole; 0: what the model says.
+        max_tokens: the longest text the model reads whole; 0: the model's own limit.
         tokenizer: path of a `tokenizer.json` for chunking by tokens (http only).
     """
 
@@ -45,7 +45,7 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class EmbeddingStoreSettings:
-    """Where vectors are kept by the hash of their text, and how many megabytes of them."""
+    """The vector cache: its folder, and how many megabytes it may hold."""
 
     folder: str
     max_mb: int = MAX_MB
@@ -53,14 +53,14 @@ class EmbeddingStoreSettings:
 
 @dataclass(frozen=True)
 class RerankSettings:
-    """Which model ranks the best rows anew, and how to reach it.
+    """Which model reranks the best rows, and how to reach it.
 
     Attributes:
         provider: `http` or `cross-encoder`.
         name: the model's name, or a folder with its files.
         url: base address of a service that answers `POST …/rerank`.
-        key_env: the environment variable that holds its key; none where it is not set.
-        rows: how many of the best rows are ranked anew.
+        key_env: the environment variable that holds its key; no key is sent if it is not set.
+        rows: how many of the best rows are reranked.
     """
 
     provider: str = "http"
@@ -76,12 +76,12 @@ class IndexSettings:
     """One `[[index]]` of the configuration, paths made absolute.
 
     Attributes:
-        weights: text field → what its scores are multiplied with in a search.
-        rerank: None where hits are not ranked anew.
-        embedding_store: None where it is off, or there is nothing to embed.
+        weights: text field → what its scores are multiplied by in a search.
+        rerank: None: hits are not reranked.
+        embedding_store: the vector cache; None: it is off, or there is nothing to embed.
         freshness: how many seconds the index may be behind its table; None: no limit.
-        max_delete: the share of its rows that one sync may remove unasked.
-        recall: the share of the ten nearest chunks that a search by vector finds; 1: it is exact.
+        max_delete: the share of its rows that one sync may remove without `allow_deletes`.
+        recall: the share of the ten nearest chunks that a vector search finds; 1: it is exact.
     """
 
     name: str
@@ -103,19 +103,19 @@ class IndexSettings:
 
 @dataclass(frozen=True)
 class RecommendSettings:
-    """Which chat model phrases answers, and within which bounds. Without `url`: none.
+    """Which chat model phrases answers, and its limits. Without `url` there is no model.
 
     Attributes:
         url: base address of an OpenAI-compatible service, up to and including `/v1`.
         name: what that service calls the model.
         key_env: the environment variable that holds its key; the key itself is never stored.
-        instructions: what the model is told first; '' for ours. Rules of safety follow either way.
+        instructions: the first message to the model; '' for ours. Safety rules follow either way.
         template: the message with `{question}` and `{rows}` in it; '' for ours.
         max_rows: how many of the rows found the model is shown.
-        timeout: seconds for the whole answer, tries among them.
+        timeout: seconds for the whole answer, including retries.
         max_tokens: how long an answer may be; 0: not sent, the service decides.
         temperature: None: not sent, the service decides.
-        max_prompt_chars: how long all messages may be together; rows are cut alike to fit.
+        max_prompt_chars: how long all messages may be together; rows are cut evenly to fit.
     """
 
     url: str = ""
@@ -135,9 +135,9 @@ class ServeSettings:
     """How `lakewake serve` listens, and what one request may cost.
 
     Attributes:
-        keys: the file of API keys; None: none are asked for.
+        keys: the file of API keys; None: no key is required.
         allowed_hosts: names besides `host` that requests may call the server by.
-        max_query_chars: of a text to search for, and of a filter written as text.
+        max_query_chars: the length of a text to search for, and of a filter written as text.
         concurrent: searches that run at the same time; more wait a moment, then get 429.
         timeout: seconds that one request may take.
     """
@@ -158,7 +158,7 @@ class Settings:
     """The whole configuration.
 
     Attributes:
-        untested_schemes: tables may be on file systems that were never tried.
+        untested_schemes: tables may be on file systems that were never tested.
     """
 
     path: Path

@@ -51,7 +51,7 @@ SPEC = TableSpec("wine_reviews", key="wine_id", partition="country")
 
 @dataclass(frozen=True)
 class DemoRequest:
-    """Where the demo lives and what it is about.
+    """Where the demo runs, and on which rows.
 
     Attributes:
         csv: the real wine-review CSV; None: sample rows of our own.
@@ -67,7 +67,7 @@ def run_demo(request: DemoRequest, reporter: Reporter, console: Console) -> Demo
     """Run the demo and show it.
 
     Raises:
-        ConfigError: the folder holds something that is not a demo's.
+        ConfigError: the folder holds something that no demo wrote.
         DemoError: an expectation did not hold.
     """
     import lakewake
@@ -95,10 +95,10 @@ def run_demo(request: DemoRequest, reporter: Reporter, console: Console) -> Demo
 
 
 def prepare_folder(folder: Path) -> Path:
-    """An empty demo folder with its configuration; a former demo's parts are removed from it.
+    """Make an empty demo folder with its configuration; an earlier demo in it is removed.
 
     Raises:
-        ConfigError: the folder holds something and no demo made it.
+        ConfigError: the folder is not empty, and no demo made it.
     """
     return make_folder(folder, CONFIG)
 
@@ -123,11 +123,11 @@ def _wines(request: DemoRequest) -> pa.Table:
 def choose_rows(wines: pa.Table) -> tuple[int, int, int]:
     """Three rows that an index must find first by their own text: no other row has that text.
 
-    Real reviews are repeated, also in other case, accents and punctuation, which are the same to
-    the model.
+    Real reviews are repeated, sometimes with other case, accents or punctuation, which the model
+    does not distinguish.
 
     Raises:
-        ConfigError: there are no three.
+        ConfigError: there are fewer than three.
     """
     columns = (wines[name].to_pylist() for name in ("title", "description"))
     texts = [_text(t, d) for t, d in zip(*columns, strict=True)]
@@ -140,18 +140,18 @@ def choose_rows(wines: pa.Table) -> tuple[int, int, int]:
     if len(found) < 3:
         raise ConfigError(
             "the demo needs three reviews whose text no other review has",
-            hint="take more rows of the file: --rows N",
+            hint="use more rows of the file: --rows N",
         )
     return found[0], found[1], found[2]
 
 
 def _text(title: str | None, description: str | None) -> str:
-    """What is indexed of a review, as `CONFIG` says it."""
+    """The indexed text of a review, as in `CONFIG`."""
     return f"{title or ''}. {description or ''}"
 
 
 def _bare(text: str) -> str:
-    """Letters and digits alone, without case and accents."""
+    """Only the letters and digits, without case and accents."""
     letters = unicodedata.normalize("NFKD", text).casefold()
     return "".join(c for c in letters if c.isalnum())
 
@@ -162,9 +162,9 @@ def _build(table: DemoTable, index: Index, show: Show, reporter: Reporter) -> No
         with reporter.stage("write the table"):
             table.create()
         what = f"{table.rows:,} rows, copy-on-write, key wine_id, by country"
-        notes.table_got(what, time.monotonic() - began)
+        notes.table_changed(what, time.monotonic() - began)
         report = index.sync()
-        notes.sync_said(report)
+        notes.synced(report)
         notes.expect(report.action.value == "build", "the first sync builds the index")
         notes.expect(index.status().rows == table.rows, f"the index holds {table.rows:,} rows")
 
@@ -176,9 +176,9 @@ def _correct_a_text(table: DemoTable, index: Index, show: Show, wine: Mapping[st
         texts = [_own_text(wine), _own_text(new)]
         before = [_Found.by(index, text, name) for text in texts]
         seconds = table.upsert(new)
-        notes.table_got("1 row upserted", seconds)
+        notes.table_changed("1 row upserted", seconds)
         report = index.sync()
-        notes.sync_said(report)
+        notes.synced(report)
         after = [_Found.by(index, text, name) for text in texts]
         places = zip(("old text finds", "new text finds"), before, after, strict=True)
         notes.compare([(what, b.best, a.best) for what, b, a in places])
@@ -193,23 +193,23 @@ def _change_a_price(table: DemoTable, index: Index, show: Show, wine: Mapping[st
     with show.step(f"Only the price of {wine['wine_id']} changes") as notes:
         price = float(wine["price"] or 20) + 7
         seconds = table.upsert({**wine, "price": price})
-        notes.table_got(f"price {wine['price']} → {price}", seconds)
+        notes.table_changed(f"price {wine['price']} → {price}", seconds)
         report = index.sync()
-        notes.sync_said(report)
+        notes.synced(report)
         notes.expect(_touched(report) == (1, 0, 0), "1 row changed, 0 texts embedded")
         hit = _Found.by(index, _own_text(wine), wine["wine_id"]).hit
         found = hit is not None and hit.payload["price"] == price
-        notes.expect(found, f"the hit says price {price}")
+        notes.expect(found, f"the hit shows price {price}")
 
 
 def _delete_a_wine(table: DemoTable, index: Index, show: Show, wine: Mapping[str, Any]) -> None:
     text, name = _own_text(wine), wine["wine_id"]
     with show.step(f"{name} is deleted from the table") as notes:
-        notes.expect(_Found.by(index, text, name).is_first, "its own text finds it before")
+        notes.expect(_Found.by(index, text, name).is_first, "before, its own text finds it first")
         seconds = table.delete(wine)
-        notes.table_got("1 row deleted", seconds)
+        notes.table_changed("1 row deleted", seconds)
         report = index.sync()
-        notes.sync_said(report)
+        notes.synced(report)
         notes.expect(_touched(report) == (0, 1, 0), "exactly 1 row deleted, 0 texts embedded")
         notes.expect(_Found.by(index, text, name).hit is None, "it cannot be found any more")
 
@@ -217,7 +217,7 @@ def _delete_a_wine(table: DemoTable, index: Index, show: Show, wine: Mapping[str
 def _poll(index: Index, show: Show) -> None:
     with show.step("A look when nothing is new") as notes:
         report = index.sync()
-        notes.sync_said(report)
+        notes.synced(report)
         notes.expect(report.action.value == "nothing", "nothing to do")
 
 
@@ -239,7 +239,7 @@ def _own_text(wine: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class _Found:
-    """What an exact search finds: the best row, and a certain one if it is among the best."""
+    """What an exact search finds: the best row, and one given row if it is among the best."""
 
     first: Hit
     hit: Hit | None

@@ -1,4 +1,4 @@
-"""`lakewake demo --shop`: a question to a shop, a change in its table, and another answer.
+"""`lakewake demo --shop`: a question to a shop, a change to its table, and a new answer.
 
 Every expectation is checked; the first one that does not hold ends the demo.
 """
@@ -60,7 +60,7 @@ def run_shop_demo(request: DemoRequest, reporter: Reporter, console: Console) ->
     """Run the demo and show it.
 
     Raises:
-        ConfigError: the folder holds something that is not a demo's.
+        ConfigError: the folder holds something that no demo wrote.
         DemoError: an expectation did not hold.
     """
     import lakewake
@@ -85,12 +85,12 @@ def run_shop_demo(request: DemoRequest, reporter: Reporter, console: Console) ->
 
 
 def kept_config(folder: Path) -> str:
-    """The configuration: as it was where a person added to that of a former demo."""
+    """The configuration; if a person added to that of an earlier demo, with the additions."""
     file = folder / "lakewake.toml"
     if (folder / MARK).exists() and file.is_file():
-        former = file.read_text()
-        if former.startswith(CONFIG):
-            return former
+        earlier = file.read_text()
+        if earlier.startswith(CONFIG):
+            return earlier
     return CONFIG + ADVICE
 
 
@@ -99,9 +99,9 @@ def _build(table: DemoTable, index: Index, show: Show, reporter: Reporter) -> No
         began = time.monotonic()
         with reporter.stage("write the table"):
             table.create()
-        notes.table_got(f"{table.rows:,} rows, copy-on-write, key id", time.monotonic() - began)
+        notes.table_changed(f"{table.rows:,} rows, copy-on-write, key id", time.monotonic() - began)
         report = index.sync()
-        notes.sync_said(report)
+        notes.synced(report)
         notes.expect(report.action.value == "build", "the first sync builds the index")
         notes.expect(index.status().rows == table.rows, f"the index holds {table.rows:,} rows")
 
@@ -120,11 +120,11 @@ def _sell_out(table: DemoTable, index: Index, show: Show, best: Hit) -> None:
     number = int(best.key.removeprefix("product_"))
     with show.step("One commit: the best of them sells out, and a new product arrives") as notes:
         seconds = table.upsert({**table.row(number), "stock": 0}, {**NEW, "ts": table.rows})
-        notes.table_got("2 rows upserted", seconds)
+        notes.table_changed("2 rows upserted", seconds)
         notes.say("", f"{best.payload['name']}: stock {best.payload['stock']} → 0")
         notes.say("", f"{NEW['name']}: new, {NEW['stock']} in stock")
         report = index.sync()
-        notes.sync_said(report)
+        notes.synced(report)
         touched = (report.rows_changed, report.rows_deleted, report.embedded)
         notes.expect(touched == (2, 0, 1), "2 rows changed, 1 text embedded: only the new one")
 
@@ -136,8 +136,8 @@ def _ask_again(index: Index, show: Show, before: Recommendation) -> None:
         gone, keys = before.hits[0], [hit.key for hit in found.hits]
         notes.compare(_places(before.hits, found.hits))
         sold, new = gone.payload["name"], NEW["name"]
-        notes.say("why", f"since commit {found.instant} {sold} is sold out, and {new} is there")
-        notes.expect(found.instant > before.instant, "it speaks for the new commit")
+        notes.say("why", f"since commit {found.instant}, {sold} is sold out and {new} is there")
+        notes.expect(found.instant > before.instant, "the answer is from the new commit")
         notes.expect(gone.key not in keys, f"{sold} is gone: stock 0")
         notes.expect(NEW["id"] in keys, f"{new} is found")
         notes.expect(found.message != before.message, "the answer changed")

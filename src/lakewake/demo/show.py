@@ -1,4 +1,4 @@
-"""What a demo shows, and the report of it."""
+"""What a demo shows on the screen, and its report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lakewake.model.report import SyncReport
 
-#: Where what is said begins on a line, and how long lines are.
+#: The column where text begins on a line, and how long lines are.
 _INDENT, _WIDTH = 10, 80
 
 
@@ -31,7 +31,7 @@ class DemoError(LakewakeError):
 
 @dataclass(frozen=True)
 class Step:
-    """One change of the table and what came of it."""
+    """One change to the table and its effects."""
 
     title: str
     figures: Mapping[str, Any]
@@ -41,7 +41,7 @@ class Step:
 
 @dataclass(frozen=True)
 class DemoReport:
-    """What the demo did and what was found to hold."""
+    """What the demo did, and the expectations that held."""
 
     folder: Path
     config: Path
@@ -71,7 +71,7 @@ class Show:
 
     @contextmanager
     def step(self, title: str) -> Iterator[Notes]:
-        """A heading; then what the step notes."""
+        """Print a heading; the step then prints its notes."""
         self._print()
         self._print(f"{len(self.steps) + 1}  {title}", style="bold")
         notes = Notes(self.console)
@@ -80,7 +80,7 @@ class Show:
         self.steps.append(Step(title, notes.figures, tuple(notes.checks), time.monotonic() - began))
 
     def end(self, report: DemoReport, commands: Sequence[str]) -> None:
-        """How it went, and what to run next."""
+        """Print how it went, and what to run next."""
         checks = sum(len(s.checks) for s in report.steps)
         self._print()
         self._print(f"All {checks} expectations held, {report.seconds:.0f} s. Try next:", "bold")
@@ -92,7 +92,7 @@ class Show:
 
 
 def called() -> str:
-    """How this program is called from here: by its name where the shell finds it."""
+    """How to call this program from here: by its name if the shell finds it."""
     program = Path(sys.argv[0])
     if program.name != "lakewake" or shutil.which("lakewake") or not program.is_file():
         return "lakewake"
@@ -107,12 +107,12 @@ class Notes:
     figures: dict[str, Any] = field(default_factory=dict)
     checks: list[str] = field(default_factory=list)
 
-    def table_got(self, what: str, seconds: float) -> None:
-        """What was done to the table."""
+    def table_changed(self, what: str, seconds: float) -> None:
+        """Show what was done to the table."""
         self._line("table", f"{what} ({milliseconds(seconds)})")
 
-    def sync_said(self, report: SyncReport) -> None:
-        """The figures of a sync."""
+    def synced(self, report: SyncReport) -> None:
+        """Show and keep the figures of a sync."""
         self.figures["sync"] = report.as_dict()
         rows = f"{report.rows_changed:,} changed, {report.rows_deleted:,} deleted"
         texts = f"{report.embedded:,} embedded"
@@ -120,27 +120,27 @@ class Notes:
         self._line("sync", f"{report.action.value}: {rows}, {texts} ({took})")
 
     def expect(self, holds: bool, what: str) -> None:
-        """Note what was expected and that it holds.
+        """Show an expectation that holds.
 
         Raises:
             DemoError: it does not hold.
         """
         if not holds:
-            hint = "this is a bug, please report it with what is shown above"
+            hint = "this is a bug: please report it with the output above"
             landed = "the demo's table and index stay in its folder"
             raise DemoError(f"the demo expected: {what}", landed=landed, hint=hint)
         self.checks.append(what)
         self._line("✓", what)
 
     def say(self, name: str, text: str) -> None:
-        """A longer text, on as many lines as it takes."""
+        """Show a longer text, on as many lines as it takes."""
         lines = textwrap.wrap(text, _WIDTH - _INDENT, break_on_hyphens=False) or [""]
         self._line(name, lines[0])
         for line in lines[1:]:
             self._line("", line)
 
     def compare(self, rows: list[tuple[str, str, str]]) -> None:
-        """A small table of before and after."""
+        """Show a small table of before and after."""
         from rich.table import Table
         from rich.text import Text
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-#: Says that a folder is a demo's own, so that the next one may replace it.
+#: Marks a folder as made by a demo, so that the next one may replace it.
 MARK = ".lakewake-demo"
 #: A small table on one machine: no metadata table, no timeline server, few tasks.
 SMALL = {
@@ -33,14 +33,14 @@ SMALL = {
 
 
 def make_folder(folder: Path, config: str) -> Path:
-    """An empty demo folder with this configuration; a former demo's parts are removed from it.
+    """Make an empty demo folder with this configuration; an earlier demo in it is removed.
 
     Raises:
-        ConfigError: the folder holds something and no demo made it.
+        ConfigError: the folder is not empty, and no demo made it.
     """
     if folder.exists() and not (folder / MARK).exists() and _holds_something(folder):
-        fact = f"{folder} is there already and was not made by a demo"
-        raise ConfigError(fact, hint="name another one: `lakewake demo --folder DIR`")
+        fact = f"{folder} already exists and was not made by a demo"
+        raise ConfigError(fact, hint="use another folder: `lakewake demo --folder DIR`")
     try:
         for part in ("lake", "index"):
             if (folder / part).exists():
@@ -51,7 +51,7 @@ def make_folder(folder: Path, config: str) -> Path:
         file.write_text(config)
     except OSError as error:
         fact = f"{folder} cannot be written: {error.strerror}"
-        raise ConfigError(fact, hint="name another one: `lakewake demo --folder DIR`") from error
+        raise ConfigError(fact, hint="use another folder: `lakewake demo --folder DIR`") from error
     return file
 
 
@@ -61,7 +61,7 @@ def _holds_something(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class TableSpec:
-    """A table's name, the column that identifies its rows, and the one that parts it, if any."""
+    """A table's name, the column that identifies its rows, and the partition column, if any."""
 
     name: str
     key: str
@@ -80,22 +80,22 @@ class TableSpec:
 
 
 class DemoTable:
-    """The Hudi table, and the changes that a demo makes to it, each one commit and timed."""
+    """The Hudi table, and the changes that a demo makes to it: each is one commit, and timed."""
 
     def __init__(self, spark: SparkSession, folder: Path, spec: TableSpec, rows: pa.Table) -> None:
         self._spark, self._spec, self._rows = spark, spec, rows
-        # Hudi takes a relative path for a broken address.
+        # Hudi mistakes a relative path for a broken address.
         self._path = str(folder.resolve() / "lake" / spec.name)
         self._schema: Any = None
         self.rows = rows.num_rows
 
     def row(self, n: int) -> dict[str, Any]:
-        """A row as it was at first."""
+        """A row as it was first written."""
         found: dict[str, Any] = self._rows.slice(n, 1).to_pylist()[0]
         return found
 
     def create(self) -> None:
-        """Write all rows, in place of a former table."""
+        """Write all rows, replacing an earlier table."""
         import pyarrow.parquet as pq
 
         with tempfile.TemporaryDirectory(dir=own_folder()) as folder:
@@ -105,11 +105,11 @@ class DemoTable:
             self._write(rows, "bulk_insert", "overwrite")
 
     def upsert(self, *rows: Mapping[str, Any]) -> float:
-        """Insert or replace rows; the seconds that took."""
+        """Insert or replace rows; return the seconds it took."""
         return self._change(rows, "upsert")
 
     def delete(self, *rows: Mapping[str, Any]) -> float:
-        """Remove rows; the seconds that took."""
+        """Remove rows; return the seconds it took."""
         return self._change(rows, "delete")
 
     def _change(self, rows: Sequence[Mapping[str, Any]], operation: str) -> float:
@@ -128,4 +128,4 @@ class DemoTable:
             rows.write.format("hudi").options(**options).mode(mode).save(self._path)
         except (Py4JError, PySparkException) as error:
             fact = f"Spark could not {operation} into {self._path}"
-            raise TableError(fact, hint="-v shows all that Spark says") from error
+            raise TableError(fact, hint="run it again with -v to see Spark's log") from error

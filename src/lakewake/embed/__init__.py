@@ -15,11 +15,11 @@ class Embedder(Protocol):
 
     @property
     def identity(self) -> ModelIdentity:
-        """What the vectors are made by; known without loading the model."""
+        """The model that makes the vectors; known without loading it."""
 
     @property
     def tokenizer(self) -> str | None:
-        """The model's own tokenizer as `tokenizer.json` text, or None where there is none."""
+        """The model's own tokenizer as `tokenizer.json` text, or None if there is none."""
 
     def load(self) -> None:
         """Load the model now; otherwise the first `embed` does.
@@ -32,6 +32,6 @@ class Embedder(Protocol):
         """One float32 row for each text, in order, shape (len(texts), dimension).
 
         Raises:
-            EmbedError: the provider failed; no vector of this call is to be used.
+            EmbedError: the provider failed; no vector of this call may be used.
             SetupError: the model's files are missing or have another hash.
         """

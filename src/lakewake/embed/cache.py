@@ -1,8 +1,8 @@
-"""The embedding store: (model identity, text hash) → vector, shared by the indexes of a config.
+"""The vector cache: (model identity, text hash) → vector, shared by the indexes of a configuration.
 
-It saves work and nothing depends on it: what it lacks is embedded again. So a damaged entry counts
-as absent, the least recently used go when there is no more room, and while the file cannot be used
-it is done without.
+It saves work, and nothing depends on it: what it lacks is embedded again. So a damaged entry counts
+as absent, the least recently used entries go when there is no more room, and a sync goes on without
+the file while it cannot be used.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from lakewake.model.recipe import ModelIdentity
 FILE = "embeddings.sqlite"
 MB = 1_000_000
 BUSY_SECONDS = 30.0
-#: How often, and how far apart, a process tries to open a file that another is just making.
-MEETINGS = 20
-MEETING_SECONDS = 0.05
+#: How often, and how far apart, a process tries to open a file that another is just creating.
+OPEN_TRIES = 20
+OPEN_SECONDS = 0.05
 #: Seconds until a file that could not be written is tried again.
 WRITE_AGAIN = 60.0
 #: Below the least number of variables that any SQLite build allows.
 SLICE = 500
-#: An entry's last use is kept to the day, so that reading it again seldom writes.
+#: An entry's last use is recorded by the day, so that reading it again seldom writes.
 DAY = 86_400
 #: Entries evicted in one go, and how many times: a lowered bound must not lock others out for long.
 EVICTED = 100
 EVICTIONS = 100
 
-#: The id grows with every use: the lowest was used longest ago, and to evict empties whole pages.
+#: The id grows with every use: the lowest was used longest ago, and evicting empties whole pages.
 TABLE = """
 CREATE TABLE IF NOT EXISTS embedding (
     id INTEGER PRIMARY KEY,
@@ -59,19 +59,19 @@ Entry = tuple[str, str, bytes, int, int]
 
 
 class VectorCache(Protocol):
-    """Vectors of texts by one model."""
+    """The vectors that one model made of texts."""
 
     def get(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
-        """The vectors of those texts that it holds."""
+        """The vectors that it holds of these texts."""
 
     def put(self, vectors: Mapping[str, np.ndarray]) -> None:
-        """Keep the vectors, each by the hash of its text."""
+        """Keep the vectors, each under the hash of its text."""
 
     def copy_to(self, path: Path) -> bool:
         """Write its entries to a new file for `SqliteVectorCache`; False if there are none."""
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Release the file."""
 
 
 class MemoryVectorCache:
@@ -81,19 +81,16 @@ class MemoryVectorCache:
         self._vectors: dict[str, np.ndarray] = {}
 
     def get(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
-        """The vectors of those texts that it holds."""
         return {h: self._vectors[h] for h in hashes if h in self._vectors}
 
     def put(self, vectors: Mapping[str, np.ndarray]) -> None:
-        """Keep the vectors, each by the hash of its text."""
         self._vectors.update({h: np.array(v, np.float32) for h, v in vectors.items()})
 
     def copy_to(self, path: Path) -> bool:
-        """Nothing: it is for this process only."""
         return False
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        pass
 
 
 class SqliteVectorCache:
@@ -103,8 +100,8 @@ class SqliteVectorCache:
 
     Args:
         path: the file; None: a private one that lasts as long as the object.
-        say: told in a sentence when the file cannot be used, once until it can be again.
-        max_bytes: when the file holds more, entries used longest ago go.
+        say: called with a sentence when the file cannot be used, once until it can be again.
+        max_bytes: when the file holds more, the entries used longest ago are removed.
     """
 
     def __init__(
@@ -125,15 +122,14 @@ class SqliteVectorCache:
         self._write_again = -math.inf
 
     def get(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
-        """The vectors of those texts that it holds undamaged."""
+        """The vectors that it holds of these texts, without damaged ones."""
         found = {e[1]: np.frombuffer(e[2], "<f4") for e in self._held(hashes)}
         if self._spare is not None and (rest := set(hashes) - found.keys()):
             found |= self._spare.get(rest)
         return found
 
     def put(self, vectors: Mapping[str, np.ndarray]) -> None:
-        """Keep the vectors, each by the hash of its text."""
-        # A lock that somebody never lets go of is waited for now and then, not for every batch.
+        # A lock that is never released is waited for now and then, not for every batch.
         if time.monotonic() >= self._write_again:
             try:
                 self._write([self._entry(h, v) for h, v in vectors.items()])
@@ -148,7 +144,6 @@ class SqliteVectorCache:
             self._spare.put(vectors)
 
     def copy_to(self, path: Path) -> bool:
-        """Write the model's vectors to a new file; False when there are none."""
         if not self._exists():
             return False
         try:
@@ -159,7 +154,6 @@ class SqliteVectorCache:
         return copied > 0
 
     def close(self) -> None:
-        """Let go of the file."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -167,7 +161,7 @@ class SqliteVectorCache:
             self._spare.close()
 
     def _held(self, hashes: Collection[str]) -> list[Entry]:
-        # No file, nothing kept: asking must not make one.
+        # No file means nothing is kept: asking must not create one.
         if not self._exists():
             return []
         try:
@@ -175,7 +169,7 @@ class SqliteVectorCache:
         except (sqlite3.Error, OSError) as error:
             self._failed(error)
             return []
-        # What was read is good even where its use cannot be noted.
+        # What was read is good even if its use cannot be recorded.
         with suppress(sqlite3.Error, OSError):
             self._write([entry for entry in found if entry[-1] < _today()])
         return found
@@ -184,7 +178,7 @@ class SqliteVectorCache:
         return self._connection is not None if self._path is None else self._path.exists()
 
     def _open(self) -> sqlite3.Connection:
-        # Someone may have removed the folder: what is written to a file without a name is lost.
+        # The folder may have been removed: what is written to an unlinked file is lost.
         if self._connection is not None and not self._exists():
             self._connection.close()
             self._connection = None
@@ -223,7 +217,7 @@ class SqliteVectorCache:
         )
 
     def _failed(self, error: Exception) -> None:
-        """Say so; the next one to ask tries the file anew: a lock or a full disk may pass."""
+        """Report it. The next call tries the file again: a lock or a full disk may pass."""
         if self._path is None:
             return
         with suppress(sqlite3.Error):
@@ -233,13 +227,13 @@ class SqliteVectorCache:
         if not self._failing:
             self._say(
                 f"{self._path} cannot be used ({error}): vectors are kept for this run only; "
-                "remove the file when it is damaged"
+                "remove the file if it is damaged"
             )
         self._failing = True
 
 
 def model_key(identity: ModelIdentity) -> str:
-    """What a model's entries are kept under: equal exactly for equal identities."""
+    """The key of a model's entries: equal exactly for equal identities."""
     text = json.dumps(identity.as_dict(), sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -247,19 +241,19 @@ def model_key(identity: ModelIdentity) -> str:
 def _connect(path: Path | None) -> sqlite3.Connection:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-    for _ in range(MEETINGS):
+    for _ in range(OPEN_TRIES):
         try:
             return _set_up(path)
         except sqlite3.OperationalError as error:
-            # Where two processes make the file at once, SQLite refuses one instead of waiting.
+            # When two processes create the file at once, SQLite refuses one instead of waiting.
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
                 raise
-            time.sleep(MEETING_SECONDS)
+            time.sleep(OPEN_SECONDS)
     return _set_up(path)
 
 
 def _set_up(path: Path | None) -> sqlite3.Connection:
-    # Without a name SQLite makes a file of its own, which goes with the process whatever ends it.
+    # Without a name SQLite uses a temporary file, which goes with the process however that ends.
     connection = sqlite3.connect(path or "", timeout=BUSY_SECONDS, check_same_thread=False)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -273,7 +267,7 @@ def _set_up(path: Path | None) -> sqlite3.Connection:
 
 
 def _copy(connection: sqlite3.Connection, model: str, path: Path) -> int:
-    """Write the entries of one model to a file of their own; how many there are."""
+    """Write the entries of one model to a file of their own, and return how many there are."""
     _set_up(path).close()
     connection.execute("ATTACH ? AS copy", (str(path),))
     try:
@@ -284,7 +278,7 @@ def _copy(connection: sqlite3.Connection, model: str, path: Path) -> int:
 
 
 def _evict(transaction: sqlite3.Connection, max_bytes: int) -> None:
-    """Remove entries used longest ago until the rest fits; the file reuses their pages."""
+    """Remove the entries used longest ago until the rest fits; the file reuses their pages."""
     for _ in range(EVICTIONS):
         if _bytes_in_use(transaction) <= max_bytes:
             return
@@ -310,7 +304,7 @@ def _today() -> int:
 def open_vector_cache(
     settings: IndexSettings, identity: ModelIdentity, say: Callable[[str], None]
 ) -> VectorCache:
-    """The embedding store of an index; a private one, for this process, where it is off."""
+    """The vector cache of an index; if it is off, a private one for this process."""
     kept = settings.embedding_store
     if kept is None:
         return SqliteVectorCache(None, identity, say)

@@ -12,7 +12,7 @@ from lakewake.model.recipe import ModelIdentity
 
 
 class ColumnEmbedder:
-    """Stands for a vector column of the table: it has an identity and embeds nothing."""
+    """Represents a vector column of the table: it has an identity and embeds nothing."""
 
     def __init__(self, settings: ModelSettings, column: str) -> None:
         if settings.dimension < 1:
@@ -24,22 +24,21 @@ class ColumnEmbedder:
 
     @property
     def identity(self) -> ModelIdentity:
-        """The column's name and dimension: all that is known of what made its vectors."""
+        """The column's name and dimension: all that is known about its vectors."""
         return self._identity
 
     @property
     def tokenizer(self) -> str | None:
-        """None: there is no text."""
         return None
 
     def load(self) -> None:
-        """Nothing to load: the table has the vectors."""
+        pass
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Nothing for no texts.
+        """An empty array for no texts.
 
         Raises:
-            ConfigError: there is a text to embed, and no model for it.
+            ConfigError: there is a text to embed, but no model for it.
         """
         if texts:
             raise ConfigError(

@@ -23,8 +23,10 @@ from lakewake.errors import ConfigError, SetupError
 
 SAFETENSORS = "model.safetensors"
 BUILT_IN = Architecture(layers=6, heads=12, epsilon=1e-12)
+COMPLETE = "download the model's folder again, with all of its files"
 #: Steps of a sentence-transformers model that we carry out, by the last part of their names.
 KNOWN_STEPS = {"Transformer", "Pooling", "Normalize"}
+_RESTORE = "restore the model's files in that folder"
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,8 @@ class ModelFolder:
     """What is known of a model without loading it.
 
     Attributes:
-        weights: `model.safetensors` where the graph is built from it, else the ready ONNX file.
-        architecture: what builds the graph; None where it is ready.
+        weights: `model.safetensors` if the graph is built from it, else the ready ONNX file.
+        architecture: what the graph is built by; None if it is ready.
         max_tokens: the longest text it is meant to read whole.
         positions: the longest text it is able to read.
         pinned: the built-in model, whose files must be the ones we know.
@@ -49,7 +51,7 @@ class ModelFolder:
 
     @cached_property
     def sha256(self) -> str:
-        """That of the weights: the pinned one, or what the file holds now."""
+        """The hash of the weights: the pinned one, or that of the file as it is now."""
         return PINNED[self.weights.name] if self.pinned else file_sha256(self.weights)
 
     def read_tokenizer(self) -> str:
@@ -66,10 +68,10 @@ class ModelFolder:
                 check_content(path, content)
             return content.decode()
         except (OSError, ValueError) as error:
-            raise SetupError(f"{path} cannot be read: {error}") from error
+            raise SetupError(f"{path} cannot be read: {error}", hint=COMPLETE) from error
 
     def graph(self, precision: str) -> str | bytes:
-        """What onnxruntime loads: a path, or the graph itself where it cannot be kept.
+        """What onnxruntime loads: a path, or the graph itself if it cannot be kept.
 
         Raises:
             SetupError: a file is missing or not the pinned one.
@@ -106,7 +108,7 @@ def find_model(name: str, precision: str) -> ModelFolder:
 
 
 def builtin_model() -> ModelFolder:
-    """all-MiniLM-L6-v2, told without looking at its files."""
+    """all-MiniLM-L6-v2, described without looking at its files."""
     path = minilm_folder()
     return ModelFolder(
         path=path,
@@ -132,7 +134,7 @@ def read_folder(path: Path, precision: str) -> ModelFolder:
     try:
         dimension, positions = int(config["hidden_size"]), int(config["max_position_embeddings"])
     except KeyError as error:
-        raise SetupError(f"{path / 'config.json'} has no {error}") from error
+        raise SetupError(f"{path / 'config.json'} has no {error}", hint=COMPLETE) from error
     tokens = _read_optional(path / "sentence_bert_config.json").get("max_seq_length")
     tokens = min(tokens or positions, positions)
     return ModelFolder(path, weights, architecture, dimension, tokens, positions)
@@ -154,10 +156,14 @@ def _choose_weights(
     if precision != "fp32":
         raise ConfigError(
             f"precision {precision!r} is made from a BERT's model.safetensors, "
-            f"and {path} has only {ready.name}"
+            f"and {path} has only {ready.name}",
+            hint="remove `precision`, or put model.safetensors there",
         )
     if ready.with_name("model.onnx_data").exists():
-        raise ConfigError(f"{ready} keeps its weights in a second file, which is not supported")
+        raise ConfigError(
+            f"{ready} keeps its weights in a second file, which is not supported",
+            hint="save the model as one file, or use provider 'sentence-transformers'",
+        )
     return ready, None
 
 
@@ -168,9 +174,9 @@ def _check_steps(path: Path) -> None:
     pooling = _read_optional(path / "1_Pooling" / "config.json")
     modes = [name for name, on in pooling.items() if name.startswith("pooling_mode_") and on]
     if other or modes not in ([], ["pooling_mode_mean_tokens"]):
-        said = ", ".join([*other, *(m.removeprefix("pooling_mode_") for m in modes)])
+        found = ", ".join([*other, *(m.removeprefix("pooling_mode_") for m in modes)])
         raise ConfigError(
-            f"the model in {path} is not a transformer with mean pooling: it has {said}",
+            f"the model in {path} is not a transformer with mean pooling: it has {found}",
             hint="use provider 'sentence-transformers' for it",
         )
 
@@ -183,6 +189,6 @@ def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError as error:
-        raise SetupError(f"{path.parent} has no {path.name}") from error
+        raise SetupError(f"{path.parent} has no {path.name}", hint=COMPLETE) from error
     except (OSError, ValueError) as error:
-        raise SetupError(f"{path} cannot be read: {error}") from error
+        raise SetupError(f"{path} cannot be read: {error}", hint=COMPLETE) from error

@@ -1,4 +1,4 @@
-"""A fast deterministic embedder without a model, for tests and dry tries."""
+"""A fast deterministic embedder without a model, for tests and trials."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ _WINDOW = 4096
 
 
 class HashingEmbedder:
-    """Adds up the hashed words and 3-grams of a text: texts that share words lie near one another.
+    """Adds up the hashed words and 3-grams of a text: texts that share words are near each other.
 
     Attributes:
-        received: every text that was ever given to `embed`, in order.
+        received: every text ever given to `embed`, in order.
     """
 
     def __init__(self, settings: ModelSettings) -> None:
         if settings.dimension < 0:
-            raise ConfigError(f"dimension {settings.dimension} is not a length of vectors")
+            fact = f"`dimension` is {settings.dimension}, which is not a length of vectors"
+            raise ConfigError(fact, hint="set `dimension` to 1 or more, or remove it")
         self._identity = ModelIdentity("hashing", NAME, settings.dimension or DIMENSION)
         self.received: list[str] = []
 
@@ -44,11 +45,10 @@ class HashingEmbedder:
 
     @property
     def tokenizer(self) -> str | None:
-        """None: it reads words, not tokens."""
         return None
 
     def load(self) -> None:
-        """Nothing to load."""
+        pass
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """One normalised row for each text, the same in every process and on every machine."""
@@ -75,7 +75,7 @@ def _vectors(texts: Sequence[str], dimension: int) -> np.ndarray:
 
 
 def _text_slots(text: str, dimension: int) -> list[int]:
-    # The text as a whole counts as one feature: texts of equal words in another order differ.
+    # The whole text is one more feature: texts with the same words in another order differ.
     slots = [_slot(f"text {text}", dimension)]
     for word in _WORD.findall(text.casefold()):
         slots += _word_slots(word, dimension)
@@ -90,7 +90,7 @@ def _word_slots(word: str, dimension: int) -> tuple[int, ...]:
 
 
 def _slot(feature: str, dimension: int) -> int:
-    """Where a feature counts: a place in the vector, once for plus and once for minus."""
+    """Where a feature counts: a position in the vector, once for plus and once for minus."""
     # Not hash(): that differs from process to process.
     digest = hashlib.blake2b(feature.encode(), digest_size=8).digest()
     return int.from_bytes(digest) % (2 * dimension)

@@ -14,7 +14,16 @@ from lakewake.config.settings import ModelSettings
 from lakewake.embed.texts import refuse_undecodable
 from lakewake.errors import ConfigError, EmbedError, TextRefused
 from lakewake.model.recipe import ModelIdentity
-from lakewake.net.service import BadAnswer, NoAnswer, ServiceClient, read_key, shown
+from lakewake.net.service import (
+    BadAnswer,
+    NoAnswer,
+    ServiceClient,
+    endpoint,
+    read_key,
+    shortened,
+    shown,
+    status_hint,
+)
 
 BATCH = 64
 #: Bytes of an answer: of one number, however it is written, of what is around a vector, and of
@@ -43,7 +52,7 @@ class HttpEmbedder:
                 hint="add `dimension = …` to the model: its documentation says which",
             )
         self._settings = settings
-        self._url = _endpoint(settings.url)
+        self._url = endpoint(settings.url, "embeddings", '`url` of provider "http"')
         self._service = ServiceClient(self._url, lambda: self._key, settings.timeout, sleep)
 
     @property
@@ -69,7 +78,10 @@ class HttpEmbedder:
         try:
             return Path(self._settings.tokenizer).expanduser().read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
-            raise ConfigError(f"tokenizer {self._settings.tokenizer} cannot be read") from error
+            raise ConfigError(
+                f"tokenizer {self._settings.tokenizer} cannot be read",
+                hint="set `tokenizer` to the path of the model's tokenizer.json, or remove it",
+            ) from error
 
     def load(self) -> None:
         """Nothing to load: the service has the model."""
@@ -149,24 +161,19 @@ class HttpEmbedder:
         )
 
     def _failed(self, response: httpx.Response) -> EmbedError:
-        hints = {
-            401: f"see that {self._settings.key_env} holds a valid key",
-            403: f"see that the key in {self._settings.key_env} may use this model",
-            404: "see that `url` ends in the service's /v1 and `name` is a model it has",
-            429: "wait, or lower `batch`; what is embedded already is not sent again",
-        }
         fact = f"{self._shown} answered {self._said(response)}"
         if "Retry-After" in response.headers:
             fact += f" (Retry-After: {response.headers['Retry-After']})"
-        return EmbedError(fact, hint=hints.get(response.status_code, ""))
+        hint = status_hint(response.status_code, self._settings.key_env)
+        if response.status_code == 429:
+            hint = "wait, or lower `batch`; what is embedded already is not sent again"
+        return EmbedError(fact, hint=hint)
 
     def _said(self, response: httpx.Response) -> str:
         """Status and reason, short, without the key that some services repeat."""
-        text = " ".join(response.text.split())
-        if self._key:
-            text = text.replace(self._key, "***")
+        text = shortened(response.text, self._key)
         code = f"{response.status_code} {response.reason_phrase}".strip()
-        return f"{code}: {text[:200]}" if text else code
+        return f"{code}: {text}" if text else code
 
     @cached_property
     def _key(self) -> str:
@@ -210,14 +217,3 @@ def _read_vector(value: object, dimension: int) -> np.ndarray:
     if not np.isfinite(vector).all():
         raise ValueError(f"answered a vector of {dimension} numbers that are not all finite")
     return vector
-
-
-def _endpoint(url: str) -> httpx.URL:
-    hint = 'for example `url = "http://localhost:8080/v1"`'
-    try:
-        endpoint = httpx.URL(f"{url.rstrip('/')}/embeddings")
-    except httpx.InvalidURL as error:
-        raise ConfigError(f"`url` is not an address: {error}", hint=hint) from error
-    if endpoint.scheme not in ("http", "https") or not endpoint.host:
-        raise ConfigError("the http provider needs the address of its service", hint=hint)
-    return endpoint

@@ -1,7 +1,7 @@
 """BERT weights → an ONNX graph: tokens in, one normalised vector for each text out.
 
-The graph is made of onnxruntime's fused operators, which are as fast as its own optimiser makes a
-graph exported from torch, without torch. Built once, then kept beside the weights.
+The graph uses onnxruntime's fused operators. It is as fast as a graph exported from torch after
+onnxruntime has optimised it, but needs no torch. It is built once and kept beside the weights.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lakewake.embed.weights import file_sha256, write_whole
+from lakewake.embed.weights import file_sha256
 from lakewake.errors import SetupError
+from lakewake.files import write_whole
 
 if TYPE_CHECKING:
     from onnx import NodeProto, TensorProto
 
 #: Changes whenever the graph does, so that a graph kept by an older version is not used.
 GRAPH_VERSION = 2
-#: The largest int8 weight. Processors without VNNI add two products with a byte in 16 bits and cut
-#: off what does not fit: up to here all fits, and one text has one vector on every machine.
+#: The largest int8 weight. Processors without VNNI add two products with a byte in 16 bits and clip
+#: the sum. Up to this weight nothing is clipped, so a text has the same vector on every machine.
 LARGEST = 63
-#: The onnxruntime operators that are not of the ONNX standard.
+#: The domain of onnxruntime's operators that are not in the ONNX standard.
 FUSED = "com.microsoft"
 FUSED_VERSION, ONNX_VERSION, FILE_VERSION = 1, 17, 8
 
@@ -35,7 +36,7 @@ Tensors = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Architecture:
-    """The numbers of a BERT that its weights do not tell."""
+    """The numbers of a BERT that its weights do not contain."""
 
     layers: int
     heads: int
@@ -43,7 +44,7 @@ class Architecture:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Architecture | None:
-        """What a `config.json` says, or None where it is not a BERT that this builder knows."""
+        """What a `config.json` says, or None if it is not a BERT that this builder knows."""
         known = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
         if any(config.get(name, value) != value for name, value in known.items()):
             return None
@@ -72,22 +73,22 @@ class Source:
 
     @property
     def key(self) -> str:
-        """Another one for each graph."""
+        """A key that differs for each graph."""
         made_of = f"{self.sha256} {self.precision} {self.architecture} {GRAPH_VERSION}"
         return hashlib.sha256(made_of.encode()).hexdigest()[:16]
 
 
 def kept_graph(source: Source, pinned: str = "") -> str | bytes:
-    """The graph of these weights: the path of the file kept beside them, built now when missing.
+    """The graph of these weights: the path of the file beside them, built now if it is missing.
 
-    A file counts only if it holds what it should: the graph that is pinned, else the one whose
-    sha256 its name ends with. Where no such file can be written, the graph itself is returned.
+    A file counts only if it holds what it should: the pinned graph, else the one whose sha256 is at
+    the end of its name. If no such file can be written, the graph itself is returned.
 
     Args:
-        pinned: the sha256 of the graph, where it is known beforehand.
+        pinned: the sha256 of the graph, if it is known beforehand.
 
     Raises:
-        SetupError: the weights are not those of a BERT, or not the ones that were meant.
+        SetupError: the weights are not those of a BERT, or not the expected ones.
     """
     kept = f"lakewake-{source.precision}-{source.key}"
     for path in sorted(source.weights.parent.glob(f"{kept}*.onnx")):
@@ -95,7 +96,7 @@ def kept_graph(source: Source, pinned: str = "") -> str | bytes:
             return str(path)
     graph = build_graph(_read_tensors(source), source.architecture, source.precision)
     sha256 = hashlib.sha256(graph).hexdigest()
-    # What another version of onnx wrote could not be told from a forged one the next time.
+    # A graph that another version of onnx wrote would look like a forged one the next time.
     if sha256 != (pinned or sha256):
         return graph
     path = source.weights.with_name(f"{kept}-{sha256}.onnx")
@@ -116,8 +117,8 @@ def build_graph(tensors: Tensors, architecture: Architecture, precision: str) ->
     """The ONNX file of a BERT with mean pooling and L2 normalisation.
 
     Inputs `input_ids` and `attention_mask`, both int64 (texts, tokens); output `embedding`, float32
-    (texts, hidden size). With `int8` the matrices are quantised for each output channel, and what
-    they are multiplied by when it comes.
+    (texts, hidden size). With `int8` the matrices are quantised for each output channel, and their
+    inputs at run time.
 
     Raises:
         SetupError: a tensor is missing.
@@ -144,7 +145,10 @@ class _Graph:
 
     def tensor(self, name: str) -> np.ndarray:
         if name not in self.tensors:
-            raise SetupError(f"the weights have no tensor {name!r}: not a BERT in the usual layout")
+            raise SetupError(
+                f"the weights have no tensor {name!r}: not a BERT in the usual layout",
+                hint="use provider 'sentence-transformers', or put the model's model.onnx there",
+            )
         return np.asarray(self.tensors[name], np.float32)
 
     def constant(self, name: str, value: np.ndarray) -> str:
@@ -187,7 +191,7 @@ class _Graph:
 
 
 def _embeddings(graph: _Graph) -> str:
-    # Every token is of type 0, so that its embedding can be added to the positions beforehand.
+    # Every token has type 0, so its embedding can be added to the positions beforehand.
     types = graph.tensor("embeddings.token_type_embeddings.weight")
     positions = graph.tensor("embeddings.position_embeddings.weight") + types[0]
     inputs = [
@@ -289,9 +293,11 @@ def _read_tensors(source: Source) -> Tensors:
             raise SetupError(
                 f"{weights} is not the file it should be: sha256 {found[:12]}…, "
                 f"expected {source.sha256[:12]}…",
-                hint="`lakewake setup` fetches the built-in model; of your own, put it back",
+                hint="`lakewake setup` fetches the built-in model; restore a model of your own",
             )
         tensors: Tensors = load_file(weights)
     except (SafetensorError, OSError) as error:
-        raise SetupError(f"{weights} cannot be read: {error}") from error
+        raise SetupError(
+            f"{weights} cannot be read: {error}", hint="download the model's folder again"
+        ) from error
     return tensors

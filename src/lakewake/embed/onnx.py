@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lakewake.config.settings import ModelSettings
-from lakewake.embed.folder import ModelFolder, find_model
+from lakewake.embed.folder import COMPLETE, ModelFolder, find_model
 from lakewake.embed.texts import refuse_undecodable
 from lakewake.errors import ConfigError, EmbedError, SetupError
+from lakewake.model.choices import PRECISIONS
 from lakewake.model.recipe import ModelIdentity
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
     from tokenizers import Encoding, Tokenizer
 
-PRECISIONS = ("fp32", "int8")
 #: Texts run at once. Larger batches lose: more padding, and the caches overflow.
 BATCH = 16
 #: Texts tokenised and sorted by length at once; bounds the memory of a large call.
@@ -32,7 +32,7 @@ class OnnxEmbedder:
     """Runs all-MiniLM-L6-v2, or the model in a folder, with mean pooling and L2 normalisation.
 
     Args:
-        threads: how many to run on; `$LAKEWAKE_THREADS` or all cores when not given.
+        threads: how many to run on; `$LAKEWAKE_THREADS` or all cores by default.
     """
 
     def __init__(self, settings: ModelSettings, threads: int | None = None) -> None:
@@ -48,7 +48,7 @@ class OnnxEmbedder:
 
     @cached_property
     def identity(self) -> ModelIdentity:
-        """What the vectors are made by. A folder's weights are hashed for it, once."""
+        """The model that makes the vectors. A folder's weights are hashed for it, once."""
         folder, settings = self._folder, self._settings
         return ModelIdentity(
             provider="onnx",
@@ -66,7 +66,6 @@ class OnnxEmbedder:
         return self._folder.read_tokenizer()
 
     def load(self) -> None:
-        """Load the model now; otherwise the first `embed` does."""
         self._model()
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -94,12 +93,14 @@ class OnnxEmbedder:
         if settings.dimension not in (0, folder.dimension):
             raise ConfigError(
                 f"model {settings.name!r} makes vectors of {folder.dimension} numbers, "
-                f"but `dimension` says {settings.dimension}"
+                f"but `dimension` is {settings.dimension}",
+                hint=f"set `dimension` to {folder.dimension}, or remove it",
             )
         if not 0 <= settings.max_tokens <= folder.positions:
             raise ConfigError(
                 f"model {settings.name!r} reads at most {folder.positions} tokens, "
-                f"but `max_tokens` says {settings.max_tokens}"
+                f"but `max_tokens` is {settings.max_tokens}",
+                hint=f"set `max_tokens` to at most {folder.positions}, or remove it",
             )
         return folder
 
@@ -138,12 +139,15 @@ class _Model:
             output: np.ndarray = self.session.run(None, inputs)[0]
         # onnxruntime's errors have no common class.
         except Exception as error:
-            raise EmbedError(f"onnxruntime failed: {error}") from error
+            raise EmbedError(
+                f"onnxruntime failed: {error}",
+                hint="lower `batch` if memory ran out, then run the command again",
+            ) from error
         return output if output.ndim == 2 else pool(output, mask)
 
 
 def batches_by_length(lengths: Sequence[int], size: int) -> Iterator[np.ndarray]:
-    """The positions of these lengths in batches of like ones, longest first: little is padding."""
+    """The positions of these lengths in batches of similar ones, longest first: less padding."""
     order = np.argsort(-np.asarray(lengths), kind="stable")
     for start in range(0, len(order), size):
         yield order[start : start + size]
@@ -170,13 +174,16 @@ def pool(tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
 def _threads_by_default() -> int:
     given = os.environ.get("LAKEWAKE_THREADS", "")
     if given and not given.isdecimal():
-        raise ConfigError(f"LAKEWAKE_THREADS is {given!r}, not a number")
+        raise ConfigError(
+            f"LAKEWAKE_THREADS is {given!r}, not a number",
+            hint="export LAKEWAKE_THREADS=4, or unset it",
+        )
     return int(given or 0) or os.cpu_count() or 1
 
 
 def _batch(settings: ModelSettings) -> int:
-    # int8 scales by the largest value of the batch, so that a text's vector would depend on the
-    # texts beside it (cosine 0.99 with itself alone). One at a time costs a tenth of the speed.
+    # int8 scales by the largest value of the batch, so a text's vector would depend on the texts
+    # beside it (cosine 0.99 to its vector alone). One at a time costs a tenth of the speed.
     return 1 if settings.precision == "int8" else settings.batch or BATCH
 
 
@@ -193,7 +200,7 @@ def _open_session(folder: ModelFolder, precision: str, threads: int) -> Inferenc
     # onnxruntime's errors have no common class.
     except Exception as error:
         what = graph if isinstance(graph, str) else f"the graph of {folder.weights}"
-        hint = "delete it: it is built again from the weights" if folder.architecture else ""
+        hint = "delete it: it is built again from the weights" if folder.architecture else COMPLETE
         raise SetupError(f"{what} cannot be loaded: {error}", hint=hint) from error
 
 
@@ -204,7 +211,9 @@ def _open_tokenizer(folder: ModelFolder, max_tokens: int) -> Tokenizer:
         tokenizer = Tokenizer.from_str(folder.read_tokenizer())
     # tokenizers raises plain Exception.
     except Exception as error:
-        raise SetupError(f"the tokenizer.json in {folder.path} cannot be used: {error}") from error
+        raise SetupError(
+            f"the tokenizer.json in {folder.path} cannot be used: {error}", hint=COMPLETE
+        ) from error
     # As shipped it cuts at 128 tokens, and pads every text to 128.
     tokenizer.enable_truncation(max_tokens)
     tokenizer.no_padding()

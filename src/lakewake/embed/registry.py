@@ -15,10 +15,10 @@ def load_embedder(settings: ModelSettings, column: str | None = None) -> Embedde
     """The embedder of these settings, its model not loaded yet.
 
     Args:
-        column: the table's vector column; where there is one, the vectors come from it.
+        column: the table's vector column; if there is one, the vectors come from it.
 
     Raises:
-        ConfigError: no such provider, or its settings do not fit.
+        ConfigError: there is no such provider, or its settings do not fit.
     """
     if column is not None:
         from lakewake.embed.column import ColumnEmbedder
@@ -35,14 +35,14 @@ def load_embedder(settings: ModelSettings, column: str | None = None) -> Embedde
 
 @cache
 def kept_embedder(settings: ModelSettings, column: str | None = None) -> Embedder:
-    """The same, one for all who ask in this process: its model is loaded once."""
+    """The same, shared by all callers in this process: its model is loaded once."""
     return load_embedder(settings, column)
 
 
 def model_files(settings: ModelSettings) -> dict[str, Path]:
-    """The settings that mean a file or a folder of this machine, and which.
+    """The settings that name a file or folder of this machine, and its path.
 
-    An embedder of the same settings with these found elsewhere is the same model.
+    An embedder with the same settings is the same model even if these files are elsewhere.
     """
     if settings.provider == "onnx":
         from lakewake.embed.folder import find_model

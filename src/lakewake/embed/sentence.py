@@ -26,14 +26,14 @@ WEIGHTS = "model.safetensors"
 class SentenceEmbedder:
     """Runs a sentence-transformers model, by its hub name or from a folder.
 
-    Only the library can tell what its model is, so that the identity loads it too.
+    Only the library knows what its model is, so asking for the identity loads it too.
     """
 
     def __init__(self, settings: ModelSettings) -> None:
         if settings.precision != "fp32":
             raise ConfigError(
                 f"sentence-transformers has no precision {settings.precision!r} here",
-                hint="provider 'onnx' has int8",
+                hint="use provider 'onnx' for int8, or remove `precision`",
             )
         self._settings = settings
         self._lock = threading.Lock()
@@ -41,13 +41,14 @@ class SentenceEmbedder:
 
     @cached_property
     def identity(self) -> ModelIdentity:
-        """What the vectors are made by; the weights' hash where their file can be found."""
+        """The model that makes the vectors, with its weights' hash if their file can be found."""
         model = self._model()
         dimension = model.get_embedding_dimension()
         if self._settings.dimension not in (0, dimension):
             raise ConfigError(
                 f"model {self._settings.name!r} makes vectors of {dimension} numbers, "
-                f"but `dimension` says {self._settings.dimension}"
+                f"but `dimension` is {self._settings.dimension}",
+                hint=f"set `dimension` to {dimension}, or remove it",
             )
         steps = {type(step).__name__: step for step in model}
         pooling = steps["Pooling"].pooling_mode if "Pooling" in steps else ""
@@ -63,12 +64,11 @@ class SentenceEmbedder:
 
     @property
     def tokenizer(self) -> str | None:
-        """The tokenizer of a model that has a fast one."""
+        """The model's tokenizer, if it is a fast one."""
         fast = getattr(self._model().tokenizer, "backend_tokenizer", None)
         return None if fast is None else str(fast.to_str())
 
     def load(self) -> None:
-        """Load the model now, unless its identity was asked for before."""
         self._model()
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -86,12 +86,15 @@ class SentenceEmbedder:
         try:
             vectors = self._model().encode(list(texts), batch_size=size, show_progress_bar=False)
         except RuntimeError as error:
-            raise EmbedError(f"sentence-transformers failed: {error}") from error
+            raise EmbedError(
+                f"sentence-transformers failed: {error}",
+                hint="lower `batch` if memory ran out, then run the command again",
+            ) from error
         return np.asarray(vectors, np.float32)
 
     @property
     def _name(self) -> str:
-        """A folder goes by its own name: the index outlives its being moved."""
+        """The name of a folder, without its path: the folder may be moved."""
         path = Path(self._settings.name).expanduser()
         return path.absolute().name if path.is_dir() else self._settings.name
 

@@ -8,10 +8,10 @@ from lakewake.errors import TextRefused
 
 
 def refuse_undecodable(texts: Sequence[str]) -> None:
-    """Make sure that every text is Unicode.
+    """Check that every text is Unicode.
 
     Raises:
-        TextRefused: some hold half a surrogate pair, as undecodable bytes become in Python.
+        TextRefused: some hold half a surrogate pair, which Python makes of undecodable bytes.
     """
     reasons = {n: "not valid Unicode" for n, text in enumerate(texts) if not _is_unicode(text)}
     if reasons:

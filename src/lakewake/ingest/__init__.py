@@ -1,8 +1,8 @@
 """CSV, JSON lines or Parquet → a Hudi table: read and check every line, then write once.
 
 lines.py     text files, line by line; what is not a row is a bad line
-staging.py   typed rows in a Parquet file that Spark reads
-table.py     what the table is and may be asked, the write
+convert.py   typed rows in a Parquet file that Spark reads
+table.py     the table's shape, checks of a request against it, the write
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ class IngestRequest:
 
     Attributes:
         source: a file, a folder of files, or a pattern.
-        table: path of the table; created when nothing is there.
-        format: `csv`, `json` (one object in each line) or `parquet`; None: as the names tell.
+        table: path of the table; created if nothing is there.
+        format: `csv`, `json` (one object per line) or `parquet`; None: by the file names.
         key, ordering, partition, table_type, name: how to create the table (`table_type` is `cow`
-            or `mor`). An existing table's own are used; saying something else is an error.
-        strict: write nothing when there is any bad line.
+            or `mor`). An existing table keeps its own; different ones are an error.
+        strict: write nothing if any line is bad.
         bad_file: where to list all bad lines, as JSON lines.
-        staging: a folder that Spark's executors can read too; None: this machine's own.
+        staging: a folder that Spark's executors can read too; None: one on this machine.
         options: further Hudi options, which win over ours.
-        untested_schemes: the table may be on a file system that was never tried.
+        untested_schemes: the table may be on a file system that was never tested.
     """
 
     source: str
@@ -87,7 +87,7 @@ class IngestRequest:
 
     @property
     def claims(self) -> Claims:
-        """What it says of the table's shape."""
+        """What the request claims about the table's shape."""
         return Claims(self.name, self.key, self.ordering, self.partition, self.table_type)
 
 
@@ -96,11 +96,11 @@ class IngestReport:
     """What one ingest did.
 
     Attributes:
-        rows: read = taken + bad; `duplicates` of the taken ones share a key with another.
+        read: all rows, taken or bad; `duplicates` of the taken ones share a key with another.
         inserted, updated, deleted: as the commit itself counts them.
         bad_lines: the first few of them.
         new_columns: columns that the table did not have before.
-        instant: the commit's, empty when there was nothing to write.
+        instant: that of the commit; empty if there was nothing to write.
     """
 
     table: str
@@ -119,7 +119,7 @@ class IngestReport:
 
     @property
     def written(self) -> int:
-        """Rows that the commit put in, replaced or took out."""
+        """Rows that the commit inserted, updated or deleted."""
         return self.inserted + self.updated + self.deleted
 
     def as_dict(self) -> dict[str, Any]:
@@ -183,11 +183,11 @@ def ingest(
 
 
 def check_request(request: IngestRequest) -> tuple[Source, Shape, bool]:
-    """All that can be told without Spark: the files, the table's shape, whether it is there.
+    """What can be checked without Spark: the files, the table's shape, and whether it exists.
 
     Raises:
-        ConfigError: the request makes no sense, or not with these files and this table.
-        TableError: the table is missing, or something else lies there.
+        ConfigError: the request makes no sense, or does not fit these files and this table.
+        TableError: the table is missing, or something else is there.
     """
     check_address(request.source, "the file of rows")
     check_address(request.table, "the table")
@@ -198,12 +198,15 @@ def check_request(request: IngestRequest) -> tuple[Source, Shape, bool]:
     ]
     for name, value, valid in choices:
         if value is not None and value not in valid:
-            raise ConfigError(f"--{name} is {value!r}", hint=f"one of {', '.join(valid)}")
+            raise ConfigError(f"--{name} is {value!r}", hint=f"use one of {', '.join(valid)}")
     if not request.untested_schemes:
-        hint = f"a configuration with `{schemes.KEY} = true` tries it all the same: --config FILE"
+        hint = f"a configuration with `{schemes.KEY} = true` tries it anyway: --config FILE"
         schemes.refuse_untested(request.table, hint)
     if request.staging is not None and not request.staging.is_dir():
-        raise ConfigError(f"there is no folder {request.staging} to stage rows in")
+        raise ConfigError(
+            f"there is no folder {request.staging} to stage rows in",
+            hint=f"mkdir -p {request.staging}",
+        )
     source = find_source(request.source, request.format)
     found = existing_shape(_absolute(request.table))
     return source, _agreed_shape(request, found), found is not None
@@ -219,7 +222,8 @@ def _agreed_shape(request: IngestRequest, found: Shape | None) -> Shape:
         if not found.key and request.operation in ("upsert", "delete"):
             raise ConfigError(
                 f"the table at {request.table} has no key of its own to {request.operation} by",
-                hint="Hudi makes its keys; only --operation insert and its kin can be used",
+                hint="Hudi makes this table's keys: use --operation insert, bulk_insert or "
+                "insert_overwrite",
             )
         return found
     if request.operation == "delete":
@@ -230,7 +234,7 @@ def _agreed_shape(request: IngestRequest, found: Shape | None) -> Shape:
 
 
 def wanted_columns(operation: str, shape: Shape, schema: StructType | None) -> Wanted:
-    """What the rows must have and become, for this operation on a table of this shape."""
+    """What the rows must have, and their types, for this operation on a table of this shape."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     types = {f.name: f.type for f in to_arrow_schema(schema)} if schema is not None else {}
@@ -250,7 +254,8 @@ def _stage(
             converted = convert(source, wanted, folder, bad, progress.advance)
         except OSError as error:
             raise ConfigError(
-                f"rows cannot be converted in {folder}: {error}", hint="is there room on the disk?"
+                f"rows cannot be converted in {folder}: {error}",
+                hint="make sure that the disk has room",
             ) from error
     if request.strict and bad.count:
         raise bad_lines_error(bad)
@@ -265,23 +270,26 @@ def _opened(file: Path | None) -> Iterator[TextIO | None]:
     try:
         stream = file.open("w", encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
+        raise ConfigError(
+            f"{file} cannot be written: {error.strerror}",
+            hint="check that its folder exists and is writable, or name another file",
+        ) from error
     with stream:
         yield stream
 
 
 def bad_lines_error(bad: BadLines) -> LakewakeError:
-    """What `strict` says of bad lines."""
+    """The error for bad lines under `strict`."""
     named = "; ".join(f"{b.file} line {b.line}: {b.reason}" for b in bad.first)
     more = f"; and {bad.count - len(bad.first)} more" if bad.count > len(bad.first) else ""
     return ConfigError(
         f"{bad.count} bad lines: {named}{more}",
-        hint="correct them, or leave --strict out to write the others",
+        hint="correct them, or leave out --strict to write the other lines",
     )
 
 
 def _frame(spark: SparkSession, converted: Converted, schema: StructType | None) -> DataFrame:
-    """The converted rows; columns that the table has are exactly of its types."""
+    """The converted rows; columns that the table has get exactly its types."""
     from pyspark.sql.functions import col
 
     frame = spark.read.parquet(converted.file.as_uri())
@@ -299,10 +307,10 @@ def _frame(spark: SparkSession, converted: Converted, schema: StructType | None)
 def _count_duplicates(
     frame: DataFrame, request: IngestRequest, shape: Shape, converted: Converted
 ) -> int:
-    """How many rows share their row id with another one of the files.
+    """How many rows share their row id with another row of the files.
 
     Raises:
-        ConfigError: there are some, and nothing tells which of them is the newest.
+        ConfigError: there are some, and nothing decides which of them is the newest.
     """
     if not converted.rows or not shape.key:
         return 0

@@ -1,4 +1,4 @@
-"""Files of rows → typed Parquet that Spark can read, and the lines that could not be taken.
+"""Files of rows → typed Parquet that Spark can read, and the lines that could not be converted.
 
 Nothing here needs Spark.
 """
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from lakewake.errors import ConfigError
 from lakewake.ingest.lines import READERS, TYPE_OF, BadLine, Row, csv_columns, storable, wider
 
-#: How many bad lines are kept by name; all are counted.
+#: How many bad lines are listed; all are counted.
 LISTED = 20
 FORMATS = ("csv", "json", "parquet")
 _ENDINGS = {
@@ -34,14 +34,14 @@ _BLOCK = 5_000
 
 @dataclass
 class BadLines:
-    """Counts bad lines, keeps the first few, and writes all of them where asked to."""
+    """Counts bad lines, keeps the first few, and writes all of them to `sink`, if any."""
 
     sink: TextIO | None = None
     count: int = 0
     first: list[BadLine] = field(default_factory=list)
 
     def add(self, bad: BadLine) -> None:
-        """One more."""
+        """Count one more."""
         self.count += 1
         if len(self.first) < LISTED:
             self.first.append(bad)
@@ -59,11 +59,11 @@ class Source:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the rows are to become.
+    """What the rows must become.
 
     Attributes:
-        filled: columns that must hold something in every row.
-        present: columns that must be there, and may be empty.
+        filled: columns that must have a value in every row.
+        present: columns that must exist, but may be empty.
         types: types decided beforehand, such as those of an existing table.
         complete: a file with a fixed set of columns must have all of `types`.
         only: take these columns and no others; None takes all.
@@ -78,7 +78,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Converted:
-    """What was converted: one Parquet file, its rows, and how many were read to get them."""
+    """What was converted: one Parquet file, how many rows it has, and how many were read."""
 
     file: Path
     schema: pa.Schema
@@ -90,7 +90,7 @@ def find_source(source: str, format: str | None = None) -> Source:
     """The files that a path, a folder or a pattern means, and their one format.
 
     Raises:
-        ConfigError: there are none, or their names do not tell one format.
+        ConfigError: there are none, or their names do not imply one format.
     """
     path = Path(source).expanduser()
     if path.is_dir():
@@ -103,15 +103,15 @@ def find_source(source: str, format: str | None = None) -> Source:
             f"there is no file of rows at {source}",
             hint=f"name a file, a folder or a pattern of {', '.join(_ENDINGS)} files",
         )
-    return Source(files, format or _told_by_names(files))
+    return Source(files, format or _format_by_names(files))
 
 
-def _told_by_names(files: Sequence[Path]) -> str:
+def _format_by_names(files: Sequence[Path]) -> str:
     formats = {_ENDINGS.get(f.suffix.lower(), "") for f in files}
     if len(formats) > 1 or "" in formats:
         names = ", ".join(f.name for f in files[:5])
         raise ConfigError(
-            f"the names of {names} do not tell one format",
+            f"the names of {names} do not imply one format",
             hint=f"give --format, one of {', '.join(FORMATS)}",
         )
     return formats.pop()
@@ -123,7 +123,7 @@ def convert(
     """Read the files, convert what can be, and write it into `folder` as Parquet.
 
     Args:
-        advance: told how many more rows are converted.
+        advance: called with the number of rows just converted.
 
     Raises:
         ConfigError: a file cannot be read at all, or lacks a column.
@@ -145,11 +145,11 @@ def _target(found: pa.Schema, wanted: Wanted, *, fixed: bool) -> pa.Schema:
     """The schema to write: the types decided beforehand, then those found."""
     needed = [*wanted.filled, *wanted.present, *(wanted.types if wanted.complete and fixed else ())]
     lacking = dict.fromkeys(c for c in needed if c not in found.names)
-    # A JSON file in which no line is a row names no column; its bad lines say more.
+    # A JSON file in which no line is a row has no columns; its bad lines say why.
     if lacking and found.names:
         raise ConfigError(
             f"the rows have no column {', '.join(lacking)}",
-            hint=f"their columns are {', '.join(found.names)}; an empty field is null",
+            hint=f"add it: their columns are {', '.join(found.names)}; an empty field is null",
         )
     types = {**wanted.types}
     for name, kind in [
@@ -188,14 +188,16 @@ def _open_parquet(file: Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:
-        raise ConfigError(f"{file} cannot be read as Parquet: {error}") from error
+        fact = f"{file} cannot be read as Parquet: {error}"
+        raise ConfigError(fact, hint="leave the file out, or name its format: --format") from error
 
 
 def _refuse_other_columns(file: Path, names: Sequence[str], first: Sequence[str]) -> None:
     if set(names) != set(first):
         raise ConfigError(
-            f"{file} has other columns than the files before it",
-            hint=f"{', '.join(sorted(set(names) ^ set(first)))} differ",
+            f"{file} has different columns from the files before it",
+            hint="give all files the same columns; these differ: "
+            f"{', '.join(sorted(set(names) ^ set(first)))}",
         )
 
 
@@ -215,7 +217,7 @@ def _text_schema(source: Source) -> pa.Schema:
         for row in READERS[source.format](file):
             for name, value in row.values.items() if isinstance(row, Row) else ():
                 known = types.get(name, pa.null())
-                # Text holds everything: no need to look on.
+                # Text holds everything: no need to look further.
                 types[name] = known if known == pa.string() else wider(known, type_of(value))
     return pa.schema([(name, storable(found)) for name, found in types.items()])
 
@@ -246,7 +248,7 @@ def _text(value: Any) -> str | None:
 
 
 def _take(block: _Block, target: pa.Schema, filled: Sequence[str], bad: BadLines) -> pa.RecordBatch:
-    """The rows of a block that can be taken, converted; the others are told to `bad`."""
+    """The rows of a block that can be converted; the others are added to `bad`."""
     faults: dict[int, str] = {}
     columns: dict[str, pa.Array] = {}
     for want in target:
@@ -274,7 +276,7 @@ def _blank(column: pa.Array) -> list[int]:
 
 
 def _convert(column: pa.Array, to: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """The column as another type, null where a value cannot be it; and which values those are."""
+    """The column as another type, with null for values that do not fit, and their positions."""
     try:
         return _cast(column, to), []
     except (pa.ArrowException, ValueError, TypeError):
@@ -297,7 +299,7 @@ def _cast(column: pa.Array, to: pa.DataType) -> pa.Array:
         try:
             return column.cast(to)
         except pa.ArrowInvalid:
-            # Written without a zone: UTC.
+            # A time without a zone is UTC.
             return column.cast(pa.timestamp(to.unit)).cast(to)
-    # Spark has no nanoseconds; those are cut.
+    # Spark has no nanoseconds; they are cut off.
     return column.cast(to, safe=not pa.types.is_timestamp(column.type))

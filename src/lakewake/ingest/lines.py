@@ -1,7 +1,7 @@
 """Text files of rows, read line by line in Python.
 
-So each line refused is named by the number an editor shows for it, also behind fields that hold
-line breaks. Nothing is dropped: what is not a `Row` is a `BadLine`.
+So each refused line is reported with the number that an editor shows for it, even after fields
+with line breaks. Nothing is dropped: what is not a `Row` is a `BadLine`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LONGS = range(-(2**63), 2**63)
 
 @dataclass(frozen=True)
 class Row:
-    """One row; its values are strings or None (CSV), or what JSON makes of them."""
+    """One row; its values are strings or None (CSV), or decoded JSON."""
 
     line: int
     values: Mapping[str, Any]
@@ -34,14 +34,14 @@ class Row:
 
 @dataclass(frozen=True)
 class BadLine:
-    """A line that was not taken, and why. In a Parquet file the number is the row's, from 1."""
+    """A line that was refused, and why. In a Parquet file the number is the row's, from 1."""
 
     file: str
     line: int
     reason: str
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The object for JSON."""
         return {"file": self.file, "line": self.line, "reason": self.reason}
 
 
@@ -49,7 +49,7 @@ Reader = Callable[[Path], Iterator[Row | BadLine]]
 
 
 class _Lines:
-    """A file's lines as text, remembering how far it was read and whether all of it was UTF-8."""
+    """A file's lines as text; keeps how far it was read, and whether all of it was UTF-8."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -81,7 +81,7 @@ class _Lines:
 
 
 def read_csv(file: Path) -> Iterator[Row | BadLine]:
-    """The rows of a CSV file with a header line, by the number of their first line.
+    """The rows of a CSV file with a header line, each with the number of its first line.
 
     An empty field is None. A column without a name is called `column_N`.
 
@@ -108,7 +108,7 @@ def read_csv(file: Path) -> Iterator[Row | BadLine]:
 
 
 def csv_columns(file: Path) -> list[str]:
-    """The columns that a CSV file's header names.
+    """The columns in a CSV file's header.
 
     Raises:
         ConfigError: the file cannot be opened, or its header cannot be used.
@@ -122,11 +122,12 @@ def _open(file: Path) -> BinaryIO:
     try:
         return file.open("rb")
     except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+        fact = f"{file} cannot be read: {error.strerror}"
+        raise ConfigError(fact, hint="check the path and its permissions") from error
 
 
 def _next_record(reader: Iterator[list[str]], lines: _Lines) -> list[str] | str:
-    """The fields of the next record, none at the end of the file, or what is wrong with it."""
+    """The fields of the next record (none at the end of the file), or what is wrong with it."""
     start = lines.number + 1
     try:
         return next(reader, [])
@@ -139,9 +140,14 @@ def _next_record(reader: Iterator[list[str]], lines: _Lines) -> list[str] | str:
 def _header(file: Path, reader: Iterator[list[str]], lines: _Lines) -> list[str]:
     header = _next_record(reader, lines)
     if isinstance(header, str) or lines.was_undecodable():
-        raise ConfigError(f"{file}: the header line is not CSV in UTF-8")
+        raise ConfigError(
+            f"{file}: the header line is not CSV in UTF-8",
+            hint="save the file as CSV in UTF-8, or name its format with --format",
+        )
     if not header:
-        raise ConfigError(f"{file}: the first line is empty", hint="it has to name the columns")
+        raise ConfigError(
+            f"{file}: the first line is empty", hint="put the names of the columns there"
+        )
     names = [name.strip() or f"column_{n}" for n, name in enumerate(header, 1)]
     for name in names:
         if names.count(name) > 1:
@@ -150,7 +156,7 @@ def _header(file: Path, reader: Iterator[list[str]], lines: _Lines) -> list[str]
 
 
 def read_json(file: Path) -> Iterator[Row | BadLine]:
-    """The rows of a file with one JSON object in each line; blank lines are none.
+    """The rows of a file with one JSON object per line; blank lines are skipped.
 
     Raises:
         ConfigError: the file cannot be opened.
@@ -168,7 +174,7 @@ def _json_row(file: Path, number: int, line: str) -> Row | BadLine:
     try:
         value = json.loads(line, parse_constant=_refuse_constant)
         if "\\u" in line:
-            # Half a surrogate pair is valid JSON but no text.
+            # Half a surrogate pair is valid JSON but not valid text.
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         return BadLine(str(file), number, f"not JSON: {error}")
@@ -214,7 +220,7 @@ TYPE_OF: Mapping[str, Callable[[Any], pa.DataType]] = {"csv": csv_type, "json": 
 
 
 def wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """The narrowest type that holds both; text where nothing else does."""
+    """The narrowest type that holds both; text if nothing else does."""
     if one == other or pa.types.is_null(other):
         return one
     if pa.types.is_null(one):
@@ -232,7 +238,7 @@ def wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 
 def storable(found: pa.DataType) -> pa.DataType:
-    """A type that Spark and Hudi can store: text where all was null, times as Spark has them."""
+    """A type that Spark and Hudi can store: text if all was null, times as Spark has them."""
     if pa.types.is_null(found) or found == pa.struct([]):
         return pa.string()
     if pa.types.is_timestamp(found):

@@ -1,4 +1,4 @@
-"""The Hudi table that rows are written to: what it is, what a request may ask of it, the write."""
+"""The Hudi table that rows are written to: its shape, what a request may ask of it, the write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 TYPES = {"cow": "COPY_ON_WRITE", "mor": "MERGE_ON_READ"}
-#: The commit carries this with a value of its own for every ingest: how a write knows its instant.
+#: Every ingest gives this key a value of its own in the commit, to find its instant afterwards.
 MARK = "lakewake.ingest"
 
 #: Hudi's messages can hold a whole stack trace.
@@ -29,7 +29,7 @@ _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True)
 class Shape:
-    """What a table is made by. Fixed when it is created.
+    """How a table is laid out; fixed when it is created.
 
     Attributes:
         type: `cow` or `mor`.
@@ -46,7 +46,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Claims:
-    """What a request says of the table's shape; None or empty where it says nothing."""
+    """What a request claims about the table's shape; None or empty if it claims nothing."""
 
     name: str | None = None
     key: tuple[str, ...] = ()
@@ -66,10 +66,10 @@ class Written:
 
 
 def existing_shape(path: str) -> Shape | None:
-    """The shape of the table at a path, or None when nothing is there.
+    """The shape of the table at a path, or None if nothing is there.
 
     Raises:
-        TableError: something else lies there.
+        TableError: something else is there.
     """
     storage = Storage(path)
     properties = storage.read(".hoodie/hoodie.properties") if storage.exists() else None
@@ -77,13 +77,13 @@ def existing_shape(path: str) -> Shape | None:
         return shape_of(table_properties(storage.base, properties))
     if storage.holds_something():
         raise TableError(
-            f"{path} holds something else than a Hudi table", hint="name a new or empty folder"
+            f"{path} holds something other than a Hudi table", hint="name a new or empty folder"
         )
     return None
 
 
 def shape_of(properties: Mapping[str, str]) -> Shape:
-    """The shape that `hoodie.properties` tells."""
+    """The shape in `hoodie.properties`."""
     ordering = properties.get("hoodie.table.ordering.fields") or properties.get(
         "hoodie.table.precombine.field"
     )
@@ -104,7 +104,7 @@ def _columns(text: str) -> tuple[str, ...]:
 
 
 def new_shape(path: str, claims: Claims) -> Shape:
-    """The shape of a table that is to be created.
+    """The shape of a table to be created.
 
     Raises:
         ConfigError: no key is named.
@@ -125,17 +125,17 @@ def new_shape(path: str, claims: Claims) -> Shape:
 
 
 def check_claims(path: str, shape: Shape, claims: Claims) -> None:
-    """Whether what a request says of a table is true.
+    """Check what a request claims about a table.
 
     Raises:
-        ConfigError: something of it is not.
+        ConfigError: a claim is wrong.
     """
     for what in ("name", "key", "ordering", "partition", "type"):
-        said, true = getattr(claims, what), getattr(shape, what)
-        if said and said != true:
+        claimed, true = getattr(claims, what), getattr(shape, what)
+        if claimed and claimed != true:
             raise ConfigError(
-                f"the table at {path} has {what} {_shown(true)}, not {_shown(said)}",
-                hint=f"leave --{what} out: an existing table's own is used",
+                f"the table at {path} has {what} {_shown(true)}, not {_shown(claimed)}",
+                hint=f"leave out --{what}: an existing table keeps its own",
             )
 
 
@@ -144,7 +144,7 @@ def _shown(value: str | tuple[str, ...] | None) -> str:
 
 
 def check_column_names(names: Iterable[str]) -> None:
-    """Whether Hudi can store columns of these names.
+    """Check that Hudi can store columns with these names.
 
     Raises:
         ConfigError: it cannot.
@@ -185,10 +185,10 @@ def write_options(shape: Shape, operation: str, mark: str) -> dict[str, str]:
 
 
 def write(frame: DataFrame, path: str, options: Mapping[str, str]) -> Written:
-    """Write the rows and tell what the commit did.
+    """Write the rows and return what the commit did.
 
     Raises:
-        TableError: Hudi refused; the error says whether the commit landed all the same.
+        TableError: Hudi refused; the error says whether the commit landed anyway.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -199,11 +199,13 @@ def write(frame: DataFrame, path: str, options: Mapping[str, str]) -> Written:
     except (Py4JError, PySparkException) as error:
         found = _find_commit(spark, path, options[MARK]) if existing_shape(path) else None
         landed = f"commit {found.instant} landed" if found else "nothing was committed"
-        raise TableError(f"writing to {path} failed: {_reason(error)}", landed=landed) from error
+        fact = f"writing to {path} failed: {_reason(error)}"
+        hint = "run it again with -v to see Spark's log"
+        raise TableError(fact, landed=landed, hint=hint) from error
     written = _find_commit(spark, path, options[MARK])
     if written is None:
         raise TableError(
-            f"the write to {path} ended, and its commit is not on the timeline",
+            f"the write to {path} ended, but its commit is not on the timeline",
             landed="it may have been rolled back or archived by another writer",
             hint="run it again: an upsert of the same rows changes nothing",
         )
@@ -211,7 +213,7 @@ def write(frame: DataFrame, path: str, options: Mapping[str, str]) -> Written:
 
 
 def _reason(error: Exception) -> str:
-    """The innermost cause, which is the one that tells."""
+    """The message of the innermost cause, which says most."""
     cause: Any = getattr(error, "java_exception", None)
     while cause is not None and cause.getCause() is not None:
         cause = cause.getCause()
@@ -220,7 +222,7 @@ def _reason(error: Exception) -> str:
 
 
 def _find_commit(spark: SparkSession, path: str, mark: str) -> Written | None:
-    """The completed commit that carries this mark, looked for from the newest."""
+    """The completed commit that carries this mark, searched from the newest."""
     for instant, metadata in _commits(spark, path):
         if (metadata.get("extraMetadata") or {}).get(MARK) == mark:
             stats = [s for p in metadata["partitionToWriteStats"].values() for s in p]

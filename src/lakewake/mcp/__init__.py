@@ -7,16 +7,16 @@ read, and each answer carries the table instant it speaks for.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from lakewake import __version__
 from lakewake.errors import ConfigError, IndexMissing, LakewakeError, SetupError
 from lakewake.mcp.answer import MAX_ANSWER, MAX_PART, fit_hits, fitting, seen, shortened
+from lakewake.model.choices import ModeName
+from lakewake.model.query import IndexedRow, RowChunk
 from lakewake.model.rows import RowId
-from lakewake.search.rows import chunks_of
 from lakewake.show.plain import json_value
 from lakewake.show.visible import unescaped, visible
 
@@ -30,6 +30,7 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from lakewake.api import Index
+    from lakewake.search.view import View
 
 #: What an assistant can take in at once.
 MAX_K = 50
@@ -61,7 +62,7 @@ Filter = Annotated[
     ),
 ]
 Mode = Annotated[
-    Literal["vector", "keyword", "hybrid"],
+    ModeName,
     Field(description="By meaning (vector), by words (keyword), or by both (hybrid)."),
 ]
 Score = Annotated[float | None, Field(description="Only rows that score at least so much.")]
@@ -198,7 +199,6 @@ class Tools:
 
     def __init__(self, lake: Mapping[str, Index]) -> None:
         self._lake = lake
-        self._lock = threading.Lock()
 
     def search(
         self,
@@ -241,8 +241,8 @@ class Tools:
     ) -> Part:
         """Read a text or a payload value that an answer had to cut, part by part."""
         chosen, row = self._index(index), RowId(unescaped(partition), unescaped(key))
-        instant, held = _held(chosen, row, field, chunk)
-        text = visible(_value(held, column, chosen))
+        instant, held, cut = _held(chosen, row, field, chunk)
+        text = visible(cut.text or "" if column is None else _value(held, column, chosen))
         part = text[start : start + MAX_PART]
         end = start + len(part)
         return Part(
@@ -287,13 +287,7 @@ class Tools:
         names = list(self._lake)
         if name is None and len(names) != 1:
             raise ConfigError("there are several indexes", hint=f"name one: {', '.join(names)}")
-        return self._ready(self._lake[names[0] if name is None else name])
-
-    def _ready(self, index: Index) -> Index:
-        # Calls run in threads: what an index is made from is made once.
-        with self._lock:
-            _ = index.parts
-        return index
+        return self._lake[names[0] if name is None else name]
 
     def _each(
         self, name: str | None, tell: Callable[[Index], Told]
@@ -305,7 +299,7 @@ class Tools:
         failures: list[Told] = []
         for index in self._lake.values():
             try:
-                told.append(tell(self._ready(index)))
+                told.append(tell(index))
             except LakewakeError as error:
                 said = {"index": index.name, "error": error.fact, "hint": error.hint}
                 failures.append(seen(said, MAX_SAID))
@@ -324,29 +318,26 @@ def _told(tool: Callable[..., BaseModel]) -> Callable[..., BaseModel]:
     return call
 
 
-def _held(index: Index, row: RowId, field: str | None, chunk: int) -> tuple[str, Mapping[str, Any]]:
-    """The instant, and the chunk of a row that was asked for."""
-    reader = index.parts.store.open()
-    if reader is None:
-        name = index.name
-        raise IndexMissing(f"there is no index '{name}' yet", hint=f"`lakewake sync {name}`")
-    for held in chunks_of(reader, {row}, index.name).get(row, ()):
-        if held["_chunk"] == chunk and field in (None, held["_field"]):
-            return reader.frontier().newest, held
+def _held(
+    index: Index, row: RowId, field: str | None, chunk: int
+) -> tuple[str, IndexedRow, RowChunk]:
+    """The instant, the row, and the chunk of it that was asked for."""
+    instant, rows = index.with_view(lambda view: (view.instant, view.rows([row])))
+    for found in rows[row].chunks if row in rows else ():
+        if found.chunk == chunk and field in (None, found.field):
+            return instant, rows[row], found
     raise ConfigError(
         f"index '{index.name}' has no such text",
         hint="take `key`, `partition`, `field` and `chunk` from one hit",
     )
 
 
-def _value(held: Mapping[str, Any], column: str | None, index: Index) -> str:
-    """A chunk's text, or a value of its row as text."""
-    if column is None:
-        return str(held["_text"] or "")
+def _value(row: IndexedRow, column: str, index: Index) -> str:
+    """A payload value as text."""
     if column not in index.settings.payload:
         columns = ", ".join(index.settings.payload)
         raise ConfigError(f"there is no payload column {column!r}", hint=f"they are {columns}")
-    value = json_value(held[column])
+    value = json_value(row.payload[column])
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -361,20 +352,27 @@ def _fit(told: Sequence[Told], failures: Sequence[Told], name: str) -> dict[str,
 
 
 def _listed(index: Index) -> dict[str, Any]:
-    reader = index.parts.store.open()
-    rows, chunks = reader.counts() if reader else (0, 0)
-    schema = reader.schema() if reader else None
-    types = {c: str(schema.field(c).type) if schema else "" for c in index.settings.payload}
-    columns, left_out = fitting(types.items(), MAX_COLUMNS)
+    try:
+        held = index.with_view(_held_by)
+    except IndexMissing:
+        held = "", (0, 0), {}
+    instant, (rows, chunks), types = held
+    payload = {c: types.get(c, "") for c in index.settings.payload}
+    columns, left_out = fitting(payload.items(), MAX_COLUMNS)
     return {
         "name": index.name,
-        "instant": reader.frontier().newest if reader else "",
+        "instant": instant,
         "rows": rows,
         "chunks": chunks,
         "texts": [field.template for field in index.settings.fields],
         "payload": dict(columns),
         **({"payload_left_out": left_out} if left_out else {}),
     }
+
+
+def _held_by(view: View) -> tuple[str, tuple[int, int], dict[str, str]]:
+    """The instant, the counts, and the type of each column."""
+    return view.instant, view.counts(), {field.name: str(field.type) for field in view.schema}
 
 
 def build_server(lake: Mapping[str, Index]) -> MCPServer:

@@ -1,4 +1,4 @@
-"""Types of columns as commits tell them, boiled down to what a reader is shown. Pure."""
+"""Column types from commit metadata, reduced to what a reader sees. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-#: What a reader sees of a type with this logical name, no matter which writer made it.
+#: What a reader sees of a type with this logical name, whichever writer made it.
 _SHOWN: dict[str, Any] = {
     "timestamp-millis": {"type": "long", "logicalType": "timestamp-micros"},
     "timestamp-micros": {"type": "long", "logicalType": "timestamp-micros"},
@@ -17,29 +17,29 @@ _SHOWN: dict[str, Any] = {
     "time-micros": "long",
     "uuid": "string",
 }
-#: Says nothing about the values: names, words about them, what an engine notes for itself.
+#: Keys that say nothing about the values: names, documentation, an engine's own notes.
 _ASIDE = frozenset({"name", "namespace", "aliases", "doc", "default", "order", "avro.java.string"})
 
 
 def type_text(avro: Any) -> str:
-    """A column's type as JSON, without names, nullability and what engines note for themselves.
+    """A column's type as JSON, without names, nullability and an engine's own notes.
 
-    Equal texts are shown as equal types: a timestamp in milliseconds is one in microseconds.
+    Types that a reader sees as equal have equal texts: milliseconds are written as microseconds.
     """
     return json.dumps(_shown(avro), sort_keys=True)
 
 
 def same_type(one: str | None, other: str | None) -> bool:
-    """Whether two texts tell the same type; an index may hold one of an earlier version."""
-    return one == other or _boiled_down(one) == _boiled_down(other)
+    """Whether two texts mean the same type; an index may hold a text of an earlier version."""
+    return one == other or _reduced(one) == _reduced(other)
 
 
 def same_types(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """The same for all columns."""
+    """Whether all columns have the same types."""
     return one.keys() == other.keys() and all(same_type(one[c], other[c]) for c in one)
 
 
-def _boiled_down(text: str | None) -> str | None:
+def _reduced(text: str | None) -> str | None:
     return None if text is None else type_text(json.loads(text))
 
 

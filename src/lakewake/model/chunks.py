@@ -16,13 +16,13 @@ from lakewake.model.rows import RowId
 
 #: `_id` of the one row that carries the frontier. No chunk id can equal it: those are JSON arrays.
 CHECKPOINT_ID = "__checkpoint__"
-#: How the `_id` of a row begins that carries a page of the frontier; its name follows.
+#: Prefix of the `_id` of a row that carries a page of the frontier; the page's name follows.
 PAGE_ID = "__page__"
-#: The field of chunks whose vector stands in the table itself.
+#: The field of chunks whose vector comes from the table itself.
 VECTOR_FIELD = "vector"
 #: The prefix that payload columns must not have.
 RESERVED = "_"
-#: What stands in JSON otherwise than it is.
+#: Characters that JSON escapes.
 _ESCAPED = r'["\\\x00-\x1f]'
 _ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -38,11 +38,11 @@ def chunk_id(row: RowId, field: str, n: int) -> str:
 
 
 def chunk_ids(chunks: pa.RecordBatch) -> pa.Array:
-    """`chunk_id` of each chunk of an index; null where a part of it is null."""
+    """`chunk_id` of each chunk of an index; null if a part of it is null."""
     parts = [chunks[c] for c in ("_partition", "_key", "_field")]
     if any(pc.any(pc.match_substring_regex(p, _ESCAPED)).as_py() for p in parts):
-        told = zip(*(p.to_pylist() for p in parts), chunks["_chunk"].to_pylist(), strict=True)
-        made = [None if None in t else chunk_id(RowId(t[0], t[1]), t[2], t[3]) for t in told]
+        values = zip(*(p.to_pylist() for p in parts), chunks["_chunk"].to_pylist(), strict=True)
+        made = [None if None in v else chunk_id(RowId(v[0], v[1]), v[2], v[3]) for v in values]
         return pa.array(made, pa.string())
     partition, key, field = parts
     number = pc.cast(chunks["_chunk"], pa.string())
@@ -53,7 +53,7 @@ def chunk_ids(chunks: pa.RecordBatch) -> pa.Array:
 
 @dataclass(frozen=True)
 class Chunk:
-    """One piece of a row's text."""
+    """One part of a row's text: the unit that an index stores."""
 
     row: RowId
     field: str
@@ -69,11 +69,12 @@ class Chunk:
 
 @dataclass(frozen=True)
 class StoredChunk:
-    """What an index says of a chunk it holds, short of text and vector.
+    """What an index holds about a chunk, without its text and vector.
 
     Attributes:
-        source_hash: what the row's chunks were made from, in the first chunk of each field. Others
-            stay as they are while their own text does, and may tell an earlier one, or none.
+        source_hash: what the row's chunks were made from; valid in the first chunk of each field.
+            Other chunks are not rewritten while their own text stays, so they may have an earlier
+            hash, or none.
     """
 
     id: str
@@ -106,11 +107,11 @@ class Batch:
 
     Attributes:
         rows: opens the chunks to insert or replace, as record batches of the index's schema
-            (without the checkpoint row); can be called again, each `_id` comes once.
-        deletes: `_id`s to remove, each once; none of them is among `rows`. They may be more than
-            fit into memory, and can be walked again.
-        staged: further chunks, which the store's staging has written already.
-        replaced: their `_id`s, where an index may hold former versions of them.
+            (without the checkpoint row); can be called again, and each `_id` comes once.
+        deletes: `_id`s to remove, each once; none of them is among `rows`. There may be more than
+            fit into memory; they can be iterated again.
+        staged: further chunks, which staged writes have written already.
+        replaced: their `_id`s, if an index may hold earlier versions of them.
     """
 
     schema: pa.Schema
@@ -122,7 +123,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class ScanParts:
-    """Some columns of all chunks of an index, in pieces that can be pickled and read elsewhere."""
+    """Some columns of all chunks of an index, in parts that can be pickled and read elsewhere."""
 
     schema: pa.Schema
     parts: tuple[Iterable[pa.RecordBatch], ...]

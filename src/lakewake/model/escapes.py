@@ -1,4 +1,4 @@
-"""What Java's escapes mean. Pure."""
+"""Decodes Java's escapes. Pure."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 
 
 def unescaped(text: str) -> str:
-    """What a key or a value says.
+    """A key or a value without escapes.
 
     Raises:
         ValueError: a `\\u` without four hexadecimal digits.
     """
     if "\\" not in text:
         return text
-    said = _ESCAPE.sub(_meant, text)
-    # Java escapes a character beyond 16 bits as two halves, which belong together.
-    return said.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    decoded = _ESCAPE.sub(_character, text)
+    # Java escapes a character beyond 16 bits as two halves, which are joined here.
+    return decoded.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def _meant(found: re.Match[str]) -> str:
+def _character(found: re.Match[str]) -> str:
     digits, letter = found.groups()
     if digits is not None:
         return chr(int(digits, 16))

@@ -1,4 +1,4 @@
-"""What the values of a payload column are like, for filters to choose from."""
+"""The values of a payload column, for filters to choose from."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Facet(Shown):
     Attributes:
         type: `text`, `number`, `boolean` or `time`.
         values: of a text or boolean: the most frequent values and how many rows have each, most
-            frequent first; None where there are too many different ones to choose from.
+            frequent first; None if there are too many different ones to choose from.
         more: how many further values there are that `values` does not list.
-        min, max: of a number or time (times as ISO 8601); None where there is no value.
+        min, max: of a number or time (times as ISO 8601); None if there is no value.
     """
 
     column: str
@@ -29,7 +29,7 @@ class Facet(Shown):
     more: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The object for JSON."""
         listed = None
         if self.values is not None:
             listed = [{"value": value, "count": n} for value, n in self.values.items()]

@@ -1,4 +1,4 @@
-"""What an index has absorbed: its bookmark in the table's history."""
+"""What an index has absorbed: its bookmark in the table's timeline."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from lakewake.model.rows import RowId, T
 from lakewake.model.timeline import TableIdentity
 
 FORMAT = 1
-#: The format where rows are kept on pages; an older version refuses it in clear words.
+#: The format in which rows are on pages; an older version refuses it with a clear error.
 PAGED = 2
-#: Rows that stand in the frontier's own text; where there are more, all are on pages beside it.
+#: Rows that fit in the frontier's own text; if there are more, all are on pages beside it.
 INLINE = 1_000
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a row is in quarantine: what the embedder said, of which version, how often."""
+    """Why a row is in quarantine: the embedder's reason, the row's version, and how often."""
 
     reason: str
     instant: str
@@ -30,13 +30,13 @@ class Refusal:
 
 
 class Refusals(Mapping[RowId, Refusal]):
-    """The quarantine, read from its pages when it is asked for."""
+    """The quarantine, read from its pages on demand."""
 
     def __init__(self, book: Book) -> None:
         self.book = book
 
     def __getitem__(self, row: RowId) -> Refusal:
-        """Why a row is there."""
+        """Why a row is in it."""
         return Refusal(*self.book[row])
 
     def __iter__(self) -> Iterator[RowId]:
@@ -49,7 +49,7 @@ class Refusals(Mapping[RowId, Refusal]):
 
 
 class Twice(AbstractSet[RowId]):
-    """The rows that the table holds more than once, read from their pages when asked for."""
+    """The rows that the table holds more than once, read from their pages on demand."""
 
     def __init__(self, book: Book) -> None:
         self.book = book
@@ -79,12 +79,12 @@ class Frontier:
         instants: requested → completion time of what is absorbed and still on the active timeline.
         in_flight: instants that were open when the look was taken.
         schema: the columns that the recipe uses, with their types.
-        duplicates: row ids of which the table holds more than one version.
+        duplicates: row ids that the table holds in more than one version.
         quarantine: rows that the embedder refused; the index holds nothing of them.
         sync: counts the commits of this index; makes two frontiers at one instant distinct.
-        token: unlike that of any other call of a sync or a repair, so that each finds its own
-            commit again; '' where an earlier version of Lakewake wrote it.
-        text: what it was read from, which an earlier version may have written otherwise.
+        token: unique for each call of a sync or a repair, so that each finds its own commit again;
+            '' if an earlier version of Lakewake wrote it.
+        text: the text it was read from, which an earlier version may have written differently.
     """
 
     table: TableIdentity
@@ -108,7 +108,7 @@ class Frontier:
 
     @property
     def pages(self) -> frozenset[str]:
-        """The names of the pages that belong to it; none where all rows stand in its text."""
+        """The names of the pages that belong to it; none if all rows are in its text."""
         return page_names(self.to_json())
 
     def new_pages(self, held: Collection[str]) -> dict[str, str]:
@@ -135,7 +135,7 @@ class Frontier:
             "sync": self.sync,
         }
         if self.token:
-            # An index that has none stands at the text it always had: stores compare that.
+            # Without a token the text stays what it always was: stores compare it.
             value["token"] = self.token
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
@@ -157,7 +157,7 @@ class Frontier:
 
     @cached_property
     def _written(self) -> dict[str, tuple[tuple[str, ...], dict[str, str]]]:
-        """For each kind the names of its pages, and the texts of those that are not kept yet."""
+        """For each kind, the names of its pages and the texts of those not stored yet."""
         twice, refused = _book(self.duplicates), _book(self.quarantine)
         no_notes: dict[RowId, Note] = dict.fromkeys(self.duplicates if twice is None else (), ())
         reasons = {} if refused else {row: _note(r) for row, r in self.quarantine.items()}
@@ -168,7 +168,7 @@ class Frontier:
 
     @classmethod
     def from_json(cls, text: str, read: ReadPages = unread) -> Frontier:
-        """The inverse of `to_json`; `read` reads the pages that it names, when asked for.
+        """The inverse of `to_json`; `read` reads the pages that it names, on demand.
 
         Raises:
             ValueError: not a frontier of a format this version reads.
@@ -199,7 +199,7 @@ class Frontier:
 
 
 def page_names(text: str) -> frozenset[str]:
-    """The names of the pages that belong to a frontier, by its text."""
+    """The names of the pages that belong to the frontier with this text."""
     value: dict[str, Any] = json.loads(text)
     if value.get("format") != PAGED:
         return frozenset()
@@ -207,7 +207,7 @@ def page_names(text: str) -> frozenset[str]:
 
 
 def _book(rows: object) -> Book | None:
-    """The pages that rows were read from; None where they were not."""
+    """The pages that rows were read from; None if they come from no page."""
     return rows.book if isinstance(rows, Twice | Refusals) else None
 
 

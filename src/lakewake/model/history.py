@@ -1,4 +1,4 @@
-"""What each sync did, and how the table's commits came into the index by them."""
+"""What each sync did, and which sync brought each of the table's commits into the index."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakewake.show.notebook import Shown
 from lakewake.show.redact import without_secrets
 
 FORMAT = 1
-#: The action of a sync that failed: what it was about to do may not have been known yet.
+#: The action of a sync that failed: what it would have done may not have been known yet.
 FAILED = "failed"
 _COUNTS = (
     "rows_changed",
@@ -34,10 +34,10 @@ class SyncRecord(Shown):
 
     Attributes:
         time: when it ended, in UTC.
-        action: `build`, `follow` or `reconcile`; `failed`; `nothing` of a sync that embedded for a
-            batch which another one wrote first.
+        action: `build`, `follow` or `reconcile`; `failed`; or `nothing`, if the sync embedded texts
+            for a batch that another sync wrote first.
         error: the fact of the error it failed with.
-        instants: requested → completion time of the commits that came into the index by it.
+        instants: requested → completion time of the commits that it brought into the index.
     """
 
     time: datetime.datetime
@@ -58,19 +58,19 @@ class SyncRecord(Shown):
     instants: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # Also of records that an older version wrote: what failed may have named an address.
+        # Also for records of an older version: an error may have named an address.
         object.__setattr__(self, "why", without_secrets(self.why))
         if self.error is not None:
             object.__setattr__(self, "error", without_secrets(self.error))
 
     @property
     def took(self) -> float:
-        """Seconds in all."""
+        """Seconds in total."""
         return self.seconds.get("total", 0.0)
 
     @classmethod
     def of(cls, report: SyncReport, time: datetime.datetime) -> SyncRecord:
-        """What a sync reported when it ended."""
+        """The record of a sync that ended with this report."""
         return cls(
             time=time,
             index=report.index,
@@ -87,7 +87,7 @@ class SyncRecord(Shown):
     def of_failure(
         cls, index: str, error: Exception, seconds: float, time: datetime.datetime
     ) -> SyncRecord:
-        """A sync that ended with an error."""
+        """The record of a sync that ended with an error."""
         if isinstance(error, LakewakeError):
             fact = error.fact
         else:
@@ -109,7 +109,7 @@ class SyncRecord(Shown):
         }
 
     def to_stored(self) -> dict[str, Any]:
-        """The object that is kept."""
+        """The object that is stored."""
         return {"format": FORMAT, **self.as_dict(), "instants": dict(self.instants)}
 
     @classmethod
@@ -121,17 +121,17 @@ class SyncRecord(Shown):
         """
         if value["format"] != FORMAT:
             raise ValueError(f"history format {value['format']!r}, this version reads {FORMAT}")
-        told = {k: v for k, v in value.items() if k != "format"}
-        return cls(**{**told, "time": datetime.datetime.fromisoformat(value["time"])})
+        fields = {k: v for k, v in value.items() if k != "format"}
+        return cls(**{**fields, "time": datetime.datetime.fromisoformat(value["time"])})
 
 
 @dataclass(frozen=True)
 class CommitMark(Shown):
-    """One commit of the table, and whether and by which sync it came into the index.
+    """One commit of the table: whether it is in the index, and which sync brought it there.
 
     Attributes:
         completed: when it completed, in UTC; None while it is in flight.
-        record: the sync that absorbed it; None where none has, or its record is gone.
+        record: the sync that absorbed it; None if none has, or if its record is gone.
     """
 
     instant: str
@@ -146,7 +146,7 @@ class CommitMark(Shown):
         return self.record.time if self.record else None
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The object for JSON."""
         return {
             "instant": self.instant,
             "action": self.action,
@@ -169,11 +169,11 @@ def mark_commits(
     """The newest data-changing commits on the active timeline, newest first.
 
     Args:
-        frontier: where the index stands; None: there is none.
+        frontier: that of the index; None if there is no index.
         records: its history, newest first; read only as far as needed.
     """
     instants = [i for i in look.instants if i.changes_data or i.may_change_data]
-    shown = sorted(instants, key=_time_and_place, reverse=True)[:limit]
+    shown = sorted(instants, key=_order, reverse=True)[:limit]
     held = frontier.instants if frontier else {}
     absorbed = {i.requested: i.completed for i in shown if held.get(i.requested) == i.completed}
     by = dict(_absorbers({r: c for r, c in absorbed.items() if c}, records))
@@ -189,15 +189,15 @@ def mark_commits(
     )
 
 
-def _time_and_place(instant: Instant) -> tuple[str, str]:
-    # What is in flight stands where it began: a writer that died would be the newest for ever.
+def _order(instant: Instant) -> tuple[str, str]:
+    # What is in flight is ordered by when it began; else a dead writer would be newest for ever.
     return instant.completed or instant.requested, instant.requested
 
 
 def _absorbers(
     wanted: Mapping[str, str], records: Iterable[SyncRecord]
 ) -> Iterator[tuple[str, SyncRecord]]:
-    """Which sync each commit came by: the last that says so, if an index was removed and built."""
+    """The sync that brought each commit; the latest, if an index was removed and built again."""
     left = dict(wanted)
     for record in records if left else ():
         # By completion time as well: a compaction that was undone keeps its requested time.

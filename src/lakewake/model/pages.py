@@ -1,7 +1,7 @@
-"""Rows that a frontier names, on pages beside it where they are many. Pure.
+"""Rows that a frontier names, on pages beside it if there are many. Pure.
 
-Each page holds the rows of one slot, chosen by a checksum of their ids, and is named by what it
-says: a commit writes the pages that changed, and a look-up of one row reads one page.
+Each page holds the rows of one slot, chosen by a checksum of their ids, and is named by a hash of
+its text. So a commit writes only the pages that changed, and finding one row reads one page.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 
 from lakewake.model.rows import RowId
 
-#: Rows on a page, about.
+#: About how many rows a page holds.
 PAGE_ROWS = 2_000
 
-#: What is noted of a row: what follows its partition and key on the page.
+#: What is noted about a row: the values after its partition and key on the page.
 Note = tuple[Any, ...]
 #: Names of pages → their texts.
 ReadPages = Callable[[Collection[str]], Mapping[str, str]]
 
 
 def unread(names: Collection[str]) -> Mapping[str, str]:
-    """Stands for pages that cannot be read here.
+    """Used for pages that cannot be read here.
 
     Raises:
         ValueError: always.
@@ -33,11 +33,11 @@ def unread(names: Collection[str]) -> Mapping[str, str]:
 
 
 class Book(Mapping[RowId, Note]):
-    """What is noted of rows, read page by page when it is asked for.
+    """What is noted about rows, read page by page on demand.
 
     Args:
-        names: the page of each slot; '' where it would be empty.
-        rows: how many rows there are in all.
+        names: the page of each slot; '' if it would be empty.
+        rows: how many rows there are in total.
     """
 
     def __init__(self, names: Iterable[str], rows: int, read: ReadPages) -> None:
@@ -47,7 +47,7 @@ class Book(Mapping[RowId, Note]):
         self._pages: dict[str, dict[RowId, Note]] = {"": {}}
 
     def __getitem__(self, row: RowId) -> Note:
-        """What is noted of a row."""
+        """What is noted about a row."""
         return self._page(self.names[slot(row, len(self.names))])[row]
 
     def __iter__(self) -> Iterator[RowId]:
@@ -61,7 +61,7 @@ class Book(Mapping[RowId, Note]):
         return self._rows
 
     def texts(self, names: Collection[str]) -> Mapping[str, str]:
-        """The pages as they are kept."""
+        """The pages as they are stored."""
         return self._read(names) if names else {}
 
     def _page(self, name: str) -> dict[RowId, Note]:

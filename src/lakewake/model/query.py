@@ -5,32 +5,24 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
+from lakewake.model.choices import Mode as Mode
 from lakewake.model.rows import RowId
 from lakewake.model.where import Where
 from lakewake.show.notebook import Shown
 
 
-class Mode(StrEnum):
-    """What a search goes by: meaning, words, or both."""
-
-    VECTOR = "vector"
-    KEYWORD = "keyword"
-    HYBRID = "hybrid"
-
-
 @dataclass(frozen=True)
 class Question:
-    """What a person asks of an index: the rows nearest to a text, to a vector or to another row.
+    """A user's search: the rows nearest to a text, to a vector or to another row.
 
     Attributes:
         where: a filter in the grammar of `search.where`, or the same as JSON.
         exact: do not use an approximate index.
-        offset: how many of the best rows are passed over, for the next page.
+        offset: how many of the best rows are skipped, for the next page.
         min_score: rows with a lower score are left out.
     """
 
@@ -48,11 +40,11 @@ class Question:
 
 @dataclass(frozen=True)
 class Query:
-    """What a store is asked: the chunks nearest to a vector.
+    """A store's search: the chunks nearest to a vector.
 
     Attributes:
         limit: how many *rows* are wanted; a store may return several chunks of one row, best first,
-            but at least `limit` distinct rows where the index has them.
+            but at least `limit` distinct rows if the index has them.
         exact: do not use an approximate index.
     """
 
@@ -64,7 +56,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Words:
-    """What a store is asked: the chunks that have any of a text's words.
+    """A store's search: the chunks that have any of a text's words.
 
     Attributes:
         limit: how many rows are wanted, as in `Query`.
@@ -81,7 +73,7 @@ class Hit:
 
     Attributes:
         score: what ranked it.
-        similarity: the cosine of its vector with the question's; None where only words were asked.
+        similarity: the cosine of its vector with the question's; None in a search by words only.
         highlight: where in `text` its best sentence begins and ends.
     """
 
@@ -101,7 +93,7 @@ class Hit:
         return RowId(self.partition, self.key)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The object for JSON."""
         return {
             "key": self.key,
             "partition": self.partition,
@@ -117,11 +109,11 @@ class Hit:
 
 @dataclass(frozen=True)
 class SearchResult(Shown):
-    """The hits, and the table instant they speak for.
+    """The hits, and the table instant that they reflect.
 
     Attributes:
-        offset: how many better rows were passed over.
-        more: whether a next page has any.
+        offset: how many better rows were skipped.
+        more: whether the next page has any hits.
     """
 
     index: str
@@ -141,3 +133,39 @@ class SearchResult(Shown):
             "hits": [h.as_dict() for h in self.hits],
             "more": self.more,
         }
+
+
+@dataclass(frozen=True)
+class RowChunk:
+    """One chunk of a row's text.
+
+    Attributes:
+        field: the text field that it was cut from.
+        chunk: its number in that field, from 0.
+        text: its words; None if the index holds vectors without texts.
+    """
+
+    field: str
+    chunk: int
+    text: str | None
+
+
+@dataclass(frozen=True)
+class IndexedRow:
+    """All that an index holds of one row.
+
+    Attributes:
+        text: its whole text, joined from the chunks; a paragraph for each field.
+        chunks: in the order of the fields and of the text.
+    """
+
+    key: str
+    partition: str
+    text: str
+    payload: Mapping[str, Any]
+    chunks: tuple[RowChunk, ...]
+
+    @property
+    def row(self) -> RowId:
+        """Which row it is."""
+        return RowId(self.partition, self.key)

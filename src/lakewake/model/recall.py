@@ -1,4 +1,4 @@
-"""How an index is searched, and what share of the nearest vectors that finds. Pure."""
+"""How an index is searched, and what share of the nearest vectors a search finds. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-#: What `recall` is unless an index says otherwise.
+#: The default of an index's `recall`.
 RECALL = 0.99
 #: What the mean of the worst tenth of a probe's questions must reach.
 WORST_TENTH = 0.9
@@ -21,7 +21,7 @@ class Effort:
     """What an approximate search costs.
 
     Attributes:
-        probes: how many partitions are searched.
+        probes: how many partitions are searched; in Qdrant, how many candidates are held.
         refine: how many times the wanted vectors are compared by their true distance.
     """
 
@@ -31,7 +31,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Probed:
-    """What questions found that were asked both ways, approximately and exactly.
+    """The recall that a probe measured, by asking questions both approximately and exactly.
 
     Attributes:
         kinds: kind of question → the mean of its questions.
@@ -54,14 +54,14 @@ class Probed:
 
 @dataclass(frozen=True)
 class Decision:
-    """How one version of an index is to be searched, by its last probe.
+    """How to search one version of an index, according to its last probe.
 
     Attributes:
         plain: without a filter; None: exactly.
-        filtered: with one, and where much was deleted since; None: exactly.
+        filtered: with a filter, or after many deletes; None: exactly.
         at: when it was probed, in ISO 8601.
         covered: vectors that the approximate index would cover had none been deleted since.
-        taken: vectors that it took in since.
+        taken: vectors that were added to it since.
     """
 
     plain: Probed | None
@@ -77,12 +77,12 @@ class Decision:
         return max(self.covered - covered, 0)
 
     def to_json(self) -> str:
-        """As an index keeps it."""
+        """The text that an index stores."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str | None) -> Decision | None:
-        """The inverse of `to_json`; None where it says nothing that this version understands."""
+        """The inverse of `to_json`; None if this version does not understand the text."""
         try:
             value = json.loads(text or "null")
             return cls(
@@ -95,7 +95,7 @@ class Decision:
                 taken=int(value["taken"]),
             )
         except (ValueError, KeyError, TypeError, AttributeError):
-            # Made by another version, and only advice: it is made again.
+            # Another version wrote it, and it is only advice: a new one is made.
             return None
 
 
@@ -109,13 +109,14 @@ def _probed(value: Mapping[str, Any] | None) -> Probed | None:
 
 @dataclass(frozen=True)
 class Searching:
-    """How an index is searched, as `status` says it.
+    """How an index is searched, as `status` reports it.
 
     Attributes:
         mode: `exact`: each vector is compared; `approximate`: an index finds the candidates.
-        why: what made it so, in a few words.
+        why: the reason, in a few words.
         recall: what is promised: the share of the ten nearest that a search finds on average.
-        probes, partitions: how many of the partitions a search looks at; 0 when exact.
+        probes, partitions: how many of the partitions a search reads; 0 if it is exact. Qdrant
+            has no partitions; its `probes` is `hnsw_ef`.
         recall_mean, recall_worst_tenth: what the last probe found; None: not probed.
         probed_at: when that was, in ISO 8601.
         questions: how many it asked.
@@ -134,5 +135,5 @@ class Searching:
     kinds: Mapping[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The object for JSON."""
         return asdict(self)

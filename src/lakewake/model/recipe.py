@@ -12,11 +12,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """What a vector was made by. Two vectors compare only when all of this is equal.
+    """The model that made a vector. Two vectors can be compared only if all of this is equal.
 
     Attributes:
-        weights: sha256 of the weights, or '' where the provider does not show them.
-        max_tokens: longer texts are cut by the model; 0 when unknown.
+        weights: sha256 of the weights, or '' if the provider does not show them.
+        max_tokens: longer texts are cut by the model; 0 if unknown.
     """
 
     provider: str
@@ -71,7 +71,7 @@ class TextField:
 
 @dataclass(frozen=True)
 class Chunking:
-    """How a text is cut. `tokens` 0 means: whole when it fits the model, else pieces that fit."""
+    """How a text is cut. `tokens` 0: one chunk if it fits the model, else chunks that fit."""
 
     tokens: int = 0
     overlap: int = 0
@@ -79,7 +79,7 @@ class Chunking:
 
 @dataclass(frozen=True)
 class Recipe:
-    """One table's way to vectors: its texts or its vector column, payload, chunking and model."""
+    """How a table becomes vectors: its texts or its vector column, payload, chunking and model."""
 
     model: ModelIdentity
     fields: tuple[TextField, ...] = ()

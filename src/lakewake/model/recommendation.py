@@ -1,4 +1,4 @@
-"""An answer in words, with the rows it rests on."""
+"""An answer in words, with the rows it is based on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakewake.show.notebook import Shown
 
 
 class AnsweredBy(StrEnum):
-    """Who phrased the message."""
+    """What phrased the message."""
 
     MODEL = "model"
     EXTRACT = "extract"
@@ -24,9 +24,8 @@ class Recommendation(Shown):
     """The answer to a question, and all rows that were found for it.
 
     Attributes:
-        used: the rows that the message names, in the order it names them; all are among `hits`.
-        reason: why no model answered, or what is to be said about its answer; None when it did as
-            it was told.
+        used: the rows that the message cites, in that order; all are among `hits`.
+        reason: why no model answered, or warnings about its answer; None if there are none.
     """
 
     query: str

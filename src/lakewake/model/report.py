@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from lakewake.model.history import SyncRecord
     from lakewake.model.recall import Searching
 
-#: How many row ids a report lists; the full count stands beside the list.
+#: How many row ids a report lists; the full count is beside the list.
 LISTED = 100
 
 
 @dataclass(frozen=True)
 class PlanReport(Shown):
-    """What the next sync would do, and its price.
+    """What the next sync would do, and how much.
 
     Attributes:
-        refused: why it would be refused unless deletes are allowed; empty: it would not.
+        refused: why it would be refused unless deletes are allowed; empty if it would not be.
         new_generation: the index would be written again from the whole table.
     """
 
@@ -67,7 +67,7 @@ class SyncReport(Shown):
         embedded: texts the embedder received.
         reused: chunks written with a vector that was already known.
         seconds: per stage, and `total`.
-        instants: requested → completion time of the commits that came into the index by it.
+        instants: requested → completion time of the commits that it brought into the index.
     """
 
     index: str
@@ -132,10 +132,10 @@ class VerifyReport(Shown):
     """Whether index and table agree, at one instant.
 
     Attributes:
-        pending: rows that changed since the index's frontier; no fault.
-        duplicated: rows that the table holds more than once; no fault either.
+        pending: rows that changed since the index's frontier; not a fault.
+        duplicated: rows that the table holds more than once; not a fault either.
         vectors_checked: chunks whose text was embedded again to compare.
-        repaired: rows that a repair put right before this verdict.
+        repaired: rows that were repaired before this comparison.
     """
 
     index: str
@@ -154,7 +154,7 @@ class VerifyReport(Shown):
 
     @property
     def agrees(self) -> bool:
-        """No fault. Pending rows and duplicates in the table itself are none."""
+        """Whether there is no fault. Pending rows and duplicates in the table do not count."""
         return not (self.missing or self.orphaned or self.stale or self.wrong_model)
 
     def as_dict(self) -> dict[str, Any]:
@@ -180,18 +180,18 @@ class VerifyReport(Shown):
 
 @dataclass(frozen=True)
 class StatusReport(Shown):
-    """Where an index stands.
+    """How far an index is behind its table, and what it holds.
 
     Attributes:
         built: whether there is an index at all.
         lag_commits: completed, data-changing instants the index has not absorbed.
-        lag_seconds: age of the oldest of them, or of what undid commits; 0 when there is none.
-            Of a commit dated in the future, the age of its file.
+        lag_seconds: age of the oldest of them, or of what undid commits; 0 if there is none.
+            For a commit dated in the future, the age of its file.
         ahead_seconds: how far such a commit is dated ahead of this machine's clock.
         would: the action the next sync would take, and why.
         freshness_limit: how many seconds the index may be behind; None: no limit was set.
         last_sync: the last one that did something, or failed.
-        searching: how it is searched by vector; None where there is no index.
+        searching: how it is searched by vector; None if there is no index.
     """
 
     index: str
@@ -221,13 +221,13 @@ class StatusReport(Shown):
 
     @property
     def fresh(self) -> bool:
-        """Built, and behind no longer than it may be."""
+        """Whether it is built, and not further behind than it may be."""
         limit = self.freshness_limit
         return self.built and (limit is None or self.lag_seconds <= limit)
 
     @property
     def in_step(self) -> bool:
-        """Nothing to absorb, and nothing else that a sync would do."""
+        """Whether it is built, has absorbed every commit, and a sync would do nothing."""
         return self.built and self.lag_commits == 0 and self.would is Action.NOTHING
 
     def as_dict(self) -> dict[str, Any]:

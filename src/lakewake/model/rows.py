@@ -1,4 +1,4 @@
-"""Rows on their way from the table: what is read of them, and their identity."""
+"""Rows on their way from the table: their identity, and what is read of them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class RowId(NamedTuple):
 
 @dataclass(frozen=True)
 class RowBatch:
-    """Some rows of the table, cut down to what a recipe uses. All lists have one entry a row.
+    """Some rows of the table, reduced to what a recipe uses. All lists have one entry per row.
 
     Attributes:
-        ids: who the rows are.
+        ids: the identities of the rows.
         instants: requested time of the commit that wrote each version.
-        source_hashes: equal where what the row's chunks are made from is equal.
-        payload_hashes: equal where the payload values are equal.
+        source_hashes: equal if what the row's chunks are made from is equal.
+        payload_hashes: equal if the payload values are equal.
         texts: text field → rendered text (None or blank: the row has no chunk of that field).
-        vectors: the vector column, when the recipe takes vectors from the table (null: no chunk).
+        vectors: the vector column, if the recipe takes vectors from the table (null: no chunk).
         payload: the payload columns.
-        appeared: ids that came by a plain insert, which does not look whether the table already
-            holds them elsewhere.
+        appeared: ids that a commit added, perhaps without checking whether the table already holds
+            them elsewhere.
         undecodable: ids of rows whose text is not valid Unicode; what cannot be read is marked in
             the text.
     """
@@ -51,7 +51,7 @@ class RowBatch:
 
 
 T = TypeVar("T")
-#: What is done with one part of the rows, given where the files lie that were sent along.
+#: The work on one part of the rows; it also gets the new path of each file that was sent along.
 Work = Callable[[Iterator[RowBatch], Mapping[Path, Path]], T]
 
 
@@ -59,30 +59,30 @@ class Distributed(Protocol):
     """Does some work on the machines where the rows are, instead of bringing the rows here."""
 
     def __call__(self, work: Work[T], files: Sequence[Path]) -> list[T]:
-        """Do it once for each part of the rows; what it returned for each.
+        """Do the work once for each part of the rows, and return its results.
 
         Args:
-            work: can be pickled, and so can what it returns. What a machine did that was lost on
-                the way is done again elsewhere, and does not count.
-            files: files and folders that it needs there; it is told where each has come to lie.
+            work: can be pickled, and so can its result. If a result is lost on the way, the work
+                is done again elsewhere, and the lost one does not count.
+            files: files and folders that the work needs there; it gets the new path of each.
         """
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What a stretch of history (or a whole snapshot) did to the rows of a table.
+    """What a stretch of the timeline (or a whole snapshot) did to the rows of a table.
 
     Attributes:
-        rows: new and changed rows, in batches; can be walked once.
+        rows: new and changed rows, in batches; can be iterated once.
         deleted: ids of rows that are gone.
-        duplicates: ids of which the table now holds more than one version.
-        total: how many rows will come, where that is known.
-        payload: names and types of the payload columns, where no row may come to tell them.
-        removed: of deleted rows, the instant of the version that went, where it was seen to go.
-        gone: further rows that are gone, where they are many: in lots, each with the same instants
-            ('' where it was not seen to go); can be walked once.
-        spread: works on the rows elsewhere, where they are many and there are machines for it; then
-            `rows` can be walked all the same.
+        duplicates: ids that the table now holds more than once.
+        total: the number of rows to come, if it is known.
+        payload: names and types of the payload columns, in case no row comes to show them.
+        removed: the instant of the deleted version of a row, if it is known.
+        gone: further deleted rows, in groups, each with these instants ('' if unknown). Can be
+            iterated once.
+        distributed: works on the rows on executors, if there are many rows and a cluster; `rows`
+            can be iterated all the same.
     """
 
     rows: Iterable[RowBatch]

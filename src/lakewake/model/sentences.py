@@ -1,7 +1,7 @@
 """Where the sentences of a text begin and end. Pure.
 
-A sentence ends at `. ! ? …` with a blank behind it, at the full stops of Chinese and Japanese, with
-its paragraph, and with a line that was ended on purpose. It does not end after an initial or an
+A sentence ends at `. ! ? …` before a blank, at the full stops of Chinese and Japanese, with its
+paragraph, and with a line that was ended on purpose. It does not end after an initial or an
 abbreviation, nor where a line was only too full for the next word.
 """
 
@@ -24,7 +24,7 @@ _ITEM = re.compile(r"\s*(?:[-*•–—#>|]|\d{1,3}[.)]\s)")
 
 #: Lines shorter than this are not filled up: each was ended on purpose.
 _FILLED = 30
-#: So far back an abbreviation may begin.
+#: How many characters back an abbreviation may begin.
 _LOOKED_BACK = 16
 #: A name or a clause follows these, never a new sentence.
 _TITLES = frozenset(
@@ -33,14 +33,14 @@ _TITLES = frozenset(
         "mme mlle sr sra srta hr fr frl dipl ing vs cf viz resp approx ca bzw e.g i.e z.b d.h u.a"
     )
 )
-#: A number follows these; before anything else they are words like others.
+#: These are abbreviations only before a number.
 _NUMBERED = frozenset(
     _WORD.findall(
         "no nos nr nrs vol vols fig figs eq eqs art sec sect ch chap pt ver p pp par abs bd ed eds "
         "lot jan feb mar apr jun jul aug sep sept oct nov dec"
     )
 )
-#: These may end a sentence: they do where the next word begins like one.
+#: These may end a sentence: they do if the next word begins like one.
 _BOTH = frozenset(_WORD.findall("etc inc ltd co corp llc bros jr esq al a.m p.m ph.d usw"))
 _ABBREVIATIONS = _TITLES | _NUMBERED | _BOTH
 #: Words that begin a sentence far more often than they follow an initial.
@@ -71,7 +71,7 @@ def _full_stops(text: str) -> Iterator[int]:
 
 
 def _plainly_ends(text: str, stop: int, end: int) -> bool:
-    """The common case, told quickly: a word that is no abbreviation, a blank and a capital."""
+    """The common case, decided quickly: a word that is not an abbreviation, a blank, a capital."""
     follow = text[end : end + 2]
     word = text[max(stop - _LOOKED_BACK, 0) : stop].rpartition(" ")[2]
     known = follow[:1] == " " and follow[1:].isupper() and len(word) > 1 and word.isalpha()
@@ -79,7 +79,7 @@ def _plainly_ends(text: str, stop: int, end: int) -> bool:
 
 
 def _goes_on(text: str, stop: int, end: re.Match[str]) -> bool:
-    """Whether a sentence goes on behind a dot: after an initial, an abbreviation or a number."""
+    """Whether a sentence goes on after a dot: after an initial, an abbreviation or a number."""
     follows = _NEXT_WORD.match(text, end.end())
     after = follows[1] if follows else ""
     if after[:1].islower():
@@ -98,7 +98,7 @@ def _goes_on(text: str, stop: int, end: re.Match[str]) -> bool:
 
 
 def _is_short_for(word: str, after: str, *, begins: bool) -> bool:
-    """Whether a word with a dot behind it is an abbreviation, with this word after it."""
+    """Whether a word before a dot is an abbreviation, given the word that follows."""
     plain = word.casefold()
     if plain in _TITLES:
         return True

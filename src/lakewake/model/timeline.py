@@ -1,4 +1,4 @@
-"""A table's timeline as one look at it saw it."""
+"""A table's timeline, as seen by one look."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNDOING = frozenset({"restore", "rollback"})
 REMOVING = UNDOING | {"clean"}
 #: Operations that move rows between files without changing any.
 MAINTENANCE = frozenset({"COMPACT", "CLUSTER", "LOG_COMPACT"})
-#: Operations whose schema Hudi does not take for the table's: they may have begun long before.
+#: Operations whose schema Hudi does not use as the table's: they may have begun long before.
 SCHEMALESS = MAINTENANCE | {"INDEX"}
 #: Operations that can store a second version of a row id beside the first.
 DUPLICATING = frozenset(
@@ -64,7 +64,7 @@ class WriteStat:
     """What one commit did to one file group.
 
     Attributes:
-        previous_base_file: the base file that this one replaces, where the writer names it.
+        previous_base_file: the base file that this one replaces, if the writer names it.
         previous_commit: the commit that wrote what this file replaces.
     """
 
@@ -78,7 +78,7 @@ class WriteStat:
 
     @property
     def begins_group(self) -> bool:
-        """The first base file of its group. Flink names the former commit, but not its file."""
+        """The first base file of its group. Flink names the previous commit, but not its file."""
         return not (self.is_log or self.previous_base_file or self.previous_commit)
 
     @property
@@ -88,7 +88,7 @@ class WriteStat:
 
     @property
     def instant(self) -> str:
-        """The instant that a base file is named by: Hudi shows the newest, whichever came last."""
+        """The instant in a base file's name: Hudi shows the newest, whichever was written last."""
         return instant_of(self.path)
 
     def beside(self, name: str | None) -> str:
@@ -107,8 +107,8 @@ class CommitMetadata:
     """The parts of a commit's metadata that following needs.
 
     Attributes:
-        overtaken: another commit changed its file groups while it was on its way. Maintenance reads
-            them as they were when it was planned, and may so put back older rows.
+        overtaken: another commit changed its file groups while it was in flight. Maintenance reads
+            them as they were when it was planned, and may thus put back older rows.
     """
 
     operation: str
@@ -129,7 +129,7 @@ class CommitMetadata:
 
     @property
     def tells_schema(self) -> bool:
-        """Whether Hudi shows the table in this commit's schema, where no newer one tells it."""
+        """Whether Hudi shows the table in this commit's schema, unless a newer one has one."""
         return bool(self.schema) and self.operation not in SCHEMALESS
 
 
@@ -143,7 +143,7 @@ class TableIdentity:
     type: str
 
     def as_dict(self) -> dict[str, str]:
-        """For JSON."""
+        """The object for JSON."""
         return {
             "name": self.name,
             "record_key": self.record_key,
@@ -159,7 +159,7 @@ class TableIdentity:
 
 @dataclass(frozen=True)
 class Look:
-    """Everything one look at the table's metadata told, without reading a row.
+    """Everything that one read of the table's metadata found, without reading a row.
 
     Attributes:
         instants: the whole active timeline.
@@ -197,9 +197,9 @@ class Look:
         return max(done, key=lambda r: (done[r], r), default="")
 
     def time_of(self, instant: str) -> datetime.datetime | None:
-        """When an instant was requested or completed, by that time's name; None: it tells no time.
+        """The time that an instant's name means; None if it means none.
 
-        A table that does not say UTC names times as its writer's clocks show them: as ours do.
+        A table that does not declare UTC uses its writer's local time: we take it to be ours.
         """
         digits = instant[:17].ljust(17, "0")
         try:
@@ -209,7 +209,3 @@ class Look:
         if self.properties.get("hoodie.table.timeline.timezone", "LOCAL").upper() == "UTC":
             return when.replace(tzinfo=datetime.UTC)
         return when.astimezone(datetime.UTC)
-
-    def same_timeline(self, other: Look) -> bool:
-        """Whether no data-changing instant completed, began or vanished between the two looks."""
-        return self.completed == other.completed and self.table == other.table

@@ -1,4 +1,4 @@
-"""How many bytes rows have, and where to cut them so that memory stays flat. Pure."""
+"""How many bytes rows have, and where to cut them so that memory use stays flat. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def weights(batch: pa.RecordBatch) -> np.ndarray:
 
 
 def cuts(sizes: np.ndarray, most_rows: int, most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Stretches of rows as (start, length): none has more of either, unless it is one row."""
+    """Ranges of rows as (start, length): none exceeds either limit, unless it is one row."""
     start, held = 0, 0.0
     for n, size in enumerate(sizes.tolist()):
         if n > start and (n - start == most_rows or held + size > most_bytes):

@@ -34,7 +34,7 @@ class In:
 
 @dataclass(frozen=True)
 class Like:
-    """`column LIKE pattern`; % and _ are wild cards, and themselves after a backslash."""
+    """`column LIKE pattern`; % and _ are wildcards, except after a backslash."""
 
     column: str
     pattern: str
@@ -80,7 +80,7 @@ WRITTEN = {
     "date": "DATE '2024-01-31'",
     "timestamp": "TIMESTAMP '2024-01-31 12:00:00'",
 }
-#: Powers of ten beyond this fit no column, and take long to count with.
+#: Powers of ten beyond this fit no column, and make arithmetic slow.
 _LARGEST = 400
 _PATTERN = re.compile(r"(?:[^\\]|\\[%_\\])*")
 
@@ -106,7 +106,7 @@ def literals(leaf: Leaf) -> tuple[Literal, ...]:
 
 
 def column_kind(type: pa.DataType) -> str | None:
-    """Which kind of literal a column compares with, None where it cannot be filtered."""
+    """Which kind of literal a column compares with; None if it cannot be filtered."""
     if pa.types.is_string(type) or pa.types.is_large_string(type):
         return "text"
     numeric = (pa.types.is_integer, pa.types.is_float32, pa.types.is_float64, pa.types.is_decimal)
@@ -134,12 +134,12 @@ def check_types(where: Where, schema: pa.Schema) -> None:
     """Refuse a filter whose literals do not compare with the columns.
 
     Raises:
-        FilterError: a column that is not there or cannot be filtered, or a literal of another kind.
+        FilterError: a column does not exist or cannot be filtered, or a literal is of another kind.
     """
     for leaf in leaves(where):
         if schema.get_field_index(leaf.column) < 0:
             raise FilterError(
-                f"there is no column {leaf.column!r}", hint=f"columns: {', '.join(schema.names)}"
+                f"there is no column {leaf.column!r}", hint=f"use one of {', '.join(schema.names)}"
             )
         _check_leaf(leaf, schema.field(leaf.column).type)
 
@@ -147,11 +147,14 @@ def check_types(where: Where, schema: pa.Schema) -> None:
 def _check_leaf(leaf: Leaf, type: pa.DataType) -> None:
     kind = column_kind(type)
     if kind is None:
-        raise FilterError(f"column {leaf.column!r} is a {type}, which cannot be filtered")
+        raise FilterError(
+            f"column {leaf.column!r} is a {type}, which cannot be filtered",
+            hint="filter by a column of numbers, strings, booleans, dates or timestamps",
+        )
     if isinstance(leaf, Like) and not _PATTERN.fullmatch(leaf.pattern):
         raise FilterError(
-            f"in LIKE {leaf.pattern!r} a backslash stands before something other than % _ \\",
-            hint="a backslash itself is written \\\\",
+            f"in LIKE {leaf.pattern!r} a backslash is before something other than % _ \\",
+            hint="write a backslash itself as \\\\",
         )
     for value in literals(leaf):
         _check_literal(leaf.column, f"{kind} ({type})", kind, value)
@@ -165,4 +168,7 @@ def _check_literal(column: str, holds: str, kind: str, value: Literal) -> None:
     if isinstance(value, int | float | Decimal):
         number = Decimal(value)
         if not number.is_finite() or abs(number.adjusted()) > _LARGEST:
-            raise FilterError(f"the number compared with {column!r} is out of every range")
+            raise FilterError(
+                f"the number compared with {column!r} is out of every range",
+                hint="compare with a smaller number, or leave the condition out",
+            )

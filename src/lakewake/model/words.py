@@ -1,4 +1,4 @@
-"""The words of a text, as searches compare them."""
+"""The words of a text, in the form that searches compare."""
 
 from __future__ import annotations
 
@@ -7,9 +7,32 @@ import unicodedata
 
 _WORD = re.compile(r"\w+")
 _MARKS = re.compile("[\u0300-\u036f]")
+_ENDINGS = ("ing", "ies", "es", "ed", "s", "y", "e")
 
 
 def words_of(text: str) -> list[str]:
     """Its words, without case and accents."""
     plain = _MARKS.sub("", unicodedata.normalize("NFKD", text))
     return _WORD.findall(plain.casefold())
+
+
+#: Words that say little about what a question asks for.
+_STOP = frozenset(
+    words_of(
+        "a an and any are as at be but by can do does for from has have how i if in is it its me "
+        "my of on or our so some such that the their them there these this to want was we were "
+        "what when where which who will with would you your"
+    )
+)
+
+
+def stems(text: str) -> frozenset[str]:
+    """The words that carry meaning, roughly without their endings: leather for leathery."""
+    return frozenset(_stem(word) for word in words_of(text) if word not in _STOP)
+
+
+def _stem(word: str) -> str:
+    for ending in _ENDINGS:
+        if len(word) - len(ending) >= 3 and word.endswith(ending):
+            return word.removesuffix(ending)
+    return word

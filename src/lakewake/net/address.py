@@ -1,4 +1,4 @@
-"""Addresses that a person gives: none may carry a secret.
+"""Addresses that a user gives: none may contain a secret.
 
 An address is shown in errors, logs and `status`, written to configurations and histories, and
 handed to libraries that print it. A key in one is refused before any of this happens.
@@ -22,7 +22,7 @@ def check_address(address: str, what: str, hint: str = "") -> None:
 
     Args:
         what: what it is the address of, in words.
-        hint: where its keys go; by the kind of address unless given.
+        hint: where its keys go; by default it depends on the kind of address.
 
     Raises:
         ConfigError: it has one.

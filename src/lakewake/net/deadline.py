@@ -1,4 +1,4 @@
-"""A time limit for the whole of something, not only for each wait inside it."""
+"""A time limit for a whole operation, not only for each wait inside it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ENDS: ContextVar[float] = ContextVar("lakewake-ends", default=math.inf)
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """Let what is asked of a service inside take this long in all, or less if less is left."""
+    """Limit all requests to services inside to this many seconds in total, or to what is left."""
     token = _ENDS.set(min(_ENDS.get(), time.monotonic() + seconds))
     try:
         yield
@@ -26,11 +26,11 @@ def at_most(seconds: float) -> Iterator[None]:
 
 
 def ends() -> float:
-    """When the caller's time is over, by the monotonic clock; infinite if it set no limit."""
+    """When the caller's time is over, by the monotonic clock; infinite if there is no limit."""
     return _ENDS.get()
 
 
-#: A question to a remote storage that is not answered within this time has failed.
+#: A request to remote storage that is not answered within this time has failed.
 LOOK_SECONDS = 60.0
 
 
@@ -42,16 +42,16 @@ _given_up: list[threading.Thread] = []
 
 
 def still_asking() -> bool:
-    """Whether a question that was given up is still waiting for its answer."""
+    """Whether an abandoned request is still waiting for its answer."""
     return any(thread.is_alive() for thread in _given_up)
 
 
 def look(question: Callable[[], T]) -> T:
-    """What a question to a remote storage returns, if that does not take too long.
+    """What a request to remote storage returns, if that does not take too long.
 
-    It is put in a thread of its own: Arrow waits outside Python, where no signal reaches it and its
-    own retries can take many minutes. The thread of a question that was given up is left behind;
-    so only questions may be put this way, never a write.
+    It runs in a thread of its own: Arrow waits outside Python, where no signal reaches it and its
+    own retries can take many minutes. The thread of an abandoned request is left behind, so this
+    is only for reads, never for a write.
 
     Raises:
         TimeoutError: no answer came in time. What `question` raises is raised as well.
@@ -86,13 +86,13 @@ class _End:
 
 
 def within(seconds: float, source: Iterator[T], stop: Callable[[], None]) -> Iterator[T]:
-    """The items of `source` as they come, for so many seconds in all.
+    """The items of `source` as they come, for `seconds` in total.
 
-    They are made in a thread of their own: the limits of a socket start anew with every byte, so
-    that a peer which sends one now and then could hold us for ever.
+    They are made in a thread of their own: a socket's time limit starts again with every byte, so a
+    peer that sends one now and then could hold us for ever.
 
     Args:
-        stop: called when nobody wants items any more; lets the thread fail at its next step.
+        stop: called when no more items are wanted; makes the thread fail at its next step.
 
     Raises:
         TooLate: the time is over. What `source` raises is raised as well.

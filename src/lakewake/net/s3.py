@@ -1,8 +1,8 @@
-"""S3, told to the three that talk to it: Arrow (timelines), Lance (indexes) and Hadoop (rows).
+"""S3 settings for the libraries that use it: Arrow (timelines), Lance (indexes), Hadoop (rows).
 
-Where it is comes from AWS's own variables and configuration file. Who asks is left to each of the
-three: they find keys by themselves, in the environment, in a profile or by the machine's role, so
-that no secret ever passes through here.
+The address comes from AWS's own variables and configuration file. Credentials are left to each
+library: it finds keys by itself, in the environment, in a profile or by the machine's role, so no
+secret ever passes through here.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pyarrow import fs
 from lakewake.errors import ConfigError
 from lakewake.net.address import AWS_KEYS, check_address
 
-#: What a person checks when S3 does not answer as it should.
+#: What to check if S3 does not answer as it should.
 HINT = (
     "check the bucket, AWS_ENDPOINT_URL, AWS_REGION and the credentials"
     " (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE)"
 )
-#: The region that stores other than Amazon's go by, unless they were told another.
+#: The region of stores other than Amazon's, unless another is set.
 USUAL_REGION = "us-east-1"
-#: Keys given as options come first, then all that Amazon's own tools would find.
+#: Keys given as options come first, then those that Amazon's own tools would find.
 HADOOP_CREDENTIALS = (
     "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider,"
     "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider,"
@@ -39,7 +39,7 @@ class S3:
 
     Attributes:
         endpoint: address of a store other than Amazon's, with its scheme; empty: Amazon's.
-        region: empty: each finds it out.
+        region: empty: each library finds it out.
     """
 
     endpoint: str = ""
@@ -47,12 +47,12 @@ class S3:
 
     @property
     def plain(self) -> bool:
-        """Whether it is spoken to without encryption."""
+        """Whether the connection is not encrypted."""
         return self.endpoint.startswith("http://")
 
 
 def find_s3(env: Mapping[str, str] = os.environ) -> S3:
-    """Where S3 is by the environment, else by the profile in AWS's configuration file.
+    """Where S3 is: from the environment, else from the profile in AWS's configuration file.
 
     Raises:
         ConfigError: that file cannot be read, or the address has a key in it.
@@ -75,7 +75,7 @@ def _profile(env: Mapping[str, str]) -> Mapping[str, str]:
         parser.read(file, encoding="utf-8")
     except (configparser.Error, OSError, UnicodeDecodeError) as error:
         first = str(error).splitlines()[0]
-        hint = "mend it, or name another in AWS_CONFIG_FILE"
+        hint = "correct it, or name another in AWS_CONFIG_FILE"
         raise ConfigError(f"{file} cannot be read: {first}", hint=hint) from error
     name = env.get("AWS_PROFILE") or "default"
     section = "default" if name == "default" else f"profile {name}"
@@ -89,7 +89,7 @@ def filesystem(s3: S3) -> fs.FileSystem:
         region=s3.region or None,
         endpoint_override=host or None,
         scheme=scheme or None,
-        # A small file is then one put.
+        # A small file then takes one PUT.
         allow_delayed_open=True,
     )
 
@@ -110,7 +110,7 @@ def spark_options(s3: S3) -> dict[str, str]:
             "endpoint": s3.endpoint,
             "connection.ssl.enabled": str(not s3.plain).lower(),
             "path.style.access": "true",
-            # Some stores answer it so that Hadoop asks again without end.
+            # Some stores answer this in a way that makes Hadoop retry for ever.
             "multiobjectdelete.enable": "false",
         }
     return {f"spark.hadoop.fs.s3a.{key}": value for key, value in options.items()}

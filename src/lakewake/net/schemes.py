@@ -1,4 +1,4 @@
-"""Which file systems a table may be on: those that were tested, unless a person says otherwise."""
+"""Which file systems a table may be on: tested ones, unless the user allows others."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _BETTER = {"s3": "write it as s3a://…", "s3n": "write it as s3a://…", "file"
 
 
 def refuse_untested(table: str, hint: str) -> None:
-    """Refuse a table on a file system that was never tried, before anything looks at it.
+    """Refuse a table on a file system that was never tested, before anything looks at it.
 
-    What talks to such a system may wait for many minutes, or end the process. The address is not
+    A library for such a system may wait for many minutes, or end the process. The address is not
     shown: there may be a key in it.
 
     Raises:
-        ConfigError: it was not tested. `hint` says how to use it all the same.
+        ConfigError: it was not tested. `hint` says how to use it anyway.
     """
     scheme, mark, _ = table.partition("://")
     if mark and scheme not in TESTED:

@@ -22,7 +22,7 @@ from typing import Any
 
 import httpx
 
-from lakewake.errors import SetupError
+from lakewake.errors import ConfigError, SetupError
 from lakewake.net import deadline
 from lakewake.net.deadline import TooLate, within
 
@@ -34,6 +34,16 @@ QUESTION_WAIT = 2.0
 RETRIED = {408, 429}
 #: Bytes of a refusal that are read.
 REFUSAL = 2_000
+#: Characters of a service's own words that are shown.
+SAID = 200
+#: What to do about a refusal, by its status.
+_HINTS = {
+    401: "check that {key_env} holds a valid key",
+    403: "check that the key in {key_env} may use this model",
+    404: "check that `url` ends in the service's /v1 and `name` is a model it has",
+    429: "wait, then run the command again",
+}
+_OTHER_HINT = "look into the service's log, then run the command again"
 #: Headers that speak of the bytes on the wire, not of those that were read.
 FRAMING = {"content-encoding", "content-length", "transfer-encoding"}
 
@@ -241,20 +251,66 @@ def read_retry_after(value: str, now: datetime.datetime) -> float | None:
     return max(seconds, 0.0) if math.isfinite(seconds) else None
 
 
+def endpoint(url: str, path: str, what: str) -> httpx.URL:
+    """The address of one method of a service.
+
+    Args:
+        what: names the setting in an error.
+
+    Raises:
+        ConfigError: it is not an http address.
+    """
+    try:
+        found = httpx.URL(f"{url.rstrip('/')}/{path}")
+        usable = found.scheme in ("http", "https") and bool(found.host)
+    except httpx.InvalidURL:
+        usable = False
+    if not usable:
+        # The address is not shown: it may hold a key.
+        raise ConfigError(
+            f"{what} is not an http address", hint='for example `url = "http://localhost:8080/v1"`'
+        )
+    return found
+
+
+def status_hint(status: int, key_env: str) -> str:
+    """What to do about an answer that is a refusal."""
+    return _HINTS.get(status, _OTHER_HINT).format(key_env=key_env)
+
+
+def shortened(text: str, key: str) -> str:
+    """A service's own words in one short line, without the key that some services repeat."""
+    line = " ".join(text.split())
+    return (line.replace(key, "***") if key else line)[:SAID]
+
+
+def read_optional_key(variable: str) -> str:
+    """The key that an environment variable holds; '' if there is none.
+
+    Raises:
+        SetupError: it holds something else.
+    """
+    key = os.environ.get(variable, "").strip() if variable else ""
+    if not (key.isascii() and key.isprintable()):
+        raise SetupError(
+            f"the environment variable {variable} holds something that is not a key",
+            hint=f"export {variable}=… with the key alone, without quotes or line breaks in it",
+        )
+    return key
+
+
 def read_key(variable: str, url: httpx.URL) -> str:
-    """The key that an environment variable holds; '' where the service needs none.
+    """The same; '' only for a service on this machine, or one without keys.
 
     Raises:
         SetupError: the service is elsewhere and the variable is not set, or holds no key.
     """
-    key = os.environ.get(variable, "").strip() if variable else ""
+    key = read_optional_key(variable)
     if not key and variable and not _is_local(url.host):
         raise SetupError(
             f"{shown(url)} needs a key, and the environment variable {variable} is not set",
             hint=f'export {variable}=…, or say `key_env = ""` for a service without keys',
         )
-    if not (key.isascii() and key.isprintable()):
-        raise SetupError(f"the environment variable {variable} holds something that is not a key")
     return key
 
 

@@ -1,4 +1,4 @@
-"""What a chat service sent → the pieces of its message. Pure; every byte of it is doubted."""
+"""What a chat service sent → the parts of its message. Pure; no byte of it is trusted."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class UnusableAnswer(ValueError):
 
 @dataclass(frozen=True)
 class Delta:
-    """Some of the message, and why it ends here where it does (`stop`, `length`, …)."""
+    """A part of the message; if it is the last, also why it ends (`stop`, `length`, …)."""
 
     text: str
     finish: str | None = None
 
 
 def read_whole(body: bytes) -> Delta:
-    """The message of an answer that came in one.
+    """The message of an answer that was not streamed.
 
     Raises:
-        UnusableAnswer: it holds none.
+        UnusableAnswer: there is none in it.
     """
     choice = _choice(_parse(body))
     if choice is None:
@@ -37,10 +37,10 @@ def read_whole(body: bytes) -> Delta:
 
 
 def read_stream(chunks: Iterable[bytes]) -> Iterator[Delta]:
-    """The pieces of an answer that comes as server-sent events, until it says that it ends.
+    """The parts of an answer that comes as server-sent events, until it says that it ends.
 
     Raises:
-        UnusableAnswer: an event cannot be read, tells of an error, or the stream breaks off.
+        UnusableAnswer: an event cannot be read or reports an error, or the stream breaks off.
     """
     for data in read_events(chunks):
         if data.strip() == _DONE:
@@ -49,9 +49,9 @@ def read_stream(chunks: Iterable[bytes]) -> Iterator[Delta]:
         choice = _choice(_parse(data.encode()))
         if choice is None:  # figures about the request come in events of their own
             continue
-        piece = Delta(_text(choice.get("delta")), _finish(choice))
-        yield piece
-        if piece.finish:
+        part = Delta(_text(choice.get("delta")), _finish(choice))
+        yield part
+        if part.finish:
             return
     raise UnusableAnswer("broke off in the middle of its answer")
 
@@ -65,7 +65,7 @@ def read_events(chunks: Iterable[bytes]) -> Iterator[str]:
             data = []
         elif line.startswith("data:"):
             data.append(line[5:].removeprefix(" "))
-    # An event without its blank line is no event: the connection broke.
+    # An event without its blank line does not count: the connection broke.
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
@@ -95,11 +95,11 @@ def _parse(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise UnusableAnswer("answered something that is not JSON") from None
     if not isinstance(value, dict):
-        raise UnusableAnswer("answered JSON that is no object")
+        raise UnusableAnswer("answered JSON that is not an object")
     if value.get("error"):
         error = value["error"]
-        said = error.get("message") if isinstance(error, dict) else error
-        raise UnusableAnswer(f"told of an error: {_writable(str(said))}")
+        message = error.get("message") if isinstance(error, dict) else error
+        raise UnusableAnswer(f"reported an error: {_writable(str(message))}")
     return value
 
 
@@ -108,7 +108,7 @@ def _choice(value: dict[str, Any]) -> dict[str, Any] | None:
     if not choices:
         return None
     if not isinstance(choices, list) or not isinstance(choices[0], dict):
-        raise UnusableAnswer("answered choices that are none")
+        raise UnusableAnswer("answered choices in an unknown form")
     return choices[0]
 
 
@@ -117,12 +117,12 @@ def _text(message: object) -> str:
     if content is None:
         return ""
     if not isinstance(content, str):
-        raise UnusableAnswer("answered a message that is no text")
+        raise UnusableAnswer("answered a message that is not text")
     return _writable(content)
 
 
 def _writable(text: str) -> str:
-    """JSON can spell halves of characters, which no file and no terminal takes."""
+    """Replace halves of surrogate pairs: JSON can spell them, but no file can hold them."""
     return text.encode("utf-8", "replace").decode()
 
 

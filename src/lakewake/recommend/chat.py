@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from lakewake.config.settings import RecommendSettings
-from lakewake.errors import ConfigError, LakewakeError
+from lakewake.errors import LakewakeError
 from lakewake.net import deadline
 from lakewake.net.deadline import TooLate
 from lakewake.net.service import (
@@ -20,23 +20,19 @@ from lakewake.net.service import (
     BadAnswer,
     Outcome,
     ServiceClient,
+    endpoint,
     read_key,
+    shortened,
     shown,
+    status_hint,
     wait_to_retry,
 )
 from lakewake.recommend.answer import Delta, UnusableAnswer, read_stream, read_whole
 
 TRIES = 3
+AGAIN = "ask again, or name another model in [recommend]"
 #: An answer longer than this was not asked for; what is around it may be some times as long.
 LONGEST_ANSWER, LARGEST_BODY = 16_000, 4_000_000
-#: Characters of a refusal that are shown.
-SAID = 200
-_HINTS = {
-    401: "see that {key_env} holds a valid key",
-    403: "see that the key in {key_env} may use this model",
-    404: "see that `url` ends in the service's /v1 and `name` is a model it has",
-    429: "wait, or ask a service that takes more",
-}
 
 
 class ChatError(LakewakeError):
@@ -62,7 +58,7 @@ class Chat:
         self, settings: RecommendSettings, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self._settings = settings
-        self._url = _endpoint(settings.url)
+        self._url = endpoint(settings.url, "chat/completions", "`url` in [recommend]")
         self._service = ServiceClient(self._url, lambda: self._key, settings.timeout)
         self._sleep = sleep
 
@@ -113,7 +109,7 @@ class Chat:
                 if length:
                     # What was streamed has been read: another answer would not go on from there.
                     raise ChatError(
-                        f"{self._shown} broke off in the middle of its answer"
+                        f"{self._shown} broke off in the middle of its answer", hint=AGAIN
                     ) from error
             self._sleep(wait)
             attempt += 1
@@ -128,7 +124,7 @@ class Chat:
                     raise self._refused(head, _beginning(parts))
                 yield from _checked(_read(head, parts))
         except (UnusableAnswer, BadAnswer) as error:
-            raise ChatError(f"{self._shown} {self._said(str(error))}") from error
+            raise ChatError(f"{self._shown} {self._said(str(error))}", hint=AGAIN) from error
         except httpx.TransportError as error:
             said = self._said(str(error)) or type(error).__name__
             raise ChatError(
@@ -138,7 +134,9 @@ class Chat:
             ) from error
         except (httpx.HTTPError, OSError, ValueError) as error:  # such as a host that is no name
             said = self._said(str(error)) or type(error).__name__
-            raise ChatError(f"{self._shown} cannot be asked: {said}") from error
+            raise ChatError(
+                f"{self._shown} cannot be asked: {said}", hint="correct `url` in [recommend]"
+            ) from error
 
     def _refused(self, response: httpx.Response, beginning: bytes) -> ChatError:
         fact = f"{self._shown} answered {response.status_code} {response.reason_phrase}".rstrip()
@@ -147,13 +145,11 @@ class Chat:
             fact += f": {said}"
         if "Retry-After" in response.headers:
             fact += f" (Retry-After: {response.headers['Retry-After'][:40]})"
-        hint = _HINTS.get(response.status_code, "").format(key_env=self._settings.key_env)
+        hint = status_hint(response.status_code, self._settings.key_env)
         return ChatError(fact, hint=hint, outcome=response)
 
     def _said(self, text: str) -> str:
-        """The service's words, short, without the key that some repeat."""
-        line = " ".join(text.split())
-        return (line.replace(self._key, "***") if self._key else line)[:SAID]
+        return shortened(text, self._key)
 
     @cached_property
     def _key(self) -> str:
@@ -207,13 +203,3 @@ def _checked(pieces: Iterator[Delta]) -> Iterator[Delta]:
         yield piece
     if blank:
         raise UnusableAnswer("answered an empty message")
-
-
-def _endpoint(url: str) -> httpx.URL:
-    try:
-        endpoint = httpx.URL(f"{url.rstrip('/')}/chat/completions")
-    except httpx.InvalidURL as error:
-        raise ConfigError("`url` in [recommend] is not an address") from error
-    if endpoint.scheme not in ("http", "https") or not endpoint.host:
-        raise ConfigError("`url` in [recommend] is not an http address")
-    return endpoint

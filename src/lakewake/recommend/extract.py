@@ -5,13 +5,13 @@ It invents nothing: what it says stands in the rows, word for word.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakewake.model.query import Hit
 from lakewake.model.rows import RowId
 from lakewake.model.sentences import sentences
+from lakewake.model.words import stems
 from lakewake.recommend.tame import cut, speaks_to_a_model, tame
 
 #: How many rows an answer quotes, how much of one, and how much of a long text is looked at.
@@ -20,16 +20,6 @@ QUOTED, LONGEST, LOOKED_AT = 3, 300, 20_000
 TITLES = ("name", "title", "label")
 #: What the best hit is worth beside a sentence with every word of the question.
 RANK = 0.5
-
-_WORD = re.compile(r"\w+")
-_STOP = frozenset(
-    _WORD.findall(
-        "a an and any are as at be but by can do does for from has have how i if in is it its me "
-        "my of on or our so some such that the their them there these this to want was we what "
-        "when where which who will with would you your"
-    )
-)
-_ENDINGS = ("ing", "ies", "es", "ed", "s", "y", "e")
 
 
 @dataclass(frozen=True)
@@ -49,7 +39,7 @@ class _Quote:
 
 def extract(query: str, hits: Sequence[Hit]) -> Extract | None:
     """The best sentence of each of the best rows; None where no row has anything to quote."""
-    asked = words(query)
+    asked = stems(query)
     ranks = _ranks(hits)
     found = (
         _quote(asked, hit, n, rank) for n, (hit, rank) in enumerate(zip(hits, ranks, strict=True))
@@ -60,18 +50,6 @@ def extract(query: str, hits: Sequence[Hit]) -> Extract | None:
     quotes.sort(key=lambda q: q.n)
     message = " ".join(f"{q.text} [{q.n + 1}]" for q in quotes)
     return Extract(message, tuple(RowId(hits[q.n].partition, hits[q.n].key) for q in quotes))
-
-
-def words(text: str) -> frozenset[str]:
-    """The words that carry meaning, roughly without their endings."""
-    return frozenset(_stem(w) for w in _WORD.findall(text.casefold()) if w not in _STOP)
-
-
-def _stem(word: str) -> str:
-    for ending in _ENDINGS:
-        if len(word) - len(ending) >= 3 and word.endswith(ending):
-            return word.removesuffix(ending)
-    return word
 
 
 def _ranks(hits: Sequence[Hit]) -> list[float]:
@@ -85,7 +63,7 @@ def _quote(asked: frozenset[str], hit: Hit, n: int, rank: float) -> _Quote | Non
     title = _title(hit)
     best, worth = "", -1.0
     for sentence in _sentences(hit):
-        overlap = len(asked & words(f"{title} {sentence}")) / max(len(asked), 1)
+        overlap = len(asked & stems(f"{title} {sentence}")) / max(len(asked), 1)
         if sentence.rstrip(".!?") != title and overlap > worth:
             best, worth = sentence, overlap
     text = title if not best else best if not title or title in best else f"{title}: {best}"

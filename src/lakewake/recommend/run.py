@@ -1,6 +1,6 @@
 """Retrieve, prompt, answer, check: the flow of a recommendation.
 
-Whatever the model does, the rows come back, with the reason where it did not answer.
+Whatever the model does, the rows are returned, with the reason if it did not answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_MODEL = "no language model is configured ([recommend] url); this is quoted fr
 NO_ROWS = "no row was found, and the model was not asked"
 NO_TEXT = "The rows found have no text to quote."
 
-#: Question → hits; re-ranking, if any, happens inside.
+#: Question → hits; reranking, if any, happens inside.
 Find = Callable[[str], SearchResult]
 
 
@@ -41,10 +41,10 @@ def recommend(query: str, find: Find, settings: RecommendSettings) -> Recommenda
 def recommend_stream(
     query: str, find: Find, settings: RecommendSettings
 ) -> Iterator[str | Recommendation]:
-    """The pieces of the message as the model makes them; last, the whole recommendation.
+    """The parts of the message as the model makes them; last, the whole recommendation.
 
-    Where a model breaks off, the message of the recommendation replaces what came before. The
-    search is done when this returns, and its errors are raised here.
+    If a model breaks off, the recommendation's message replaces what came before. The search is
+    done when this returns, and its errors are raised here.
 
     Raises:
         LakewakeError: the search failed.
@@ -83,7 +83,7 @@ def _ask(
 
 
 def _nonce(query: str, hits: Sequence[Hit]) -> str:
-    """A word that nobody could foresee, and that none of the rows holds even by chance."""
+    """A word that nobody can predict, and that no row holds even by chance."""
     texts = [query, *(row_text(hit) for hit in hits)]
     while True:
         nonce = secrets.token_hex(8)
@@ -94,7 +94,7 @@ def _nonce(query: str, hits: Sequence[Hit]) -> str:
 def _check(
     query: str, found: SearchResult, prompt: Prompt, message: str, finish: str
 ) -> Recommendation:
-    """The model's answer, with what is to be said about it."""
+    """The model's answer, with warnings about it."""
     cited = check_citations(message, prompt.shown)
     reasons = [*cited.reasons, *_warnings(prompt.shown)]
     if finish == "length":
@@ -104,8 +104,8 @@ def _check(
 
 def _warnings(shown: Sequence[Hit]) -> Iterator[str]:
     for n, hit in enumerate(shown, start=1):
-        told = [v for v in hit.payload.values() if isinstance(v, str)]
-        if speaks_to_a_model("\n".join([*told, hit.text or ""])):
+        texts = [v for v in hit.payload.values() if isinstance(v, str)]
+        if speaks_to_a_model("\n".join([*texts, hit.text or ""])):
             yield f"row [{n}] holds words that speak to a model; judge the answer with care"
 
 

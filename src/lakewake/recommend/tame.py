@@ -1,7 +1,7 @@
-"""Text of a row made fit to stand in a prompt or an answer. Pure.
+"""A row's text, made safe for a prompt or an answer. Pure.
 
-Rows are written by anybody. Their text must not end its own place in the prompt, nor pass for a
-citation; what speaks to a model rather than to a reader is left in its place, but noticed.
+Anyone may write rows. Their text must not end its own section of the prompt, nor pass for a
+citation. Text that speaks to a model rather than to a reader stays, but is noticed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TO_A_MODEL = re.compile(
 
 
 def tame(text: str) -> str:
-    """The text without invisible characters, markers of ours and numbers in square brackets."""
+    """The text without invisible characters, our markers, and numbers in square brackets."""
     split = re.sub(r"<(?=<)|>(?=>)", lambda mark: f"{mark[0]} ", visible(text))
     return _BRACKETED.sub(r"(\1)", split)
 

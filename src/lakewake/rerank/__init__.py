@@ -9,7 +9,7 @@ from lakewake.config.settings import RerankSettings
 
 
 class Reranker(Protocol):
-    """Scores texts against a question; slower than vectors and nearer to the truth."""
+    """Scores texts against a question; slower than vectors, and more accurate."""
 
     def score(self, question: str, texts: Sequence[str]) -> list[float]:
         """A finite number for each text, in order; larger is better.
@@ -39,5 +39,5 @@ RERANKERS: dict[str, Callable[[RerankSettings], Reranker]] = {
 
 
 def load_reranker(settings: RerankSettings) -> Reranker:
-    """The one that the settings name; it is loaded when it is first used."""
+    """The reranker that the settings name; its model is loaded on first use."""
     return RERANKERS[settings.provider](settings)

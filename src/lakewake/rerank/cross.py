@@ -1,4 +1,4 @@
-"""Re-ranking by a cross-encoder of sentence-transformers, in this process."""
+"""Reranking with a cross-encoder of sentence-transformers, in this process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ class CrossEncoderReranker:
         try:
             scores = model.predict(pairs, show_progress_bar=False)
         except RuntimeError as error:
-            raise EmbedError(f"the cross-encoder failed: {error}") from error
+            raise EmbedError(
+                f"the cross-encoder failed: {error}",
+                hint="search without it: rerank=False, `--no-rerank`",
+            ) from error
         return [float(score) for score in scores]
 
     def _model(self) -> CrossEncoder:
@@ -49,7 +52,7 @@ def _load(name: str) -> CrossEncoder:
         from sentence_transformers import CrossEncoder
     except ImportError as error:
         raise SetupError(
-            "re-ranking by a cross-encoder needs sentence-transformers",
+            "reranking with a cross-encoder needs sentence-transformers",
             hint="pip install 'lakewake[sentence-transformers]'",
         ) from error
     try:

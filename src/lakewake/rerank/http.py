@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import httpx
 
 from lakewake.config.settings import RerankSettings
-from lakewake.errors import EmbedError, SetupError
+from lakewake.errors import EmbedError
 from lakewake.net.deadline import at_most
-from lakewake.net.service import BadAnswer, NoAnswer, ServiceClient
+from lakewake.net.service import (
+    BadAnswer,
+    NoAnswer,
+    ServiceClient,
+    endpoint,
+    read_optional_key,
+)
 
 #: A question waits for the answer, so that no more than one second try is made.
 TRIES = 2
@@ -27,7 +32,7 @@ class HttpReranker:
 
     def __init__(self, settings: RerankSettings) -> None:
         self._settings = settings
-        url = httpx.URL(f"{settings.url.rstrip('/')}/rerank")
+        url = endpoint(settings.url, "rerank", "`url` of `rerank`")
         self._service = ServiceClient(url, lambda: self._key, settings.timeout)
 
     def score(self, question: str, texts: Sequence[str]) -> list[float]:
@@ -63,12 +68,7 @@ class HttpReranker:
 
     @cached_property
     def _key(self) -> str:
-        key = os.environ.get(self._settings.key_env, "").strip() if self._settings.key_env else ""
-        if not (key.isascii() and key.isprintable()):
-            raise SetupError(
-                f"the variable {self._settings.key_env} holds something else than a key"
-            )
-        return key
+        return read_optional_key(self._settings.key_env)
 
 
 def read_scores(body: object, count: int) -> list[float]:

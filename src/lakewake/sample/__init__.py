@@ -1,6 +1,6 @@
-"""Wine reviews to try Lakewake with: made here, or read from the well-known CSV of 130,000.
+"""Wine reviews to try Lakewake with: generated, or read from the well-known CSV of 130,000.
 
-Columns are those of `winemag-data-130k-v2.csv` that the demo uses, plus an id and a time.
+The columns are those of `winemag-data-130k-v2.csv` that the demo uses, plus an id and a time.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ SCHEMA = pa.schema(
         ("ts", pa.int64()),
     ]
 )
-#: What is taken from the real CSV; its first column, the row number, has no name.
+#: The columns taken from the real CSV; its first column, the row number, has no name.
 CSV_COLUMNS = tuple(name for name in SCHEMA.names if name not in ("wine_id", "ts"))
 ROW_NUMBER = "column_1"
+_CORRECT = "correct or remove that line"
 
 FIRST: Mapping[str, Any] = {
     "country": "Italy",
@@ -65,9 +66,9 @@ FIRST: Mapping[str, Any] = {
 
 
 def wines(n: int, seed: int = 7) -> pa.Table:
-    """`n` wine reviews, the same ones for the same seed, no two descriptions alike.
+    """`n` wine reviews, the same ones for the same seed, with no two descriptions alike.
 
-    The first `n` of a longer table are this table; `wine_0` is always the same wine.
+    A longer table begins with the same `n` rows; `wine_0` is always the same wine.
     """
     choose = random.Random(seed)
     rows: list[Mapping[str, Any]] = []
@@ -102,7 +103,7 @@ def _review(choose: random.Random) -> dict[str, Any]:
 
 
 def _price(choose: random.Random, points: int) -> float | None:
-    """Dearer where the score is higher; one in fourteen is not known, as in the real data."""
+    """Higher for a higher score; one in fourteen is unknown, as in the real data."""
     price = float(max(6, round(9 * 1.13 ** (points - 80) * choose.lognormvariate(0, 0.35))))
     return None if choose.random() < 1 / 14 else price
 
@@ -135,9 +136,9 @@ def _describe(choose: random.Random, style: Style, place: str, points: int, year
 
 
 def read_wine_csv(path: str | Path, rows: int | None = None) -> pa.Table:
-    """The first `rows` reviews of the real CSV (all of them: None), as `wines` gives them.
+    """The first `rows` reviews of the real CSV (None: all), with the columns of `wines`.
 
-    The unnamed first column is the row number: it makes the id and the time.
+    The unnamed first column is the row number; id and time are made from it.
 
     Raises:
         ConfigError: there is no such file, or a line of it is not a review.
@@ -149,10 +150,12 @@ def read_wine_csv(path: str | Path, rows: int | None = None) -> pa.Table:
         if rows is not None and len(reviews) >= rows:
             break
         if isinstance(row, BadLine):
-            raise ConfigError(f"{file} line {row.line}: {row.reason}")
+            raise ConfigError(f"{file} line {row.line}: {row.reason}", hint=_CORRECT)
         review = _read_review(file, row)
         if review["ts"] in seen:
-            raise ConfigError(f"{file} line {row.line}: row number {review['ts']} is there twice")
+            raise ConfigError(
+                f"{file} line {row.line}: row number {review['ts']} occurs twice", hint=_CORRECT
+            )
         seen.add(review["ts"])
         reviews.append(review)
     return pa.Table.from_pylist(reviews, SCHEMA)
@@ -164,7 +167,7 @@ def _read_review(file: Path, row: Row) -> dict[str, Any]:
     if lacking:
         raise ConfigError(
             f"{file} is not the wine-review CSV: it has no column {', '.join(lacking)}",
-            hint="the file is called winemag-data-130k-v2.csv; its first column has no name",
+            hint="use the file winemag-data-130k-v2.csv; its first column has no name",
         )
     try:
         numbers = {
@@ -173,9 +176,10 @@ def _read_review(file: Path, row: Row) -> dict[str, Any]:
             "price": float(values["price"]) if values["price"] else None,
         }
     except ValueError as error:
-        raise ConfigError(f"{file} line {row.line}: {error}") from error
+        raise ConfigError(f"{file} line {row.line}: {error}", hint=_CORRECT) from error
     if not (values["title"] or values["description"]):
-        raise ConfigError(f"{file} line {row.line}: neither a title nor a description")
+        fact = f"{file} line {row.line}: neither a title nor a description"
+        raise ConfigError(fact, hint=_CORRECT)
     country = values["country"] or "Unknown"
     review = {c: values[c] for c in CSV_COLUMNS}
     return {**review, **numbers, "country": country, "wine_id": f"wine_{numbers['ts']}"}

@@ -1,4 +1,4 @@
-"""Products of an outdoor shop to try Lakewake with: made here, the same ones every time."""
+"""Products of an outdoor shop to try Lakewake with: generated, and the same ones every time."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ SCHEMA = pa.schema(
 
 
 def products(n: int, seed: int = 7) -> pa.Table:
-    """`n` products, the same ones for the same seed, no two names or descriptions alike.
+    """`n` products, the same ones for the same seed, with no two names or descriptions alike.
 
-    The first `n` of a longer table are this table. About one in eight is out of stock.
+    A longer table begins with the same `n` rows. About one in eight is out of stock.
     """
     choose = random.Random(seed)
     rows: list[dict[str, Any]] = []

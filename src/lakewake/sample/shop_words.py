@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Kind:
-    """How the products of one kind are called and described.
+    """The names and descriptions for products of one kind.
 
     Attributes:
         nouns: what it is, as it stands in the name.

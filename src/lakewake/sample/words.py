@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Style:
-    """How the wines of one grape are spoken of."""
+    """The words for the wines of one grape."""
 
     color: str
     fruits: Sequence[str]
@@ -150,7 +150,7 @@ STYLES = {
     ),
 }
 
-#: Country → how often it comes, and its provinces.
+#: Country → how often it is chosen, and its provinces.
 PLACES: Mapping[str, tuple[int, Mapping[str, Province]]] = {
     "US": (
         42,
@@ -364,7 +364,7 @@ TRAITS = (
     "restrained",
     "layered",
 )
-#: By score: below 87, below 92, and from there on.
+#: By score: below 87, below 92, and 92 or more.
 VERDICTS = (
     (
         "It is simple but honest.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import threading
 from collections import Counter
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,8 +13,10 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from lakewake.model.facets import Facet
+from lakewake.model.where import column_kind
 
 if TYPE_CHECKING:
+    from lakewake.model.frontier import Frontier
     from lakewake.store import StoreReader
 
 #: More different values than these are nothing to choose from.
@@ -29,6 +32,23 @@ class _Summary(Protocol):
 
     def facet(self) -> Facet:
         """What all of them are like."""
+
+
+class FacetCache:
+    """The facets of the version of an index that was asked about last."""
+
+    def __init__(self) -> None:
+        self._counting = threading.Lock()
+        self._kept: tuple[tuple[int, Frontier], tuple[Facet, ...]] | None = None
+
+    def of(self, reader: StoreReader) -> tuple[Facet, ...]:
+        """The facets of this version, computed once."""
+        version = reader.generation, reader.frontier()
+        # Callers that come while they are counted wait for the result instead of counting too.
+        with self._counting:
+            if self._kept is None or self._kept[0] != version:
+                self._kept = version, compute_facets(reader)
+            return self._kept[1]
 
 
 def compute_facets(reader: StoreReader) -> tuple[Facet, ...]:
@@ -133,13 +153,8 @@ def _summary(column: str, kind: str) -> _Summary:
 
 def _kind(type_: pa.DataType) -> str:
     """How a column is filtered by; '' when it cannot be."""
-    if types.is_boolean(type_):
-        return "boolean"
-    if types.is_string(type_) or types.is_large_string(type_):
-        return "text"
-    if types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_):
-        return "number"
-    return "time" if types.is_timestamp(type_) or types.is_date(type_) else ""
+    kind = column_kind(type_) or ""
+    return "time" if kind in ("date", "timestamp") else kind
 
 
 def _plain(end: pa.Scalar | None) -> int | float | str | None:

@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lakewake.model.sentences import sentences
-from lakewake.model.words import words_of
+from lakewake.model.words import stems
 
-#: Words that tell little of what a question asks for.
-_SMALL = frozenset(
-    words_of(
-        "a an and are as at be by for from has have i in is it its of on or that the this to was "
-        "were which with"
-    )
-)
-#: Words alike so far are taken for forms of one: leather, leathery.
-_STEM = 5
 #: No highlight is longer.
 LONGEST = 400
 
@@ -25,14 +16,14 @@ def highlight(text: str, question: str) -> tuple[int, int] | None:
 
     Of one without an end the best part is taken: what is shown around it must stay readable.
     """
-    asked = _stems(question)
+    asked = stems(question)
     # Most sentences of a long text have none of the words: this finds out without splitting them.
     lower = text.lower() if text.isascii() else ""
     best, most = None, 0
     for start, end in _passages(text):
         if lower and not any(lower.find(stem, start, end) >= 0 for stem in asked):
             continue
-        common = len(asked & _stems(text[start:end]))
+        common = len(asked & stems(text[start:end]))
         if common > most:
             best, most = (start, end), common
     return best
@@ -47,7 +38,3 @@ def _passages(text: str) -> Iterator[tuple[int, int]]:
             yield start, cut
             start = cut + (blank > start)
         yield start, end
-
-
-def _stems(text: str) -> set[str]:
-    return {w[:_STEM] for w in words_of(text) if w not in _SMALL}

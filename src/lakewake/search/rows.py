@@ -2,54 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from lakewake.model.query import Query
+from lakewake.model.chunks import RESERVED
+from lakewake.model.query import IndexedRow, RowChunk
 from lakewake.model.rows import RowId
-from lakewake.model.where import And, In
 from lakewake.search.run import check_sound
+from lakewake.search.values import python_rows
 
 if TYPE_CHECKING:
     from lakewake.store import StoreReader
 
-Chunk = Mapping[str, Any]
+#: What a row is put together from, besides its payload.
+COLUMNS = ("_id", "_partition", "_key", "_field", "_chunk", "_hash", "_text")
 
 
-def chunks_of(
-    reader: StoreReader, rows: Collection[RowId], index: str
-) -> dict[RowId, tuple[Chunk, ...]]:
-    """The chunks of those rows that have any, each row's in the order of fields and numbers.
+def read_rows(reader: StoreReader, rows: Collection[RowId], index: str) -> dict[RowId, IndexedRow]:
+    """Those of the rows that the index holds, in the order given.
 
     Raises:
         StoreError: the index is damaged.
     """
-    if not rows:
-        return {}
-    keys, partitions = ({r.key for r in rows}, {r.partition for r in rows})
-    where = And((In("_key", tuple(sorted(keys))), In("_partition", tuple(sorted(partitions)))))
-    # A store picks chunks by a filter in a search. One that asks for more rows than the filter can
-    # leave brings all of them, whatever the vector.
-    limit = len(keys) * len(partitions) + 1
-    anything = np.ones(reader.recipe().model.dimension, np.float32)
-    found = reader.search(Query(anything, limit, where, exact=True)).to_pylist()
+    payload = [name for name in reader.schema().names if not name.startswith(RESERVED)]
+    batches = reader.chunks(rows, [*COLUMNS, *payload])
+    found = [chunk for batch in batches for chunk in python_rows(batch)]
     check_sound(found, index)
     order = {field.name: n for n, field in enumerate(reader.recipe().fields)}
     found.sort(key=lambda chunk: (order.get(chunk["_field"], 0), chunk["_chunk"]))
-    wanted = {row: [c for c in found if RowId(c["_partition"], c["_key"]) == row] for row in rows}
-    return {row: tuple(chunks) for row, chunks in wanted.items() if chunks}
+    of_row: dict[RowId, list[dict[str, Any]]] = {row: [] for row in rows}
+    for chunk in found:
+        of_row[RowId(chunk["_partition"], chunk["_key"])].append(chunk)
+    overlap = reader.recipe().chunking.overlap > 0
+    return {row: _row(row, chunks, overlap) for row, chunks in of_row.items() if chunks}
 
 
-def whole_text(chunks: Iterable[Chunk], *, overlap: bool) -> str:
-    """The texts of a row, a paragraph for each field, its pieces put together again."""
+def _row(row: RowId, found: Sequence[Mapping[str, Any]], overlap: bool) -> IndexedRow:
+    chunks = tuple(RowChunk(c["_field"], c["_chunk"], c["_text"]) for c in found)
+    payload = {name: v for name, v in found[0].items() if not name.startswith(RESERVED)}
+    return IndexedRow(row.key, row.partition, whole_text(chunks, overlap=overlap), payload, chunks)
+
+
+def whole_text(chunks: Iterable[RowChunk], *, overlap: bool) -> str:
+    """The text of a row: a paragraph for each field, its chunks joined again."""
     fields: dict[str, str] = {}
     for chunk in chunks:
-        before, piece = fields.get(chunk["_field"], ""), chunk["_text"] or ""
-        repeated = repeats(before, piece) if overlap else 0
+        before, text = fields.get(chunk.field, ""), chunk.text or ""
+        repeated = repeats(before, text) if overlap else 0
         gap = " " if before and not repeated else ""
-        fields[chunk["_field"]] = before + gap + piece[repeated:]
+        fields[chunk.field] = before + gap + text[repeated:]
     return "\n\n".join(text for text in fields.values() if text)
 
 

@@ -16,6 +16,7 @@ from lakewake.model.rows import RowId
 from lakewake.model.where import And, Compare
 from lakewake.search.fuse import best_of_rows, fuse
 from lakewake.search.highlight import highlight
+from lakewake.search.values import python_rows
 from lakewake.search.where import check_columns
 from lakewake.search.where_json import read_where
 
@@ -130,7 +131,7 @@ class _Retrieval:
     def _by_vector(self, rows: int) -> list[Hit]:
         vector, exact = self._vector(), self.question.exact
         found = (
-            (weight, self.reader.search(Query(vector, rows, where, exact)).to_pylist())
+            (weight, python_rows(self.reader.search(Query(vector, rows, where, exact))))
             for weight, where in self._fields()
         )
         return self._ranked(found, "_similarity")
@@ -138,7 +139,7 @@ class _Retrieval:
     def _by_words(self, rows: int) -> list[Hit]:
         text = self.question.text or ""
         found = (
-            (weight, self.reader.keyword(Words(text, rows, where)).to_pylist())
+            (weight, python_rows(self.reader.keyword(Words(text, rows, where))))
             for weight, where in self._fields()
         )
         return self._ranked(found, "_relevance")
@@ -226,13 +227,22 @@ def check_question(question: Question) -> Where | None:
         after = f" after {question.offset}" if question.offset else ""
         raise ConfigError(f"k is {question.k}{after}", hint=f"ask for 1 to {MAX_K:,} rows: -k 5")
     if [question.text, question.vector, question.like].count(None) != 2:
-        raise ConfigError("a search takes a text, a vector or a row to be like, one of them")
+        raise ConfigError(
+            "a search takes a text, a vector or a row to be like, one of them",
+            hint="pass exactly one of them",
+        )
     if question.text is not None and not question.text.strip():
         raise ConfigError("the text to search for is blank", hint="say what to look for")
     if question.text is None and question.mode is not Mode.VECTOR:
-        raise ConfigError(f"mode {question.mode.value} needs a text, it looks for its words")
+        raise ConfigError(
+            f"mode {question.mode.value} needs a text, it looks for its words",
+            hint="search with a text, or with mode vector",
+        )
     if question.min_score is not None and not math.isfinite(question.min_score):
-        raise ConfigError(f"the lowest score cannot be {question.min_score}")
+        raise ConfigError(
+            f"the lowest score cannot be {question.min_score}",
+            hint="pass a finite number",
+        )
     return None if question.where is None else read_where(question.where)
 
 
@@ -247,16 +257,17 @@ def _check_model(index: str, built_by: ModelIdentity, asked: ModelIdentity) -> N
 
 
 def _checked(vector: object, dimension: int) -> np.ndarray:
+    wanted = f"pass a list of {dimension} finite numbers"
     try:
         # What is too large becomes infinite, and is refused for that.
         with np.errstate(over="ignore"):
             out = np.asarray(vector, dtype=np.float32)
     except (TypeError, ValueError) as error:
-        raise ConfigError("the query vector is no list of numbers") from error
+        raise ConfigError("the query vector is not a list of numbers", hint=wanted) from error
     if out.shape != (dimension,):
         raise ConfigError(
-            f"the query vector has shape {out.shape}, the index {dimension} dimensions"
+            f"the query vector has shape {out.shape}, the index {dimension} dimensions", hint=wanted
         )
     if not np.isfinite(out).all():
-        raise ConfigError("the query vector holds a number that is not finite")
+        raise ConfigError("the query vector holds a number that is not finite", hint=wanted)
     return out

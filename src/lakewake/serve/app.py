@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import FastAPI, Query
 from fastapi.exceptions import RequestValidationError
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from lakewake.serve.following import Follower
 
 _log = logging.getLogger("lakewake.serve")
+T = TypeVar("T")
 
 #: Threads for what is not a search: status, history, metrics. Stalled searches do not stall these.
 LOOKING = 4
@@ -193,7 +194,8 @@ class Desk:
 
     async def history(self, name: str, limit: Limit = 20) -> Response:
         """What the last syncs of an index did, newest first."""
-        return await self._list(name, "history", lambda i: [r.as_dict() for r in i.history(limit)])
+        index = self._index(name)
+        return await self._look(lambda: Json(asking.history(index, limit)))
 
     async def facets(self, name: str) -> Response:
         """What the payload columns of an index hold, for filters."""
@@ -202,7 +204,8 @@ class Desk:
 
     async def commits(self, name: str, limit: Limit = 50) -> Response:
         """The table's newest commits, and by which sync each came into the index."""
-        return await self._list(name, "commits", lambda i: [c.as_dict() for c in i.commits(limit)])
+        index = self._index(name)
+        return await self._look(lambda: Json(asking.commits(index, limit)))
 
     async def health(self) -> Response:
         """The server is there. Needs no key, and looks at nothing."""
@@ -233,14 +236,8 @@ class Desk:
             raise Refused(404, "unknown_index", f"there is no index {name[:80]!r} here", hint)
         return self._indexes[name]
 
-    async def _look(self, work: Callable[[], asking.T]) -> asking.T:
+    async def _look(self, work: Callable[[], T]) -> T:
         return await self.looking.run(work)
-
-    async def _list(
-        self, name: str, what: str, read: Callable[[Index], list[Mapping[str, Any]]]
-    ) -> Response:
-        index = self._index(name)
-        return await self._look(lambda: Json(asking.dated(index, what, lambda: read(index))))
 
     async def _events(self, first: Any, rest: AsyncIterator[Any]) -> AsyncIterator[bytes]:
         """Server-sent events: each piece, then the whole answer; or the error that ended it."""

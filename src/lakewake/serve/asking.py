@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from lakewake.errors import IndexMissing, LakewakeError, StoreError, TableError, TableMissing
+from lakewake.errors import IndexMissing, LakewakeError, TableError, TableMissing
+from lakewake.model.choices import MODES
 from lakewake.model.rows import RowId
 from lakewake.serve.shapes import RecommendBody, SearchBody
 from lakewake.show.redact import cleaned, without_secrets
@@ -13,28 +14,22 @@ from lakewake.show.redact import cleaned, without_secrets
 if TYPE_CHECKING:
     from lakewake.api import Index
 
-T = TypeVar("T")
-#: A rebuild removes the generation that a search is reading: then the new one is asked.
-ATTEMPTS = 3
-
 
 def search(index: Index, body: SearchBody) -> dict[str, Any]:
     """The rows that fit best."""
     like = RowId(body.like.partition, body.like.key) if body.like else None
-    return again(
-        lambda: index.search(
-            body.text,
-            vector=body.vector,
-            like=like,
-            k=body.k,
-            offset=body.offset,
-            where=body.where,
-            mode=body.mode,
-            min_score=body.min_score,
-            rerank=body.rerank,
-            exact=body.exact,
-        ).as_dict()
-    )
+    return index.search(
+        body.text,
+        vector=body.vector,
+        like=like,
+        k=body.k,
+        offset=body.offset,
+        where=body.where,
+        mode=body.mode,
+        min_score=body.min_score,
+        rerank=body.rerank,
+        exact=body.exact,
+    ).as_dict()
 
 
 def needs_model(index: Index, body: SearchBody) -> bool:
@@ -47,28 +42,12 @@ def needs_model(index: Index, body: SearchBody) -> bool:
 
 def recommend(index: Index, body: RecommendBody) -> dict[str, Any]:
     """A message from the rows that fit best."""
-    return again(
-        lambda: index.recommend(body.query, k=body.k, where=body.where, mode=body.mode).as_dict()
-    )
+    return index.recommend(body.query, k=body.k, where=body.where, mode=body.mode).as_dict()
 
 
 def recommend_stream(index: Index, body: RecommendBody) -> Iterator[Any]:
     """The message in pieces, then the whole."""
-    return again(
-        lambda: index.recommend_stream(body.query, k=body.k, where=body.where, mode=body.mode)
-    )
-
-
-def again(work: Callable[[], T]) -> T:
-    """What the work returns, done again where the index was replaced under it."""
-    for _ in range(ATTEMPTS - 1):
-        try:
-            return work()
-        except IndexMissing:
-            raise
-        except StoreError:
-            continue
-    return work()
+    return index.recommend_stream(body.query, k=body.k, where=body.where, mode=body.mode)
 
 
 def summary(index: Index) -> dict[str, Any]:
@@ -87,12 +66,12 @@ def summary(index: Index) -> dict[str, Any]:
 
 def modes(index: Index) -> tuple[str, ...]:
     """How the index can be searched: by words only where it has texts."""
-    return ("vector", "keyword", "hybrid") if index.settings.fields else ("vector",)
+    return MODES if index.settings.fields else ("vector",)
 
 
 def status(index: Index) -> dict[str, Any]:
     """Where it stands."""
-    report: dict[str, Any] = cleaned(again(index.status).as_dict())
+    report: dict[str, Any] = cleaned(index.status().as_dict())
     return report
 
 
@@ -104,7 +83,7 @@ def freshness(index: Index) -> dict[str, Any]:
 
 def _judged(index: Index) -> tuple[bool, str]:
     try:
-        report = again(index.status)
+        report = index.status()
     except TableMissing as error:
         return False, error.fact
     except TableError as error:
@@ -126,30 +105,40 @@ def _judged(index: Index) -> tuple[bool, str]:
 
 def facets(index: Index) -> dict[str, Any]:
     """What the payload columns hold, with the instant that it was counted at."""
-    instant, found = again(index.facets_and_instant)
+    instant, found = index.with_view(lambda view: (view.instant, view.facets()))
     return {"index": index.name, "instant": instant, "facets": [f.as_dict() for f in found]}
 
 
-def dated(index: Index, name: str, read: Callable[[], list[Mapping[str, Any]]]) -> dict[str, Any]:
-    """A list of what happened to the index, with the instant that it speaks for."""
-    for _ in range(ATTEMPTS):
-        instant = _instant(index)
-        found = again(read)
-        # A commit in between: the list is of the one before it or of the one after.
-        if _instant(index) == instant:
-            break
+def history(index: Index, limit: int) -> dict[str, Any]:
+    """The last syncs, with an instant that is at least as new as the newest of them."""
+    # A record is written after its commit, so the instant is read after the records.
+    records = [record.as_dict() for record in index.history(limit)]
+    return _dated(index, _instant(index), "history", records)
+
+
+def commits(index: Index, limit: int) -> dict[str, Any]:
+    """The table's newest commits, with the instant of the version that they are marked by."""
+    try:
+        instant, marks = index.with_view(lambda v: (v.instant, index.commits(limit, view=v)))
+    except IndexMissing:
+        instant, marks = "", index.commits(limit)
+    return _dated(index, instant, "commits", [mark.as_dict() for mark in marks])
+
+
+def _dated(index: Index, instant: str, name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     return {"index": index.name, "instant": instant, name: cleaned(found)}
 
 
 def _instant(index: Index) -> str:
-    reader = index.parts.store.open()
-    return reader.frontier().newest if reader else ""
+    try:
+        return index.with_view(lambda view: view.instant)
+    except IndexMissing:
+        return ""
 
 
 def _held(index: Index) -> tuple[str, tuple[int, int]]:
     """Instant, rows and chunks of an index; nothing of one that cannot be read."""
     try:
-        reader = index.parts.store.open()
-        return (reader.frontier().newest, reader.counts()) if reader else ("", (0, 0))
+        return index.with_view(lambda view: (view.instant, view.counts()))
     except LakewakeError:
         return "", (0, 0)

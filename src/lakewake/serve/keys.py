@@ -22,12 +22,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from lakewake.errors import ConfigError
+from lakewake.files import write_whole
+from lakewake.model.choices import SCOPES
 
 #: What a key may do: search and look; and, beyond that, read the metrics.
-SCOPES = ("read", "admin")
 FORMAT = 1
 PREFIX = "lw_"
 #: No key is longer; longer ones are not even hashed.
@@ -166,18 +166,10 @@ def _parse(value: Any) -> tuple[Key, ...]:
 def _write(file: Path, keys: tuple[Key, ...]) -> None:
     """Replace the file in one step, readable by its owner only."""
     text = json.dumps({"format": FORMAT, "keys": [asdict(k) for k in keys]}, indent=1)
-    fresh = file.with_name(f".{uuid4().hex}.{file.name}")
     try:
-        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(text + "\n")
-            out.flush()
-            os.fsync(out.fileno())
-        fresh.replace(file)
+        write_whole(file, f"{text}\n".encode(), lasting=True, private=True)
     except OSError as error:
         raise _unwritable(file, error) from error
-    finally:
-        fresh.unlink(missing_ok=True)
 
 
 def _unwritable(file: Path, error: OSError) -> ConfigError:

@@ -161,7 +161,10 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         # With the protocol named, or asyncio leaves TCP's delay on: 40 ms for each answer.
         listener, address = socket.socket(*found[:3]), found[4]
     except (OSError, UnicodeError) as error:
-        raise ConfigError(f"there is no address {host!r} to listen on: {error}") from error
+        raise ConfigError(
+            f"there is no address {host!r} to listen on: {error}",
+            hint="name an address of this machine: --host 127.0.0.1",
+        ) from error
     with listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -182,15 +185,17 @@ def prepare(index: Index, reporter: Reporter, *, needed: bool) -> None:
     Raises:
         IndexMissing: it is not there, but needed.
     """
-    if index.parts.store.open() is None and needed:
-        raise IndexMissing(
-            f"there is no index '{index.name}' yet",
-            hint=f"`lakewake sync {index.name}` builds it, and so does `lakewake serve --watch`",
-        )
+    try:
+        with index.view():
+            pass
+    except IndexMissing as missing:
+        if needed:
+            hint = f"`lakewake sync {index.name}` builds it, and so does `lakewake serve --watch`"
+            raise IndexMissing(missing.fact, hint=hint) from missing
     model, anew = index.settings.model, index.settings.rerank
     if model.provider in LOADED:
         with reporter.stage(f"load {model.name}"):
-            index.parts.embedder.embed(["ready"])
+            index.embedder.embed(["ready"])
     if anew is not None and anew.provider in LOADED:
         with reporter.stage(f"load {anew.name}"):
             index.reranker.score("ready", ["ready"])

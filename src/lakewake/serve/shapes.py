@@ -6,11 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
+from lakewake.model.choices import ModeName
 from lakewake.search.run import MAX_K
 
 #: More than any body has.
 MOST_KEYS = 50
-Mode = Literal["vector", "keyword", "hybrid"]
+Mode = ModeName
 Instant = Annotated[str, Field(description="The table's commit that the answer speaks for.")]
 Filter = Annotated[
     str | dict[str, Any] | None,

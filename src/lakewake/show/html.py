@@ -1,6 +1,6 @@
-"""What `as_dict` tells, as HTML for a notebook's cell.
+"""What `as_dict` returns, as HTML for a notebook's cell.
 
-No scripts, no style sheet, nothing fetched: styles stand in the elements, so that nothing leaks
+No scripts, no style sheet, nothing fetched: styles are in the elements, so that nothing leaks
 into other cells, and all colours are shades over whatever background there is, light or dark.
 Every text is escaped; text of a table is never interpreted as HTML.
 """
@@ -27,7 +27,7 @@ _CHIP = f"display:inline-block;border:{_LINE};border-radius:4px;padding:0 5px;ma
 _TEXT = "white-space:pre-wrap;overflow-wrap:anywhere;max-height:12em;overflow:auto"
 _MARK = "background:rgba(255,196,0,.35);color:inherit"
 _BAR = "display:inline-block;height:8px;border-radius:2px;background:rgba(56,139,253,.6)"
-# A page without a document type has tables in colours and sizes of their own.
+# On a page without a document type, tables have colours and sizes of their own.
 _TABLE = "border-collapse:collapse;margin:4px 0;font:inherit;color:inherit"
 _CELL = "text-align:left;vertical-align:top;padding:1px 14px 1px 0;background:none"
 _DIM = "opacity:.7"
@@ -36,21 +36,21 @@ _HIT = f"margin:8px 0;padding-top:6px;border-top:{_LINE}"
 Html = str
 
 
-def render(told: Mapping[str, Any]) -> Html:
-    """The view that fits the object's keys; one that lists them all where none does."""
-    view = next((view for key, view in VIEWS if key in told), _anything)
+def render(report: Mapping[str, Any]) -> Html:
+    """The view that fits the object's keys; if none does, one that lists them all."""
+    view = next((view for key, view in VIEWS if key in report), _anything)
     # No child may be wider than the cell, whatever a table holds.
-    return _element("div", view(told), f"{_FRAME};max-width:70em;overflow:auto", "lakewake")
+    return _element("div", view(report), f"{_FRAME};max-width:70em;overflow:auto", "lakewake")
 
 
-def _answer(told: Mapping[str, Any]) -> Html:
-    hits: Sequence[Mapping[str, Any]] = told["hits"]
-    name = told.get("index") or told.get("query", "")
-    head = _head(name, count(len(hits), "row"), PLAIN, f"table at {moment(told['instant'])}")
-    said = told.get("message")
-    message = _element("p", escape(said), f"{_TEXT};margin:4px 0 8px") if said else ""
+def _answer(report: Mapping[str, Any]) -> Html:
+    hits: Sequence[Mapping[str, Any]] = report["hits"]
+    name = report.get("index") or report.get("query", "")
+    head = _head(name, count(len(hits), "row"), PLAIN, f"table at {moment(report['instant'])}")
+    text = report.get("message")
+    message = _element("p", escape(text), f"{_TEXT};margin:4px 0 8px") if text else ""
     rest = _dim(f"and {len(hits) - SHOWN:,} more") if len(hits) > SHOWN else ""
-    facts = _facts(_present(told, "answered_by", "reason"))
+    facts = _facts(_present(report, "answered_by", "reason"))
     best = max((abs(hit["score"]) for hit in hits), default=0.0)
     shown = "".join(_hit(rank, hit, best) for rank, hit in enumerate(hits[:SHOWN], start=1))
     return head + message + facts + shown + rest
@@ -71,7 +71,7 @@ def _hit(rank: int, hit: Mapping[str, Any], best: float) -> Html:
 
 
 def _marked(text: str, highlight: Sequence[int] | None) -> Html:
-    """The text around its best sentence: a notebook keeps all that it shows."""
+    """The text around its best sentence, not all of it: a notebook keeps all that it shows."""
     start, end = highlight or (0, 0)
     first = max(min(start - TEXT // 4, len(text) - TEXT), 0)
     last = first + TEXT
@@ -84,15 +84,15 @@ def _cut(text: str) -> str:
     return text if len(text) <= VALUE else text[: VALUE - 1] + "…"
 
 
-def _sync(told: Mapping[str, Any]) -> Html:
-    error = told.get("error")
-    state, colour = ("failed", BAD) if error else (told["action"], GOOD)
-    head = _head(told["index"], state, colour, duration(told["seconds"].get("total", 0.0)))
+def _sync(report: Mapping[str, Any]) -> Html:
+    error = report.get("error")
+    state, colour = ("failed", BAD) if error else (report["action"], GOOD)
+    head = _head(report["index"], state, colour, duration(report["seconds"].get("total", 0.0)))
     names = ("rows_changed", "rows_deleted", "embedded", "reused", "quarantined")
-    facts = [("why", told["why"]), ("error", error), *_instants(told)]
-    chunks = f"{told['chunks_upserted']:,} written, {told['chunks_deleted']:,} deleted"
-    facts += [("chunks", chunks), ("time", told.get("time"))]
-    return head + _tiles(told, names) + _stages(told["seconds"]) + _facts(facts)
+    facts = [("why", report["why"]), ("error", error), *_instants(report)]
+    chunks = f"{report['chunks_upserted']:,} written, {report['chunks_deleted']:,} deleted"
+    facts += [("chunks", chunks), ("time", report.get("time"))]
+    return head + _tiles(report, names) + _stages(report["seconds"]) + _facts(facts)
 
 
 def _stages(seconds: Mapping[str, float]) -> Html:
@@ -107,40 +107,44 @@ def _stages(seconds: Mapping[str, float]) -> Html:
     return _table(rows)
 
 
-def _plan(told: Mapping[str, Any]) -> Html:
-    nothing = told["action"] == "nothing"
-    head = _head(told["index"], told["action"], GOOD if nothing else PLAIN, "the next sync")
+def _plan(report: Mapping[str, Any]) -> Html:
+    nothing = report["action"] == "nothing"
+    head = _head(report["index"], report["action"], GOOD if nothing else PLAIN, "the next sync")
     names = ("rows_changed", "rows_deleted", "to_embed", "reused")
-    pending = ("pending", count(len(told["pending"]), "commit"))
-    return head + _tiles(told, names) + _facts([("why", told["why"]), *_instants(told), pending])
+    pending = ("pending", count(len(report["pending"]), "commit"))
+    return (
+        head + _tiles(report, names) + _facts([("why", report["why"]), *_instants(report), pending])
+    )
 
 
-def _status(told: Mapping[str, Any]) -> Html:
-    lag = f"{count(told['lag_commits'], 'commit')} behind, {duration(told['lag_seconds'])}"
-    behind = "not built yet" if not told["built"] else lag if told["lag_commits"] else "out of step"
-    state = ("in step", GOOD) if told["in_step"] else (behind, BAD)
-    head = _head(told["index"], *state, f"table at {moment(told['newest_instant'])}")
+def _status(report: Mapping[str, Any]) -> Html:
+    lag = f"{count(report['lag_commits'], 'commit')} behind, {duration(report['lag_seconds'])}"
+    behind = (
+        "not built yet" if not report["built"] else lag if report["lag_commits"] else "out of step"
+    )
+    state = ("in step", GOOD) if report["in_step"] else (behind, BAD)
+    head = _head(report["index"], *state, f"table at {moment(report['newest_instant'])}")
     names = ("rows", "chunks", "generation", "quarantined", "duplicates")
-    model = " ".join(str(told["model"].get(k, "")) for k in ("name", "precision")).strip()
+    model = " ".join(str(report["model"].get(k, "")) for k in ("name", "precision")).strip()
     facts = [
-        ("stands at", moment(told["instant"])),
-        ("table", told["table"]),
-        ("index", told["store"]),
+        ("stands at", moment(report["instant"])),
+        ("table", report["table"]),
+        ("index", report["store"]),
         ("model", model),
-        *_present(told, "freshness_limit", "fresh"),
-        ("next sync", f"{told['would']}: {told['why']}"),
+        *_present(report, "freshness_limit", "fresh"),
+        ("next sync", f"{report['would']}: {report['why']}"),
     ]
-    return head + _tiles(told, names) + _facts(facts)
+    return head + _tiles(report, names) + _facts(facts)
 
 
-def _verify(told: Mapping[str, Any]) -> Html:
-    state = ("agrees with its table", GOOD) if told["agrees"] else ("differs", BAD)
-    head = _head(told["index"], *state, f"at {moment(told['instant'])}")
+def _verify(report: Mapping[str, Any]) -> Html:
+    state = ("agrees with its table", GOOD) if report["agrees"] else ("differs", BAD)
+    head = _head(report["index"], *state, f"at {moment(report['instant'])}")
     faults = ("missing", "orphaned", "stale", "duplicated")
     names = ("rows", "chunks", "pending", "quarantined", "wrong_model", "vectors_checked")
-    counted = {fault: told[f"{fault}_count"] for fault in faults}
-    tiles = _tiles({**told, **counted}, (*names, "repaired", *faults))
-    return head + tiles + _facts([(f, _ids(told[f], told[f"{f}_count"])) for f in faults])
+    counted = {fault: report[f"{fault}_count"] for fault in faults}
+    tiles = _tiles({**report, **counted}, (*names, "repaired", *faults))
+    return head + tiles + _facts([(f, _ids(report[f], report[f"{f}_count"])) for f in faults])
 
 
 def _ids(rows: Sequence[Mapping[str, str]], total: int) -> str:
@@ -148,8 +152,8 @@ def _ids(rows: Sequence[Mapping[str, str]], total: int) -> str:
     return ", ".join(named) + (f" and {total - len(named):,} more" if total > len(named) else "")
 
 
-def _anything(told: Mapping[str, Any]) -> Html:
-    return _facts([(key, _shown(value)) for key, value in told.items()])
+def _anything(report: Mapping[str, Any]) -> Html:
+    return _facts([(key, _shown(value)) for key, value in report.items()])
 
 
 #: The first key that an object has decides how it is shown.
@@ -162,12 +166,12 @@ VIEWS: tuple[tuple[str, Callable[[Mapping[str, Any]], Html]], ...] = (
 )
 
 
-def _instants(told: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return [("from", moment(told["from_instant"])), ("to", moment(told["to_instant"]))]
+def _instants(report: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return [("from", moment(report["from_instant"])), ("to", moment(report["to_instant"]))]
 
 
-def _present(told: Mapping[str, Any], *names: str) -> list[tuple[str, Any]]:
-    return [(_words(name), told.get(name)) for name in names]
+def _present(report: Mapping[str, Any], *names: str) -> list[tuple[str, Any]]:
+    return [(_words(name), report.get(name)) for name in names]
 
 
 def _head(name: str, state: str, colour: str, beside: str) -> Html:
@@ -175,9 +179,9 @@ def _head(name: str, state: str, colour: str, beside: str) -> Html:
     return f"<div>{_strong(name)}{badge} {_dim(beside)}</div>"
 
 
-def _tiles(told: Mapping[str, Any], names: Iterable[str]) -> Html:
+def _tiles(report: Mapping[str, Any], names: Iterable[str]) -> Html:
     tiles = (
-        _element("span", f"{_strong(f'{told[name]:,}')} {_dim(_words(name))}", _TILE)
+        _element("span", f"{_strong(f'{report[name]:,}')} {_dim(_words(name))}", _TILE)
         for name in names
     )
     return _element("div", "".join(tiles), "margin:6px 0")
@@ -208,7 +212,7 @@ def _dim(text: str) -> Html:
 def _element(tag: str, inside: Html, style: str = "", name: str = "") -> Html:
     named = f' class="{name}"' if name else ""
     styled = f' style="{style}"' if style else ""
-    # Each text finds its own direction, so that one in Arabic does not turn its neighbours round.
+    # Each text gets its own direction, so that one in Arabic does not reverse its neighbours.
     return f'<{tag}{named}{styled} dir="auto">{inside}</{tag}>'
 
 

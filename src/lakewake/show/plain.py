@@ -1,4 +1,4 @@
-"""Values in plain words, and in JSON's own types."""
+"""Values as plain text, and in JSON's own types."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 def json_value(value: Any) -> Any:
     """The value in JSON's own types: payloads hold dates, decimals, bytes and NaN too."""
-    # The common ones first: to ask whether a text is a Mapping costs more than all the rest.
+    # The common ones first: asking whether a text is a Mapping costs more than all the rest.
     if value is None or isinstance(value, (str, int)):
         return value
     if isinstance(value, float):
@@ -25,7 +25,7 @@ def json_value(value: Any) -> Any:
 
 
 def spelled_out(text: str) -> str:
-    """The text with every character shown that could steer a terminal, hide, or end a line."""
+    """The text with every character escaped that could control a terminal, hide, or end a line."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -37,7 +37,7 @@ def count(n: int, one: str, many: str = "") -> str:
 
 
 def moment(instant: str) -> str:
-    """An instant of the timeline, readable: `2025-03-01 12:00:00.123`, or as it is."""
+    """An instant of the timeline, readable: `2025-03-01 12:00:00.123`; others as they are."""
     if len(instant) < 14 or not instant.isdigit():
         return instant or "none"
     day = f"{instant[:4]}-{instant[4:6]}-{instant[6:8]}"

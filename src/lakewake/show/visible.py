@@ -1,7 +1,7 @@
-"""Text of a row without what nobody can see: what a model reads is what a person would read. Pure.
+"""A row's text without invisible characters: a model reads what a person would read. Pure.
 
-Characters without a shape can carry instructions past a reader, turn the order of a line round, or
-steer a terminal. Joiners and variation selectors stay between the letters and signs that need them.
+Invisible characters can carry instructions past a reader, reverse the order of a line, or control
+a terminal. Joiners and variation selectors stay between the letters and signs that need them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import re
 
 _UNSEEN = re.compile(
     "["
-    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, but for line ends and tabs
-    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0"  # without a shape
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, except line ends and tabs
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0"  # no shape
     "\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff0-\ufffb"  # joiners, directions, marks
     "\ufe00-\ufe0f\U000e0000-\U000e0fff"  # variation selectors and tags
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U00013430-\U0001343f"  # controls of scripts

@@ -15,6 +15,8 @@ from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, Difference, RowId
 from lakewake.model.timeline import Instant, Look
 
+#: For an error that says why history cannot be followed.
+COMPARE_HINT = "run `lakewake sync`: it compares the index with the table instead"
 _COMPARED = ("_id", "_key", "_partition", "_field", "_chunk", "_hash", "_source_hash")
 
 

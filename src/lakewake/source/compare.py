@@ -21,6 +21,19 @@ from lakewake.model.chunks import VECTOR_FIELD, ScanParts, chunk_ids
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Difference, RowId
 from lakewake.source import arrow
+from lakewake.source.columns import (
+    CHUNK,
+    FIELD,
+    HASHES,
+    ID,
+    KEY,
+    PARTITION,
+    PAYLOAD_HASH,
+    SOURCE_HASH,
+    VECTOR,
+    VERSION,
+    text,
+)
 from lakewake.source.view import boiled_down, row_ids, row_weight
 
 if TYPE_CHECKING:
@@ -28,12 +41,18 @@ if TYPE_CHECKING:
 
 #: Up to so many rows are picked out for the second pass; more cost less as a whole.
 FEW = 10_000
-#: As many files as an index is exported to.
+#: As many files as an index is exported to, and about how many chunks and bytes are in each of
+#: their row groups: a group costs Spark about a millisecond.
 FILES = 4
+GROUP_ROWS, GROUP_BYTES = 8192, 16 * 1024 * 1024
 #: A row of the table counts so much more than a chunk: one sum tells how many there are of both.
 ROW = 2**40
-#: A number for what a row's chunks were made from.
-SOURCE = "xxhash64(sh, 'source')"
+#: Columns of the first pass. 64 bits for a row's id and for its payload; how often it was seen,
+#: as a row and as chunks; per field the same, and a mixture of its chunks' numbers and its source.
+ROW_BITS, PAYLOAD_BITS, SEEN = "row_bits", "payload_bits", "seen"
+#: How the first two are computed, and a number for what a row's chunks were made from.
+_ROW, _PAYLOAD = f"xxhash64({PARTITION}, {KEY})", f"xxhash64({PAYLOAD_HASH})"
+_SOURCE = f"xxhash64({SOURCE_HASH}, 'source')"
 #: What Python takes for white space: a text of nothing else has no chunk.
 BLANK = (
     "\t\n\v\f\r \x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
@@ -93,9 +112,23 @@ def export(index: ScanParts, folder: Path) -> list[str]:
             opened.enter_context(pq.ParquetWriter(path, index.schema, compression="none"))
             for path in paths
         ]
-        for batch, writer in zip(index, cycle(writers), strict=False):
-            writer.write_batch(batch)
+        for group, writer in zip(_groups(index), cycle(writers), strict=False):
+            writer.write_table(group)
     return paths
+
+
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches joined to what is written as one row group."""
+    some: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        some.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+            yield pa.Table.from_batches(some)
+            some, rows, size = [], 0, 0
+    if some:
+        yield pa.Table.from_batches(some)
 
 
 def held(chunks: DataFrame, recipe: Recipe) -> DataFrame:
@@ -103,17 +136,17 @@ def held(chunks: DataFrame, recipe: Recipe) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     payload = boiled_down(chunks, list(recipe.payload))
-    sound = F.col("_sound") & (F.col("ph") == F.col("_payload_hash"))
+    sound = F.col("_sound") & (F.col(PAYLOAD_HASH) == F.col("_payload_hash"))
     if recipe.vector:
         vector = F.sha2(F.to_json(F.col("_vector").cast("array<float>")), 256)
         sound = sound & (vector == F.col("_hash"))
-    return chunks.withColumn("ph", payload).select(
-        F.col("_partition").alias("p"),
-        F.col("_key").alias("k"),
-        F.col("_number").alias("f"),
-        F.col("_chunk").alias("c"),
-        F.coalesce("_source_hash", F.lit("")).alias("sh"),
-        "ph",
+    return chunks.withColumn(PAYLOAD_HASH, payload).select(
+        F.col("_partition").alias(PARTITION),
+        F.col("_key").alias(KEY),
+        F.col("_number").alias(FIELD),
+        F.col("_chunk").alias(CHUNK),
+        F.coalesce("_source_hash", F.lit("")).alias(SOURCE_HASH),
+        PAYLOAD_HASH,
         F.coalesce(sound, F.lit(False)).alias("sound"),
     )
 
@@ -128,44 +161,54 @@ def suspects(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> list[int] | 
     from pyspark.sql import functions as F  # noqa: N812
 
     fields = range(max(len(recipe.fields), 1))
+    seen, mixed = [f"{SEEN}_{f}" for f in fields], [f"mixed_{f}" for f in fields]
     table = rows.selectExpr(
-        *("xxhash64(p, k) a", "xxhash64(ph) d", f"{ROW}L m"),
-        *(f"IF({says}, {ROW}L, 0L) m{f}" for f, says in enumerate(_says(recipe))),
-        *(f"IF({says}, {SOURCE}, 0L) x{f}" for f, says in enumerate(_says(recipe))),
+        *(f"{_ROW} {ROW_BITS}", f"{_PAYLOAD} {PAYLOAD_BITS}", f"{ROW}L {SEEN}"),
+        *(f"IF({says}, {ROW}L, 0L) {seen[f]}" for f, says in enumerate(_says(recipe))),
+        *(f"IF({says}, {_SOURCE}, 0L) {mixed[f]}" for f, says in enumerate(_says(recipe))),
     )
+    number = f"xxhash64({CHUNK}) ^ IF({CHUNK} = 0, {_SOURCE}, 0L)"
     index = stored.selectExpr(
-        "xxhash64(p, k) a",
+        f"{_ROW} {ROW_BITS}",
         # What is wrong by itself has another hash than any row.
-        *("IF(sound AND f >= 0, xxhash64(ph), ~xxhash64(ph)) d", "1L m"),
-        *(f"IF(f <=> {f}, 1L, 0L) m{f}" for f in fields),
-        *(f"IF(f <=> {f}, xxhash64(c) ^ IF(c = 0, {SOURCE}, 0L), 0L) x{f}" for f in fields),
+        f"IF(sound AND {FIELD} >= 0, {_PAYLOAD}, ~{_PAYLOAD}) {PAYLOAD_BITS}",
+        f"1L {SEEN}",
+        *(f"IF({FIELD} <=> {f}, 1L, 0L) {seen[f]}" for f in fields),
+        *(f"IF({FIELD} <=> {f}, {number}, 0L) {mixed[f]}" for f in fields),
     )
     both = [
-        *("min(d) = max(d) d", "sum(m) m"),
-        *(f"sum(m{f}) m{f}" for f in fields),
-        *(f"bit_xor(x{f}) x{f}" for f in fields),
+        f"min({PAYLOAD_BITS}) = max({PAYLOAD_BITS}) {PAYLOAD_BITS}",
+        *(f"sum({count}) {count}" for count in (SEEN, *seen)),
+        *(f"bit_xor({mix}) {mix}" for mix in mixed),
     ]
-    chunks = [f"(m{f} & {ROW - 1}L)" for f in fields]
+    one = table.union(index).groupBy(ROW_BITS).agg(*map(F.expr, both))
+    differing = one.where(_differs(seen, mixed)).select(ROW_BITS).limit(FEW + 1)
+    found = [n for batch in arrow.collect(differing) for n in batch.column(ROW_BITS).to_pylist()]
+    return None if len(found) > FEW else found
+
+
+def _differs(seen: Sequence[str], mixed: Sequence[str]) -> str:
+    """The condition of the first pass, given the columns of each field."""
+    chunks = [f"({count} & {ROW - 1}L)" for count in seen]
     # Chunks are numbered 0, 1, 2 and so on: the mixture of their numbers tells it. The source of
     # the first one and that of the row cancel each other out.
     whole = " AND ".join(
-        f"x{f} = CASE {n} WHEN 0 THEN 0L WHEN 1 THEN xxhash64(0)"
-        f" ELSE aggregate(sequence(0, int({n}) - 1), 0L, (m, n) -> m ^ xxhash64(n)) END"
-        for f, n in enumerate(chunks)
+        f"{mix} = CASE {n} WHEN 0 THEN 0L WHEN 1 THEN xxhash64(0)"
+        f" ELSE aggregate(sequence(0, int({n}) - 1), 0L, (mix, n) -> mix ^ xxhash64(n)) END"
+        for mix, n in zip(mixed, chunks, strict=True)
     )
-    there = " AND ".join(f"(m{f} >= {ROW}L) = ({n} > 0)" for f, n in enumerate(chunks))
-    says = " OR ".join(f"m{f} >= {ROW}L" for f in fields)
-    alike = f"IF({says}, d AND {whole} AND {there}, m = {ROW}L)"
-    one = table.union(index).groupBy("a").agg(*map(F.expr, both))
-    differing = one.where(f"m DIV {ROW}L != 1 OR NOT {alike}").select("a").limit(FEW + 1)
-    found = [n for batch in arrow.collect(differing) for n in batch.column("a").to_pylist()]
-    return None if len(found) > FEW else found
+    there = " AND ".join(
+        f"({count} >= {ROW}L) = ({n} > 0)" for count, n in zip(seen, chunks, strict=True)
+    )
+    says = " OR ".join(f"{count} >= {ROW}L" for count in seen)
+    alike = f"IF({says}, {PAYLOAD_BITS} AND {whole} AND {there}, {SEEN} = {ROW}L)"
+    return f"{SEEN} DIV {ROW}L != 1 OR NOT {alike}"
 
 
 def only(frame: DataFrame, few: Sequence[int]) -> DataFrame:
     """Those of the rows, or chunks, that have one of the numbers of `suspects`."""
     numbers = ", ".join(f"{n}L" for n in few)
-    return frame.where(f"xxhash64(p, k) IN ({numbers})")
+    return frame.where(f"{_ROW} IN ({numbers})")
 
 
 def by_row(stored: DataFrame) -> DataFrame:
@@ -173,19 +216,23 @@ def by_row(stored: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     count = F.count("*")
-    once = F.size(F.collect_set("c")) == count
-    fields = stored.groupBy("p", "k", "f").agg(
-        (F.min("sound") & (F.col("f") >= 0) & once & (F.max("c") + 1 == count)).alias("whole"),
-        *(side("ph").alias(f"ph_{side.__name__}") for side in (F.min, F.max)),
+    once = F.size(F.collect_set(CHUNK)) == count
+    fields = stored.groupBy(*ID, FIELD).agg(
+        (F.min("sound") & (F.col(FIELD) >= 0) & once & (F.max(CHUNK) + 1 == count)).alias("whole"),
+        *(side(PAYLOAD_HASH).alias(f"payload_hash_{side.__name__}") for side in (F.min, F.max)),
         # Only the first chunk of a field tells it.
-        F.coalesce(F.max(F.when(F.col("c") == 0, F.col("sh"))), F.lit("")).alias("sh"),
+        F.coalesce(F.max(F.when(F.col(CHUNK) == 0, F.col(SOURCE_HASH))), F.lit("")).alias(
+            SOURCE_HASH
+        ),
     )
-    return fields.groupBy("p", "k").agg(
-        F.min("sh").alias("ish"),
-        F.min("ph_min").alias("iph"),
-        F.sort_array(F.collect_list("f")).alias("fields"),
+    return fields.groupBy(*ID).agg(
+        F.min(SOURCE_HASH).alias("index_source_hash"),
+        F.min("payload_hash_min").alias("index_payload_hash"),
+        F.sort_array(F.collect_list(FIELD)).alias("fields"),
         F.coalesce(
-            F.min("whole") & (F.min("sh") == F.max("sh")) & (F.min("ph_min") == F.max("ph_max")),
+            F.min("whole")
+            & (F.min(SOURCE_HASH) == F.max(SOURCE_HASH))
+            & (F.min("payload_hash_min") == F.max("payload_hash_max")),
             F.lit(False),
         ).alias("sound"),
     )
@@ -194,8 +241,8 @@ def by_row(stored: DataFrame) -> DataFrame:
 def _says(recipe: Recipe) -> list[str]:
     """For each field whether a row of the table has anything to index; null: it has not."""
     if recipe.vector:
-        return ["v IS NOT NULL"]
-    return [f"t{n} RLIKE '[^{BLANK}]'" for n in range(len(recipe.fields))]
+        return [f"{VECTOR} IS NOT NULL"]
+    return [f"{text(n)} RLIKE '[^{BLANK}]'" for n in range(len(recipe.fields))]
 
 
 def _fields(recipe: Recipe) -> str:
@@ -214,30 +261,30 @@ def faults(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> DataFrame:
 
     # The newest version is the largest: structs are ordered by their first fields.
     weight = F.expr(row_weight(rows, recipe)).alias("size")
-    version = F.struct("i", "s", "sh", "ph", F.expr(_fields(recipe)).alias("fields"), weight)
+    version = F.struct(*VERSION, *HASHES, F.expr(_fields(recipe)).alias("fields"), weight)
     table = (
-        rows.select("p", "k", version.alias("now"))
-        .groupBy("p", "k")
+        rows.select(*ID, version.alias("now"))
+        .groupBy(*ID)
         .agg(F.max("now").alias("now"), F.count("*").alias("copies"))
     )
     fault = (
-        F.when(F.col("ish").isNull() & (F.size("now.fields") > 0), "missing")
+        F.when(F.col("index_source_hash").isNull() & (F.size("now.fields") > 0), "missing")
         .when(F.col("now").isNull(), "orphaned")
-        .when(F.col("ish").isNotNull() & ~_equal(), "stale")
+        .when(F.col("index_source_hash").isNotNull() & ~_equal(), "stale")
     )
-    both = table.join(by_row(stored), ["p", "k"], "full_outer")
+    both = table.join(by_row(stored), [*ID], "full_outer")
     told = both.select(
-        *("p", "k", fault.alias("fault"), F.coalesce("copies", F.lit(0)).alias("copies")),
+        *(*ID, fault.alias("fault"), F.coalesce("copies", F.lit(0)).alias("copies")),
         F.col("now.size").alias("size"),
     )
     return told.where("fault is not null or copies > 1")
 
 
-def difference(faulty: DataFrame) -> Difference:
+def difference(faulty: Iterable[pa.RecordBatch]) -> Difference:
     """Which rows are missing from the index, orphaned in it, or stale; which are stored twice."""
     found: dict[str | None, list[RowId]] = {}
     twice: list[RowId] = []
-    for batch in arrow.collect(faulty):
+    for batch in faulty:
         kinds, copies = batch.column("fault").to_pylist(), batch.column("copies").to_pylist()
         for row, fault, n in zip(row_ids(batch), kinds, copies, strict=True):
             found.setdefault(fault, []).append(row)
@@ -267,6 +314,6 @@ def _equal() -> Column:
     return (
         F.col("sound")
         & (F.col("now.fields") == F.col("fields"))
-        & (F.col("now.sh") == F.col("ish"))
-        & (F.col("now.ph") == F.col("iph"))
+        & (F.col(f"now.{SOURCE_HASH}") == F.col("index_source_hash"))
+        & (F.col(f"now.{PAYLOAD_HASH}") == F.col("index_payload_hash"))
     )

@@ -15,7 +15,7 @@ from lakewake.errors import LakewakeError
 from lakewake.model.chunks import ScanParts
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import T, Work
-from lakewake.source import arrow, view
+from lakewake.source import arrow, columns, view
 from lakewake.source.failures import reading
 from lakewake.spark import executors
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 #: From so many rows on, the way to executors pays.
-SPREAD_ROWS = 10_000
+DISTRIBUTED_ROWS = 10_000
 #: Rows in a part: what is lost with an executor, and larger than what upkeep would merge again.
 PART_ROWS = 20_000
 #: Bytes in a part, about: less than Spark can hand to Python at once.
@@ -69,11 +69,11 @@ class DistributedRows:
         parts = parts_of(self.total, self.size, cores)
         if not self.recipe.vector:
             # Equal texts come together, so that one of them is embedded.
-            return self.frame.repartition(parts, "sh")
+            return self.frame.repartition(parts, columns.SOURCE_HASH)
         least = max(cores, -(-self.size // PART_BYTES))
         if self.frame._jdf.toArrowBatchRdd().getNumPartitions() >= least:
             return self.frame
-        return self.frame.repartition(parts, "p", "k")
+        return self.frame.repartition(parts, *columns.ID)
 
 
 @dataclass(frozen=True)

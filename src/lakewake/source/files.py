@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 from lakewake.errors import HistoryLost
 from lakewake.model.frontier import Frontier
 from lakewake.model.timeline import FileGroup, Instant, Look
+from lakewake.source import COMPARE_HINT
 from lakewake.source.lineage import Touched
-from lakewake.source.partitions import HINT, Shown, as_shown
+from lakewake.source.partitions import Shown, as_shown
+from lakewake.source.session import beside
 from lakewake.source.storage import Storage
 from lakewake.source.timeline import partition_columns
-from lakewake.source.view import hudi_reader
+from lakewake.source.view import hudi_reader, partition_path, plain_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -97,14 +99,13 @@ class GroupReader:
 
     @property
     def _reader(self) -> DataFrameReader:
-        # Partition values may hold characters that Spark would take for a pattern.
-        return self._spark.read.option("__globPaths__", "false")
+        return plain_reader(self._spark)
 
     def _present(self, paths: Sequence[str]) -> list[str]:
         wanted = sorted(paths)
         missing = self._storage.missing(wanted)
         if missing:
-            raise HistoryLost(f"the cleaner removed {missing[0]}", hint=HINT)
+            raise HistoryLost(f"the cleaner removed {missing[0]}", hint=COMPARE_HINT)
         return [f"{self._path}/{p}" for p in wanted]
 
     def _wrote(self, columns: Sequence[str]) -> object:
@@ -120,13 +121,35 @@ class GroupReader:
         self, paths: Sequence[str], columns: Sequence[str], wrote: object = None
     ) -> DataFrame:
         """The rows of base files, with the columns as Hudi shows them."""
-        files = self._present(paths)
-        shown = self._shown({path.rpartition("/")[0] for path in paths}, columns)
-        types = self._stored.get(wrote) or self._types(files, columns, shown)
+        files, partitions = self._present(paths), {path.rpartition("/")[0] for path in paths}
+        types = self._stored.get(wrote)
+        if types is None:
+            shown, types = self._found(files, partitions, columns)
+        else:
+            shown = self._shown(partitions, columns)
         if wrote is not None:
             self._stored[wrote] = types
         rows = self._reader.schema(types).parquet(*files)
+        _refuse_unlisted(rows, files)
         return shown.applied(rows, columns) if shown else rows
+
+    def _found(
+        self, files: Sequence[str], partitions: Collection[str], columns: Sequence[str]
+    ) -> tuple[Shown | None, StructType]:
+        """How Hudi shows the columns, and the types to read them in from the files.
+
+        Hudi is asked while Spark looks into the files: each takes a third of a second in a JVM
+        that has just started.
+        """
+        with beside(self._spark, lambda: self._stored_in(files) if columns else []) as stored:
+            shown = self._shown(partitions, columns)
+            wanted = [c for c in columns if shown is None or c not in shown.types]
+            schema = self._schema(shown) if wanted else None
+        return shown, _types(wanted, schema, stored(), shown)
+
+    def _schema(self, shown: Shown | None) -> StructType:
+        """The columns as Hudi shows them."""
+        return shown.schema if shown else hudi_reader(self._spark).load(self._path).schema
 
     def _shown(self, partitions: Collection[str], columns: Sequence[str]) -> Shown | None:
         """How Hudi shows the columns; None where all of them are as the files hold them."""
@@ -140,26 +163,6 @@ class GroupReader:
             known = replace(asked, values={**(known.values if known else {}), **asked.values})
             self._told[table] = known
         return replace(known, values={p: known.values[p] for p in partitions if known.types})
-
-    def _types(
-        self, files: Sequence[str], columns: Sequence[str], shown: Shown | None
-    ) -> StructType:
-        """In which types the columns are read; those that are not in the files are left out.
-
-        A file older than a column lacks it, and reads as null. What Hudi stores otherwise than it
-        shows (VECTOR) is left to Hudi's own reader.
-        """
-        from pyspark.sql.types import StringType, StructField, StructType
-
-        meta = [StructField(name, StringType()) for name in META]
-        wanted = [c for c in columns if shown is None or c not in shown.types]
-        if not wanted:
-            return StructType(meta)
-        schema = shown.schema if shown else hudi_reader(self._spark).load(self._path).schema
-        stored = self._stored_in(files)
-        return StructType(
-            [*meta, *(StructField(c, _read_as(schema[c], stored, shown)) for c in wanted)]
-        )
 
     def _stored_in(self, files: Sequence[str]) -> list[StructType]:
         """The schemas of the files; those of one commit have one.
@@ -179,13 +182,10 @@ class GroupReader:
     def _merged(
         self, groups: Collection[FileGroup], until: str, columns: Sequence[str]
     ) -> DataFrame:
-        from pyspark.sql import functions as F  # noqa: N812
-
         self._refuse_unseen_logs(until)
         self._refuse_dropped_partitions({g.partition for g in groups})
         shown = self._shown({g.partition for g in groups}, columns)
         ids = ",".join(sorted({g.file_id for g in groups}))
-        partition = F.coalesce(F.col("_hoodie_partition_path"), F.lit(""))
         rows = (
             hudi_reader(self._spark)
             .option("hoodie.datasource.query.type", "incremental")
@@ -196,7 +196,7 @@ class GroupReader:
             # On by default, it answers a window whose files are gone with no rows and no error.
             .option("hoodie.datasource.read.incr.fallback.fulltablescan.enable", "false")
             .load(self._path)
-            .where(partition.isin(sorted({g.partition for g in groups})))
+            .where(partition_path().isin(sorted({g.partition for g in groups})))
         )
         return shown.applied(rows, columns) if shown else rows
 
@@ -213,7 +213,9 @@ class GroupReader:
             if instant in self._frontier.instants or instant < first
         ]
         if not known:
-            raise HistoryLost(f"the cleaner removed file group {prefix}{group.file_id}", hint=HINT)
+            raise HistoryLost(
+                f"the cleaner removed file group {prefix}{group.file_id}", hint=COMPARE_HINT
+            )
         return prefix + max(known)[1]
 
     def _refuse_dropped_partitions(self, partitions: Collection[str]) -> None:
@@ -226,7 +228,7 @@ class GroupReader:
             folder = path.rpartition("/")[0]
             names = self._storage.names(folder) or ()
             if not any(name.startswith(PARTITION_MARK) for name in names):
-                raise HistoryLost(f"the cleaner removed partition {folder}", hint=HINT)
+                raise HistoryLost(f"the cleaner removed partition {folder}", hint=COMPARE_HINT)
 
     def _refuse_unseen_logs(self, until: str) -> None:
         """What completes after a compaction was planned goes to a file slice named by its plan.
@@ -240,7 +242,7 @@ class GroupReader:
         for plan in planned:
             if max(seen, default=plan) < plan < max(seen.values()):
                 raise HistoryLost(
-                    f"compaction {plan} was planned while a writer was under way", hint=HINT
+                    f"compaction {plan} was planned while a writer was under way", hint=COMPARE_HINT
                 )
 
     def _refuse_disorder(self, touched: Touched) -> None:
@@ -253,8 +255,29 @@ class GroupReader:
                 raise HistoryLost(
                     f"instant {self.pending[0].requested} completed before {requested}, "
                     "which the index absorbed first",
-                    hint=HINT,
+                    hint=COMPARE_HINT,
                 )
+
+
+def _types(
+    columns: Sequence[str],
+    schema: StructType | None,
+    stored: Sequence[StructType],
+    shown: Shown | None,
+) -> StructType:
+    """In which types the columns are read; those that are not in the files are left out.
+
+    A file older than a column lacks it, and reads as null. What Hudi stores otherwise than it
+    shows (VECTOR) is left to Hudi's own reader.
+    """
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    meta = [StructField(name, StringType()) for name in META]
+    if schema is None:
+        return StructType(meta)
+    return StructType(
+        [*meta, *(StructField(c, _read_as(schema[c], stored, shown)) for c in columns)]
+    )
 
 
 def _read_as(field: StructField, stored: Sequence[StructType], shown: Shown | None) -> DataType:
@@ -276,8 +299,15 @@ def _read_as(field: StructField, stored: Sequence[StructType], shown: Shown | No
     raise HistoryLost(
         f"the files hold column {field.name!r} as {types}, "
         f"the table shows {field.dataType.simpleString()}",
-        hint=HINT,
+        hint=COMPARE_HINT,
     )
+
+
+def _refuse_unlisted(rows: DataFrame, files: Sequence[str]) -> None:
+    """Spark reads what it listed, and says nothing of a file that some setting hid from it."""
+    listed = len(rows._jdf.inputFiles())
+    if listed != len(files):
+        raise HistoryLost(f"Spark lists {listed} of {len(files)} base files", hint=COMPARE_HINT)
 
 
 def bare(type_: DataType) -> DataType:

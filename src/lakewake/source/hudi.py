@@ -21,13 +21,14 @@ from lakewake.model.chunks import ScanParts
 from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, Difference, RowBatch, RowId, T
-from lakewake.model.timeline import DUPLICATING, CommitMetadata, Instant, Look
-from lakewake.source import TableMoved, arrow, compare, versions, view
-from lakewake.source.distributed import SPREAD_ROWS, DistributedRows, read_scan_parts
+from lakewake.model.timeline import CommitMetadata, Instant, Look
+from lakewake.source import COMPARE_HINT, TableMoved, arrow, columns, compare, versions, view
+from lakewake.source.distributed import DISTRIBUTED_ROWS, DistributedRows, read_scan_parts
 from lakewake.source.failures import read_through, reading
 from lakewake.source.files import GroupReader
 from lakewake.source.lineage import (
     Touched,
+    adds_rows,
     beside,
     inserted_at_once,
     outlives,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 COLLECT_ROWS = 100_000
 #: Deleted rows are passed on in lots of this size.
 LOT_ROWS = 10_000
+#: What names a row.
 #: So many rows are asked for by their keys; more are left to a comparison with the whole table.
 ASKED_ROWS = 10_000
 
@@ -102,9 +104,11 @@ class HudiTable:
             return Changes((), tuple(sorted(ids)))
         with self._reading():
             wanted = self._named(ids)
-            found = versions.newest(self._pinned(look).join(wanted, ["p", "k"], "left_semi"))
-            light = arrow.collect_light(found.rows, view.wide(self._recipe), found.total)
-            there = _ids(light) if light is not None else _collected_ids(found.rows)
+            found = versions.newest(self._pinned(look).join(wanted, [*columns.ID], "left_semi"))
+            wide, few = view.wide(self._recipe), found.total <= COLLECT_ROWS
+            light = arrow.collect_light(found.rows, wide, found.total) if few else None
+            names = self._without_limit(found.rows.select(*columns.ID)) if light is None else light
+            there = _ids(names)
             gone = tuple(sorted(set(ids).difference(there)))
             if light is not None:
                 rows: Iterable[RowBatch] = tuple(self._batches(iter(light)))
@@ -117,7 +121,7 @@ class HudiTable:
         """What `pending` changed and removed: the difference of the touched file groups."""
         commits = window_of(look, frontier, pending)
         at_once = inserted_at_once(look, frontier, pending)
-        appeared = at_once or any(c.operation in DUPLICATING or c.overtaken for c in commits)
+        appeared = at_once or any(adds_rows(c) or c.overtaken for c in commits)
         touched = touched_by(commits, tuple(beside(look, frontier, pending).values()))
         touched = replace(touched, needs_before=touched.needs_before or at_once)
         if not touched.groups:
@@ -151,13 +155,17 @@ class HudiTable:
         ):
             stored, rows = self._both(look, index, Path(folder))
             if rows is None:
-                return Difference(orphaned=_distinct_ids(stored))
+                orphans = stored.select(*columns.ID).distinct()
+                return Difference(orphaned=_ids(self._without_limit(orphans)))
             few = compare.suspects(stored, rows, self._recipe)
             if few == []:
                 return Difference()
             if few:
                 stored, rows = compare.only(stored, few), compare.only(rows, few)
-            return compare.difference(compare.faults(stored, rows, self._recipe))
+            faulty = compare.faults(stored, rows, self._recipe).drop("size")
+            light = arrow.collect_light(faulty, columns.ID, len(few)) if few else None
+            told = self._without_limit(faulty) if light is None else light
+            return compare.difference(told)
 
     def reconcile(self, look: Look, index: ScanParts) -> Changes:
         """The rows that differ from the index, streamed, and the ids that are too many in it."""
@@ -167,7 +175,7 @@ class HudiTable:
             )
             stored, rows = self._both(look, index, Path(folder))
             if rows is None:
-                orphans = stored.select("p", "k").distinct()
+                orphans = stored.select(*columns.ID).distinct()
                 lots = self._lots(orphans, orphans.count())
                 return Changes((), gone=_while_kept(opened.pop_all(), lots))
             few = compare.suspects(stored, rows, self._recipe)
@@ -182,13 +190,13 @@ class HudiTable:
                 opened.callback(rows.unpersist)
             faulty = compare.faults(stored, rows, self._recipe).persist()
             opened.callback(faulty.unpersist)
-            known = compare.difference(faulty.where("copies > 1"))
+            known = compare.difference(self._without_limit(faulty.where("copies > 1")))
             total, orphans, size = compare.amounts(faulty)
-            wrong = faulty.where("fault in ('missing', 'stale')").select("p", "k")
-            differing = rows.join(wrong, ["p", "k"], "left_semi")
+            wrong = faulty.where("fault in ('missing', 'stale')").select(*columns.ID)
+            differing = rows.join(wrong, [*columns.ID], "left_semi")
             if known.duplicated:
                 differing = versions.one_each(differing)
-            gone = self._lots(faulty.where("fault = 'orphaned'").select("p", "k"), orphans)
+            gone = self._lots(faulty.where("fault = 'orphaned'").select(*columns.ID), orphans)
             batches = self._batches(self._streamed(arrow.in_small_parts(differing, size)))
             kept = opened.pop_all()
         return Changes(
@@ -209,7 +217,8 @@ class HudiTable:
         ids = _ids(there or ())
         if there is None or len(set(ids)) < len(ids):
             return None
-        gone = set(_distinct_ids(stored)).difference(ids) if len(ids) < count else ()
+        held = stored.select(*columns.ID).distinct()
+        gone = set(_ids(arrow.collect(held))).difference(ids) if len(ids) < count else ()
         return Changes(self._batches(iter(there)), tuple(sorted(gone)), total=len(ids))
 
     def _session(self) -> SparkSession:
@@ -224,7 +233,7 @@ class HudiTable:
         """From how many rows on they are left to executors; None: never."""
         if self._given_distributed_rows is None and is_local(self._session().sparkContext.master):
             return None
-        return self._given_distributed_rows or SPREAD_ROWS
+        return self._given_distributed_rows or DISTRIBUTED_ROWS
 
     def _distributed(
         self,
@@ -253,7 +262,9 @@ class HudiTable:
             )
             rows = self._pinned(look) if look.completed else None
             chunks = (
-                spark.read.parquet(*files.result()) if files else read_scan_parts(spark, checked)
+                view.plain_reader(spark).parquet(*files.result())
+                if files
+                else read_scan_parts(spark, checked)
             )
         return compare.held(chunks, self._recipe), rows
 
@@ -273,10 +284,12 @@ class HudiTable:
         return view.row_batches(batches, self._recipe, appeared)
 
     def _named(self, ids: Collection[RowId]) -> DataFrame:
-        """The ids as a small table to join with."""
+        """The ids as a table to join with; to broadcast one, Spark brings it over in one job."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        return F.broadcast(self._session().createDataFrame(sorted(ids), "p string, k string"))
+        schema = ", ".join(f"{name} string" for name in columns.ID)
+        named = self._session().createDataFrame(sorted(ids), schema)
+        return F.broadcast(named) if len(ids) <= COLLECT_ROWS else named
 
     def _pinned(self, look: Look) -> DataFrame:
         """`row_view` of the table, whose file slices Hudi listed while the timeline stood still."""
@@ -324,7 +337,7 @@ class HudiTable:
         after = reader.after(touched, self._recipe.columns)
         new = view.row_view(after, self._recipe) if after is not None else None
         if new is not None and not (touched.needs_before or contents or reader.overlaps):
-            mine = F.col("i").isin([i.requested for i in reader.pending])
+            mine = F.col(columns.INSTANT).isin([i.requested for i in reader.pending])
             told = {"gone": F.lit(False), "fresh": F.lit(False), "former": F.lit("")}
             return new.where(mine).withColumns({**told, "copies": F.lit(1)})
         before = reader.before(touched, self._recipe.columns if contents else ())
@@ -373,7 +386,7 @@ class HudiTable:
             duplicates=told.duplicates,
             distributed=self._distributed(there, written, told.size, appeared, _lost_files),
             gone=self._lots(
-                changed.where("gone").select("p", "k", "former"), told.gone, _lost_files
+                changed.where("gone").select(*columns.ID, "former"), told.gone, _lost_files
             ),
         )
 
@@ -386,6 +399,16 @@ class HudiTable:
             for start in range(0, batch.num_rows, LOT_ROWS):
                 yield _removed([batch.slice(start, LOT_ROWS)])
 
+    def _without_limit(self, ids: DataFrame) -> Iterator[pa.RecordBatch]:
+        """Ids, and what is told of them, however many: one job for each 32 MB of them."""
+        kept = ids.persist()
+        try:
+            size = kept.selectExpr(f"sum({arrow.weight(kept, columns.ID)})").first()
+            parts = arrow.in_small_parts(kept, int(size[0] or 0) if size else 0)
+            yield from self._streamed(parts)
+        finally:
+            kept.unpersist()
+
     def _size(self, rows: DataFrame) -> int:
         """About how many bytes the rows have, for which they are read once."""
         found = rows.selectExpr(f"sum({view.row_weight(rows, self._recipe)})").first()
@@ -397,14 +420,14 @@ class HudiTable:
         """`_asked` of rows that stay in Spark, and the others."""
         asked: set[RowId] = set()
         if frontier.duplicates or overlaps:
-            ids = changed.select("p", "k", "fresh", "gone")
+            ids = changed.select(*columns.ID, "fresh", "gone")
             parts = arrow.in_small_parts(ids, written * arrow.ROW_BYTES)
             for batch in self._streamed(parts, _lost_files):
                 asked |= _asked([batch], frontier, overlaps)
                 _refuse_many(asked)
         if not asked:
             return frozenset(), changed
-        return frozenset(asked), changed.join(self._named(asked), ["p", "k"], "left_anti")
+        return frozenset(asked), changed.join(self._named(asked), [*columns.ID], "left_anti")
 
     def _ask_table(self, look: Look, found: Changes, asked: frozenset[RowId]) -> Changes:
         """Read rows that are, or were, stored twice from the table itself.
@@ -422,7 +445,9 @@ class HudiTable:
 
 
 def _lost_files() -> HistoryLost:
-    return HistoryLost("files of the commits to follow are gone: the cleaner removed them")
+    return HistoryLost(
+        "files of the commits to follow are gone: the cleaner removed them", hint=COMPARE_HINT
+    )
 
 
 def _asked(
@@ -452,9 +477,7 @@ def _asked(
 
 def _refuse_many(asked: Collection[RowId]) -> None:
     if len(asked) > ASKED_ROWS:
-        raise HistoryLost(
-            f"{len(asked)} changed rows may be stored twice", hint="compare with the table"
-        )
+        raise HistoryLost(f"{len(asked)} changed rows may be stored twice", hint=COMPARE_HINT)
 
 
 def _without(batches: list[pa.RecordBatch], ids: frozenset[RowId]) -> list[pa.RecordBatch]:
@@ -482,14 +505,6 @@ def _removed(batches: Iterable[pa.RecordBatch]) -> dict[RowId, str]:
 def _repeated(batches: Iterable[pa.RecordBatch]) -> list[RowId]:
     """The ids that come more than once."""
     return [row for row, n in Counter(_ids(batches)).items() if n > 1]
-
-
-def _collected_ids(rows: DataFrame) -> tuple[RowId, ...]:
-    return _ids(arrow.collect(rows.select("p", "k")))
-
-
-def _distinct_ids(chunks: DataFrame) -> tuple[RowId, ...]:
-    return _collected_ids(chunks.select("p", "k").distinct())
 
 
 def _while_kept(kept: ExitStack, batches: Iterator[T]) -> Iterator[T]:

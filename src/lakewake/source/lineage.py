@@ -18,6 +18,7 @@ from lakewake.model.timeline import (
     WriteStat,
     instant_of,
 )
+from lakewake.source import COMPARE_HINT
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def beside(look: Look, frontier: Frontier, pending: Sequence[Instant]) -> dict[s
         if requested not in look.commits:
             raise HistoryLost(
                 f"instant {requested}, absorbed while {begun} was on its way, is archived",
-                hint="`lakewake sync` compares index and table instead",
+                hint=COMPARE_HINT,
             )
     return {requested: look.commits[requested] for requested in found}
 
@@ -172,12 +173,19 @@ def _with_clustered(groups: set[FileGroup], commits: Sequence[CommitMetadata]) -
 
 def _needs_before(data: Sequence[CommitMetadata]) -> bool:
     return any(
-        c.overtaken
-        or c.replaced
-        or c.operation in DUPLICATING
-        or any(w.deletes or w.is_log for w in c.writes)
+        c.overtaken or c.replaced or adds_rows(c) or any(w.deletes or w.is_log for w in c.writes)
         for c in data
     )
+
+
+def adds_rows(commit: CommitMetadata) -> bool:
+    """Whether a commit may have stored a row that the table holds already, as a second copy.
+
+    An upsert looks where a row is. But a writer whose index has forgotten that (Flink's state after
+    a restart, buckets counted otherwise) adds it again.
+    """
+    added = any(w.inserts or w.begins_group for w in commit.writes)
+    return commit.operation in DUPLICATING or (added and not commit.is_maintenance)
 
 
 def outlives(look: Look, again: Look, kept: Mapping[str, str]) -> bool:

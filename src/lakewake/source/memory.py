@@ -19,7 +19,7 @@ from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe, TextField
 from lakewake.model.rows import Changes, Difference, RowBatch, RowId, T, Work
 from lakewake.model.timeline import CommitMetadata, Instant, Look, TableIdentity
-from lakewake.source import TableMoved
+from lakewake.source import COMPARE_HINT, TableMoved
 
 BATCH_ROWS = 1000
 Values = Mapping[str, Any]
@@ -214,7 +214,9 @@ class MemoryTable:
         state = self._pinned(look)
         at = [c.requested for c in state.commits].index(pending[0].requested)
         if at - 1 < state.cleaned:
-            raise HistoryLost("the cleaner removed the state that the index stands at")
+            raise HistoryLost(
+                "the cleaner removed the state that the index stands at", hint=COMPARE_HINT
+            )
         before, after = state.commits[at - 1].rows, state.rows
         changed = {i: v for i, v in after.items() if before.get(i) != v}
         gone = {i: before[i].instant for i in sorted(before.keys() - after.keys())}

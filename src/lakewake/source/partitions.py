@@ -13,13 +13,13 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lakewake.errors import HistoryLost
-from lakewake.source.view import hudi_reader, quoted
+from lakewake.source import COMPARE_HINT
+from lakewake.source.view import hudi_reader, partition_path, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-HINT = "`lakewake sync` compares index and table instead"
 PATH = "_lakewake_path"
 #: Up to this many paths are compared one after the other, which spares a small sync a join.
 LOOKED_UP = 50
@@ -47,8 +47,6 @@ class Shown:
 
     def applied(self, rows: DataFrame, columns: Collection[str]) -> DataFrame:
         """Rows of the known partitions, with those of the columns as the snapshot shows them."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         rows = self._as_text(rows)
         wanted = [name for name in self.types if name in columns]
         if not wanted:
@@ -56,7 +54,7 @@ class Shown:
         at = [list(self.types).index(name) for name in wanted]
         told = [(path, *(values[n] for n in at)) for path, values in self.values.items()]
         names = [f"_lakewake_{n}" for n in range(len(wanted))]
-        path = F.coalesce(F.col("_hoodie_partition_path"), F.lit(""))
+        path = partition_path()
         beside = (_looked_up if len(told) <= LOOKED_UP else _joined)(rows, path, told, names)
         made = {c: _value(n, self.types[c]) for c, n in zip(wanted, names, strict=True)}
         return beside.withColumns(made).drop(PATH, *names)
@@ -67,7 +65,8 @@ class Shown:
 
         texts = {f.name for f in self.schema if f.dataType.typeName() == "string"}
         other = [f.name for f in rows.schema if f.dataType.typeName() != "string"]
-        return rows.withColumns({c: F.col(quoted(c)).cast("string") for c in other if c in texts})
+        changed = {c: F.col(quoted(c)).cast("string") for c in other if c in texts}
+        return rows.withColumns(changed) if changed else rows
 
 
 def _looked_up(
@@ -109,7 +108,8 @@ def as_shown(spark: SparkSession, path: str, partitions: Collection[str]) -> Sho
         raise
     except (Py4JError, TypeError) as error:
         raise HistoryLost(
-            f"Hudi does not tell what it shows in the partition columns of {path}", hint=HINT
+            f"Hudi does not tell what it shows in the partition columns of {path}",
+            hint=COMPARE_HINT,
         ) from error
 
 

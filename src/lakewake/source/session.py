@@ -7,9 +7,10 @@ have a session of their own, which keeps of the caller's settings those about sp
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
 from lakewake.errors import TableError
@@ -88,6 +89,8 @@ READ_OPTIONS = {
 }
 #: What cannot be taken back by an option of a read.
 REFUSED = ("as.of.instant", "hoodie.datasource.read.paths")
+
+T = TypeVar("T")
 
 _made: WeakKeyDictionary[SparkSession, SparkSession] = WeakKeyDictionary()
 
@@ -176,6 +179,27 @@ def active(spark: SparkSession) -> Iterator[None]:
                 sessions.setActiveSession(before.get())
             else:
                 sessions.clearActiveSession()
+
+
+@contextmanager
+def beside(spark: SparkSession, task: Callable[[], T]) -> Iterator[Callable[[], T]]:
+    """Do a task in another thread meanwhile, in the same session; gives what waits for its result.
+
+    Only if each thread of Python has one of the JVM to itself, as is PySpark's default: what Spark
+    keeps by thread would otherwise get mixed up. Else the task is done when its result is wanted.
+    """
+    from py4j.clientserver import ClientServer
+    from pyspark import inheritable_thread_target
+
+    def within() -> T:
+        with active(spark):
+            return task()
+
+    if not isinstance(spark.sparkContext._gateway, ClientServer):
+        yield task
+        return
+    with ThreadPoolExecutor(1) as other:
+        yield other.submit(inheritable_thread_target(within)).result
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 from lakewake.model.rows import RowId
+from lakewake.source.columns import HASHES, ID, INSTANT, SEQNO, VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,16 +23,15 @@ def changed(old: DataFrame, new: DataFrame, *, contents: bool) -> DataFrame:
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    version = ["i", "s", *(("sh", "ph") if contents else ())]
-    now = new.select("p", "k", F.struct(*new.columns).alias("now"))
-    was = old.select("p", "k", F.struct(*version).alias("was"))
+    compared = HASHES if contents else VERSION
+    now = new.select(*ID, F.struct(*new.columns).alias("now"))
+    was = old.select(*ID, F.struct(*dict.fromkeys((*VERSION, *compared))).alias("was"))
     both = now.unionByName(was, allowMissingColumns=True)
     # The order of a struct is that of its first fields; of the whole row not every type has one.
-    newest = F.max_by("now", F.struct("now.i", "now.s"))
-    compared = version[2:] or version
+    newest = F.max_by("now", F.struct(*(f"now.{c}" for c in VERSION)))
     same = [F.col(f"now.{c}").eqNullSafe(F.col(f"was.{c}")) for c in compared]
     return (
-        both.groupBy("p", "k")
+        both.groupBy(*ID)
         .agg(
             newest.alias("now"),
             F.max("was").alias("was"),
@@ -40,12 +40,11 @@ def changed(old: DataFrame, new: DataFrame, *, contents: bool) -> DataFrame:
         )
         .where(~reduce(operator.and_, same) | (F.col("copies") != F.col("copied")))
         .select(
-            "p",
-            "k",
-            *(f"now.{c}" for c in new.columns if c not in ("p", "k")),
+            *ID,
+            *(f"now.{c}" for c in new.columns if c not in ID),
             F.col("now").isNull().alias("gone"),
             F.col("was").isNull().alias("fresh"),
-            F.col("was.i").alias("former"),
+            F.col(f"was.{INSTANT}").alias("former"),
             "copies",
         )
     )
@@ -56,7 +55,7 @@ def one_each(rows: DataFrame) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
-    newest = Window.partitionBy("p", "k").orderBy(F.desc("i"), F.desc("s"))
+    newest = Window.partitionBy(*ID).orderBy(F.desc(INSTANT), F.desc(SEQNO))
     return rows.withColumn("n", F.row_number().over(newest)).where("n = 1").drop("n")
 
 
@@ -77,13 +76,13 @@ def newest(rows: DataFrame, weight: str = "0L") -> Newest:
     """The newest version of each row; `weight` is an expression that tells a row's bytes."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    counted = rows.groupBy("p", "k").agg(
+    counted = rows.groupBy(*ID).agg(
         F.count("*").alias("count"), F.max(F.expr(weight)).alias("size")
     )
-    twice = F.collect_list(F.when(F.col("count") > 1, F.struct("p", "k")))
+    twice = F.collect_list(F.when(F.col("count") > 1, F.struct(*ID)))
     found = counted.agg(twice, F.count("*"), F.sum("size")).first()
     assert found is not None
-    duplicates = frozenset(RowId(r["p"], r["k"]) for r in found[0])
+    duplicates = frozenset(RowId(*r) for r in found[0])
     return Newest(one_each(rows) if duplicates else rows, duplicates, found[1], found[2] or 0)
 
 
@@ -99,13 +98,13 @@ def amounts(rows: DataFrame, weight: str) -> Amounts:
     """What has to be known before they are streamed, in one job."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    counted = rows.groupBy("p", "k").agg(
+    counted = rows.groupBy(*ID).agg(
         F.sum("copies").alias("copies"),
         F.max(F.col("gone").cast("int")).alias("gone"),
         F.max(F.expr(weight)).alias("size"),
     )
-    twice = F.collect_list(F.when(F.col("copies") > 1, F.struct("p", "k")))
+    twice = F.collect_list(F.when(F.col("copies") > 1, F.struct(*ID)))
     found = counted.agg(twice, F.sum("gone"), F.sum("size")).first()
     assert found is not None
-    duplicates = frozenset(RowId(r["p"], r["k"]) for r in found[0])
+    duplicates = frozenset(RowId(*r) for r in found[0])
     return Amounts(duplicates, found[1] or 0, found[2] or 0)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from lakewake.model.recipe import Recipe, TextField
 from lakewake.model.rows import RowBatch, RowId
 from lakewake.model.weights import cuts, weights
-from lakewake.source import arrow
+from lakewake.source import arrow, columns
 from lakewake.source.session import READ_OPTIONS
 
 if TYPE_CHECKING:
@@ -34,6 +34,13 @@ JSON_OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
+#: How Spark lists files that are named to it.
+LISTING = {
+    # Partition values may hold characters that Spark would take for a pattern.
+    "__globPaths__": "false",
+    # Hadoop's own may be Hudi's, which hides all but the newest base files; this one hides none.
+    "mapreduce.input.pathFilter.class": "org.apache.hadoop.mapred.OutputLogFilter",
+}
 
 
 def quoted(column: str) -> str:
@@ -48,16 +55,28 @@ def hudi_reader(spark: SparkSession) -> DataFrameReader:
     return spark.read.format("hudi").options(**options)
 
 
+def plain_reader(spark: SparkSession) -> DataFrameReader:
+    """Spark's own reader of files that are named to it, none of which it may leave out."""
+    return spark.read.options(**LISTING)
+
+
 def wide(recipe: Recipe) -> tuple[str, ...]:
     """The columns of `row_view` whose values may be large."""
-    texts = (f"t{n}" for n in range(len(recipe.fields)))
-    payload = (f"c{n}" for n in range(len(recipe.payload)))
-    return (*texts, *(("v",) if recipe.vector else ()), *payload)
+    vector = (columns.VECTOR,) if recipe.vector else ()
+    return (*_texts(recipe), *vector, *_payload_columns(recipe))
+
+
+def _texts(recipe: Recipe) -> list[str]:
+    return [columns.text(n) for n in range(len(recipe.fields))]
+
+
+def _payload_columns(recipe: Recipe) -> list[str]:
+    return [columns.payload(n) for n in range(len(recipe.payload))]
 
 
 def row_weight(rows: DataFrame, recipe: Recipe) -> str:
     """About how many bytes a row of `row_view` has, as an expression that reads no vector."""
-    known = {"v": 4 * recipe.model.dimension} if recipe.vector else {}
+    known = {columns.VECTOR: 4 * recipe.model.dimension} if recipe.vector else {}
     return arrow.weight(rows, wide(recipe), known)
 
 
@@ -68,19 +87,19 @@ def row_view(rows: DataFrame, recipe: Recipe) -> DataFrame:
     types = {f.name: f.dataType for f in rows.schema.fields}
     raw = [_text(f, types) for f in recipe.fields]
     unread = reduce(operator.or_, (~_readable(t).eqNullSafe(t) for t in raw), F.lit(False))
-    vector = [F.col(quoted(recipe.vector)).cast("array<float>").alias("v")] if recipe.vector else []
+    vector = [F.col(quoted(recipe.vector)).cast("array<float>")] if recipe.vector else []
     shown = rows.select(
-        F.coalesce(F.col("_hoodie_partition_path"), F.lit("")).alias("p"),
-        F.col("_hoodie_record_key").alias("k"),
-        F.col("_hoodie_commit_time").alias("i"),
-        F.col("_hoodie_commit_seqno").alias("s"),
-        *(_readable(t).alias(f"t{n}") for n, t in enumerate(raw)),
+        *_identity_and_version(),
+        *(_readable(t).alias(columns.text(n)) for n, t in enumerate(raw)),
         unread.alias("unread"),
-        *vector,
-        *(_payload(c, types).alias(f"c{n}") for n, c in enumerate(recipe.payload)),
+        *(v.alias(columns.VECTOR) for v in vector),
+        *(_payload(c, types).alias(columns.payload(n)) for n, c in enumerate(recipe.payload)),
     )
-    payload = boiled_down(shown, [f"c{n}" for n in range(len(recipe.payload))])
-    return shown.select("*", _source_hash(shown, recipe).alias("sh"), payload.alias("ph"))
+    return shown.select(
+        "*",
+        _source_hash(shown, recipe).alias(columns.SOURCE_HASH),
+        boiled_down(shown, _payload_columns(recipe)).alias(columns.PAYLOAD_HASH),
+    )
 
 
 def _payload(column: str, types: Mapping[str, DataType]) -> Column:
@@ -91,14 +110,26 @@ def _payload(column: str, types: Mapping[str, DataType]) -> Column:
 
 def version_view(rows: DataFrame) -> DataFrame:
     """Only who a row is, and which version of it: what `row_view` begins with."""
+    return rows.select(*_identity_and_version())
+
+
+def partition_path() -> Column:
+    """A row's partition as commits name it. Hudi marks what is not UTF-8 there."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    return rows.select(
-        F.coalesce(F.col("_hoodie_partition_path"), F.lit("")).alias("p"),
-        F.col("_hoodie_record_key").alias("k"),
-        F.col("_hoodie_commit_time").alias("i"),
-        F.col("_hoodie_commit_seqno").alias("s"),
-    )
+    return F.coalesce(_readable(F.col("_hoodie_partition_path")), F.lit(""))
+
+
+def _identity_and_version() -> list[Column]:
+    """A row's identity and version. Keys that are marked alike are one row."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return [
+        partition_path().alias(columns.PARTITION),
+        _readable(F.col("_hoodie_record_key")).alias(columns.KEY),
+        F.col("_hoodie_commit_time").alias(columns.INSTANT),
+        F.col("_hoodie_commit_seqno").alias(columns.SEQNO),
+    ]
 
 
 def _text(field: TextField, types: Mapping[str, DataType]) -> Column:
@@ -193,21 +224,21 @@ def _source_hash(shown: DataFrame, recipe: Recipe) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     if recipe.vector:
-        return F.sha2(F.coalesce(F.to_json(F.col("v")), F.lit("")), 256)
-    return boiled_down(shown, [f"t{n}" for n in range(len(recipe.fields))])
+        return F.sha2(F.coalesce(F.to_json(F.col(columns.VECTOR)), F.lit("")), 256)
+    return boiled_down(shown, _texts(recipe))
 
 
-def boiled_down(rows: DataFrame, columns: list[str]) -> Column:
+def boiled_down(rows: DataFrame, names: list[str]) -> Column:
     """128 bits of the values in order, whatever the columns are called.
 
     A hash that costs little: it tells a change, and never has to be made outside Spark.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    if not columns:
+    if not names:
         return F.lit("")
     types = {f.name: f.dataType.typeName() for f in rows.schema.fields}
-    values = [v for c in columns for v in _hashed(F.col(quoted(c)), types[c])]
+    values = [v for c in names for v in _hashed(F.col(quoted(c)), types[c])]
     halves = (F.xxhash64(*values), F.xxhash64(F.lit("the other half"), *values))
     return F.concat_ws("-", *(F.hex(half) for half in halves))
 
@@ -217,6 +248,7 @@ def _hashed(value: Column, type_: str) -> list[Column]:
     from pyspark.sql import functions as F  # noqa: N812
 
     if type_ in ("array", "struct", "map"):
+        # The name is part of the hashes in existing indexes.
         return [F.to_json(F.struct(value.alias("c")), JSON_OPTIONS)]
     if type_ in ("float", "double"):
         return [value.isNull(), value, (value == 0) & value.cast("string").startswith("-")]
@@ -238,14 +270,15 @@ def _row_batch(batch: pa.RecordBatch, recipe: Recipe, appeared: bool) -> RowBatc
     unread = batch.column("unread").to_pylist()
     return RowBatch(
         ids=ids,
-        instants=tuple(batch.column("i").to_pylist()),
-        source_hashes=tuple(batch.column("sh").to_pylist()),
-        payload_hashes=tuple(batch.column("ph").to_pylist()),
+        instants=tuple(batch.column(columns.INSTANT).to_pylist()),
+        source_hashes=tuple(batch.column(columns.SOURCE_HASH).to_pylist()),
+        payload_hashes=tuple(batch.column(columns.PAYLOAD_HASH).to_pylist()),
         texts={
-            f.name: tuple(batch.column(f"t{n}").to_pylist()) for n, f in enumerate(recipe.fields)
+            field.name: tuple(batch.column(text).to_pylist())
+            for field, text in zip(recipe.fields, _texts(recipe), strict=True)
         },
         payload=payload_batch(batch, recipe),
-        vectors=batch.column("v") if recipe.vector else None,
+        vectors=batch.column(columns.VECTOR) if recipe.vector else None,
         appeared=frozenset(row for row, new in zip(ids, fresh, strict=True) if new),
         undecodable=frozenset(row for row, bad in zip(ids, unread, strict=True) if bad),
     )
@@ -255,7 +288,11 @@ def newest_each(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """The newest version of each row, where a row may come more than once."""
     newest: dict[RowId, tuple[str, str, int, int]] = {}
     for n, batch in enumerate(batches):
-        versions = zip(batch.column("i").to_pylist(), batch.column("s").to_pylist(), strict=True)
+        versions = zip(
+            batch.column(columns.INSTANT).to_pylist(),
+            batch.column(columns.SEQNO).to_pylist(),
+            strict=True,
+        )
         for at, (row, (i, s)) in enumerate(zip(row_ids(batch), versions, strict=True)):
             newest[row] = max(newest.get(row, ("", "", 0, 0)), (i or "", s or "", n, at))
     if len(newest) == sum(batch.num_rows for batch in batches):
@@ -266,20 +303,20 @@ def newest_each(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 def row_ids(batch: pa.RecordBatch) -> tuple[RowId, ...]:
     """The identities in a batch of `row_view`."""
-    pairs = zip(batch.column("p").to_pylist(), batch.column("k").to_pylist(), strict=True)
-    return tuple(RowId(p, k) for p, k in pairs)
+    parts = (batch.column(name).to_pylist() for name in columns.ID)
+    return tuple(RowId(partition, key) for partition, key in zip(*parts, strict=True))
 
 
 def payload_batch(batch: pa.RecordBatch, recipe: Recipe) -> pa.RecordBatch:
     """The payload columns under their own names and session-independent types."""
-    columns = [steady(batch.column(f"c{n}")) for n in range(len(recipe.payload))]
-    if not columns:
+    values = [steady(batch.column(name)) for name in _payload_columns(recipe)]
+    if not values:
         # A batch without columns would forget how many rows it has.
         return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
     schema = pa.schema(
-        [pa.field(name, c.type) for name, c in zip(recipe.payload, columns, strict=True)]
+        [pa.field(name, v.type) for name, v in zip(recipe.payload, values, strict=True)]
     )
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.RecordBatch.from_arrays(values, schema=schema)
 
 
 def payload_schema(rows: DataFrame, recipe: Recipe) -> pa.Schema:
@@ -287,7 +324,7 @@ def payload_schema(rows: DataFrame, recipe: Recipe) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_type
 
     types = {f.name: to_arrow_type(f.dataType) for f in rows.schema.fields}
-    empty = [steady(pa.array([], types[f"c{n}"])) for n in range(len(recipe.payload))]
+    empty = [steady(pa.array([], types[name])) for name in _payload_columns(recipe)]
     return pa.schema([pa.field(c, e.type) for c, e in zip(recipe.payload, empty, strict=True)])
 
 

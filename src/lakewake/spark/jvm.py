@@ -25,7 +25,15 @@ MAIN = "org.apache.spark.deploy.SparkSubmit"
 FOREIGN_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraLibraryPath")
 #: Variables that change what the launcher says, besides those of Spark's that are not known here.
 FOREIGN_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_SUBMIT_ARGS")
-KNOWN_VARIABLES = ("SPARK_HOME", "SPARK_DIST_CLASSPATH", "SPARK_LOCAL_IP")
+#: The last two are left behind by PySpark, for all that a process with a session starts later: our
+#: next JVM in the place of one that died, and every `lakewake` that a notebook or a test runs.
+KNOWN_VARIABLES = (
+    "SPARK_HOME",
+    "SPARK_DIST_CLASSPATH",
+    "SPARK_LOCAL_IP",
+    "SPARK_AUTH_SOCKET_TIMEOUT",
+    "SPARK_BUFFER_SIZE",
+)
 GLANCE = 0.01
 
 
@@ -105,6 +113,9 @@ def start(command: list[str], output: IO[bytes], beside: Callable[[], None]) -> 
             process_group=0,
         )
         beside()
+        # Its import takes a while, which the JVM takes anyway.
+        import pyspark.sql  # noqa: F401
+
         while not told.is_file():
             if process.poll() is not None:
                 raise OSError("the JVM ended before it could be talked to")

@@ -264,9 +264,16 @@ def _marked_as_used(archive: Path) -> Path | None:
 
 def _no_gateway() -> bool:
     """Whether this process has no JVM yet."""
+    return _gateway() is None
+
+
+def _gateway() -> JavaGateway | None:
+    """What talks to the JVM of this process. Does not import PySpark: a JVM starts before that."""
+    if "pyspark" not in sys.modules:
+        return None
     from pyspark import SparkContext
 
-    return SparkContext._gateway is None
+    return SparkContext._gateway
 
 
 def stop_session() -> None:
@@ -312,10 +319,13 @@ def _forget() -> None:
 
 def running_session() -> SparkSession | None:
     """The session this process has or, inside `spark-submit`, was started for."""
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted and "pyspark" not in sys.modules:
+        return None
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    if SparkContext._active_spark_context is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+    if SparkContext._active_spark_context is None and not submitted:
         return None
     return SparkSession.builder.getOrCreate()
 
@@ -358,22 +368,32 @@ def launch(
     Raises:
         SetupError: it did not start.
     """
+    try:
+        with launch_environment(options, java, files.storage), _signals_kept():
+            gateway = _gateway() or _start(options, files, java, verbose, beside)
+            return _session(options, gateway, verbose=verbose)
+    except _spark_errors() as error:
+        raise not_started(files, error, verbose=verbose) from error
+
+
+def _spark_errors() -> tuple[type[Exception], ...]:
+    """What a start can fail with. Imported once it has failed: a JVM starts before PySpark is."""
     from py4j.protocol import Py4JError
-    from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
+
+    return OSError, Py4JError, PySparkException
+
+
+def _session(options: Mapping[str, str], gateway: JavaGateway, *, verbose: bool) -> SparkSession:
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
-    try:
-        with launch_environment(options, java, files.storage), _signals_kept():
-            gateway = SparkContext._gateway or _start(options, files, java, verbose, beside)
-            context = SparkContext(conf=conf, gateway=gateway)
-        if not verbose:
-            # It prints a traceback for a connection that ended with the JVM.
-            context._accumulatorServer.handle_error = lambda *_: None
-        return SparkSession(context)
-    except (OSError, Py4JError, PySparkException) as error:
-        raise not_started(files, error, verbose=verbose) from error
+    context = SparkContext(conf=conf, gateway=gateway)
+    if not verbose:
+        # It prints a traceback for a connection that ended with the JVM.
+        context._accumulatorServer.handle_error = lambda *_: None
+    return SparkSession(context)
 
 
 def _start(
@@ -384,11 +404,11 @@ def _start(
     beside: Callable[[], None],
 ) -> JavaGateway:
     """A JVM, by the short way where nothing of the caller's decides how it is started."""
-    from pyspark import SparkConf
-
     home = spark_home()
     plain = is_local(options["spark.master"]) and jvm.is_plain(home, options, os.environ)
     if files.launcher is None or verbose or not plain:
+        from pyspark import SparkConf
+
         beside()
         conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
         return start_jvm(conf, files, verbose=verbose)

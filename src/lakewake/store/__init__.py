@@ -60,6 +60,9 @@ class StoreReader(Protocol):
     def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
         """The chunks of those of the given rows that have any."""
 
+    def chunks(self, rows: Collection[RowId], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """All chunks of the given rows, only these columns, in bounded batches of any order."""
+
     def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
         """Text hash → a vector of that text, for those it holds anywhere."""
 

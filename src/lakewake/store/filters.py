@@ -64,7 +64,10 @@ def fitted(where: Where, schema: pa.Schema) -> Where:
     check_types(where, schema)
     fit = _fit(where, schema, negated=False)
     if _depth(fit) > MAX_NESTING:
-        raise FilterError(f"the filter nests AND and OR more than {MAX_NESTING} deep")
+        raise FilterError(
+            f"the filter nests AND and OR more than {MAX_NESTING} deep",
+            hint="use fewer parentheses, or IN (…) for many values of one column",
+        )
     return fit
 
 
@@ -183,7 +186,10 @@ def _as_float(leaf: Compare, type: pa.DataType) -> float:
     except (OverflowError, FloatingPointError):
         value = math.inf
     if math.isinf(value):
-        raise FilterError(f"{leaf.value} is out of the range of column {leaf.column!r} ({type})")
+        raise FilterError(
+            f"{leaf.value} is out of the range of column {leaf.column!r} ({type})",
+            hint="compare with a number that the column can hold",
+        )
     return value
 
 
@@ -197,7 +203,10 @@ def _utc(value: object) -> datetime.datetime:
     try:
         return value.astimezone(_UTC)
     except OverflowError as error:
-        raise FilterError(f"{value} is before or after all timestamps") from error
+        raise FilterError(
+            f"{value} is before or after all timestamps",
+            hint="compare with a time in the years 1 to 9999, in UTC",
+        ) from error
 
 
 def _sql(where: Where, schema: pa.Schema) -> str:
@@ -235,7 +244,10 @@ def _in_sql(column: str, values: list[str], no: str) -> str:
 
 def _name_sql(name: str) -> str:
     if "`" in name:
-        raise FilterError(f"column {name!r} has a backtick in its name, Lance cannot filter by it")
+        raise FilterError(
+            f"column {name!r} has a backtick in its name, Lance cannot filter by it",
+            hint="rename the column in the table, or filter by another",
+        )
     return f"`{name}`"
 
 

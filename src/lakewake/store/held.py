@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,24 @@ from lakewake.store.ranking import as_matrix
 STORED = (
     *("_partition", "_key", "_id", "_hash", "_source_hash", "_payload_hash", "_instant", "_chunk"),
 )
+
+IDENTITY = ("_partition", "_key")
+
+
+def with_identity(columns: Sequence[str]) -> list[str]:
+    """The columns that `of_rows` needs in order to return `columns`."""
+    return list(dict.fromkeys([*columns, *IDENTITY]))
+
+
+def of_rows(
+    batches: Iterable[pa.RecordBatch], rows: Collection[RowId], columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Only the chunks of these rows, and only these columns of them."""
+    wanted = set(rows)
+    for batch in batches:
+        identities = zip(*(batch[name].to_pylist() for name in IDENTITY), strict=True)
+        asked_for = pa.array([RowId(*row) in wanted for row in identities], pa.bool_())
+        yield batch.filter(asked_for).select(list(columns))
 
 
 def chunks_by_row(

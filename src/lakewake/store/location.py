@@ -14,11 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
-from uuid import uuid4
 
 from pyarrow import fs
 
 from lakewake.errors import ConfigError
+from lakewake.files import write_whole
 from lakewake.net import s3
 from lakewake.net.address import check_address
 from lakewake.net.deadline import look
@@ -136,14 +136,7 @@ class Folder:
         """Write beside it and rename."""
         file = self._path / name
         file.parent.mkdir(exist_ok=True)
-        fresh = file.with_name(f".{uuid4().hex}.{file.name}")
-        try:
-            _write(fresh, content, through=lasting)
-            fresh.replace(file)
-        finally:
-            fresh.unlink(missing_ok=True)
-        if lasting:
-            _flush_folder(file.parent)
+        write_whole(file, content, lasting=lasting)
 
     def times(self, folder: str, ending: str) -> list[float]:
         """When the files in a folder were written."""
@@ -265,20 +258,3 @@ class Bucket:
     def _list(self, folder: str) -> list[fs.FileInfo]:
         selector = fs.FileSelector(self._below(folder), allow_not_found=True)
         return look(lambda: self._files.get_file_info(selector))
-
-
-def _write(path: Path, content: bytes, *, through: bool) -> None:
-    with path.open("xb") as file:
-        file.write(content)
-        if through:
-            file.flush()
-            os.fsync(file.fileno())
-
-
-def _flush_folder(folder: Path) -> None:
-    # The rename itself is durable only once the folder is.
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +22,7 @@ from lakewake.model.rows import RowId
 from lakewake.model.where import Where
 from lakewake.store import Removed
 from lakewake.store.filters import fitted, matches
+from lakewake.store.held import STORED, chunks_by_row, of_rows, with_identity
 from lakewake.store.ranking import as_matrix, check_query, count_rows, first_rows, rank
 from lakewake.store.words import best_first, relevance
 
@@ -36,7 +36,7 @@ class MemoryReader:
     number: int
     built_by: Recipe
     absorbed: Frontier
-    chunks: pa.Table
+    held: pa.Table
 
     @property
     def generation(self) -> int:
@@ -57,51 +57,46 @@ class MemoryReader:
 
     def schema(self) -> pa.Schema:
         """The index's columns."""
-        return self.chunks.schema
+        return self.held.schema
 
     def counts(self) -> tuple[int, int]:
         """(rows, chunks) it holds."""
-        return count_rows(self.chunks.select(["_partition", "_key"])), self.chunks.num_rows
+        return count_rows(self.held.select(["_partition", "_key"])), self.held.num_rows
 
     def probe(self) -> None:
         """Nothing can happen to it."""
 
     def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
         """The chunks of those of the given rows that have any."""
-        wanted = set(rows)
-        out: dict[RowId, tuple[StoredChunk, ...]] = {}
-        for value in self.chunks.drop_columns(["_vector", "_text"]).to_pylist():
-            row = RowId(value["_partition"], value["_key"])
-            if row in wanted:
-                out[row] = (*out.get(row, ()), stored_chunk(value))
-        return out
+        return chunks_by_row(self.scan(STORED), set(rows))
+
+    def chunks(self, rows: Collection[RowId], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        return of_rows(self.scan(with_identity(columns)), rows, columns)
 
     def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
         """Text hash → a vector of that text, for those it holds anywhere."""
-        found = self.chunks.filter(
-            pc.is_in(self.chunks["_hash"], pa.array(list(hashes), pa.string()))
-        )
+        found = self.held.filter(pc.is_in(self.held["_hash"], pa.array(list(hashes), pa.string())))
         matrix = as_matrix(found["_vector"], self.built_by.model.dimension)
         return dict(zip(found["_hash"].to_pylist(), matrix, strict=True))
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All chunks, only these columns, in bounded batches."""
-        yield from self.chunks.select(list(columns)).to_batches(max_chunksize=SCAN_ROWS)
+        yield from self.held.select(list(columns)).to_batches(max_chunksize=SCAN_ROWS)
 
     def scan_parts(self, columns: Sequence[str]) -> ScanParts:
         """The same, in pieces that can be read on several machines."""
-        chosen = self.chunks.select(list(columns))
+        chosen = self.held.select(list(columns))
         return ScanParts(chosen.schema, tuple([b] for b in self.scan(columns)))
 
     def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Up to `n` chunks, picked at random, only these columns."""
-        picked = random.sample(range(self.chunks.num_rows), min(n, self.chunks.num_rows))
-        yield from self.chunks.select(list(columns)).take(pa.array(picked, pa.int64())).to_batches()
+        picked = random.sample(range(self.held.num_rows), min(n, self.held.num_rows))
+        yield from self.held.select(list(columns)).take(pa.array(picked, pa.int64())).to_batches()
 
     def search(self, query: Query) -> pa.Table:
         """The nearest chunks, best first."""
         vector = check_query(query, self.built_by.model.dimension)
-        passing = self.chunks.filter(self._passing(query.where))
+        passing = self.held.filter(self._passing(query.where))
         ranked = rank(passing, self.built_by.metric, vector)
         return first_rows(ranked, query.limit)[0]
 
@@ -112,17 +107,17 @@ class MemoryReader:
     def keyword(self, words: Words) -> pa.Table:
         """The chunks with any of the words, best first."""
         # Of all chunks, whatever the filter leaves: how rare a word is does not depend on it.
-        scores = relevance(self.chunks["_text"].to_pylist(), words.text)
+        scores = relevance(self.held["_text"].to_pylist(), words.text)
         passing = self._passing(words.where)
-        found = best_first(self.chunks.filter(passing), scores[passing.to_numpy(False)])
+        found = best_first(self.held.filter(passing), scores[passing.to_numpy(False)])
         return first_rows(found, words.limit)[0]
 
     def _passing(self, where: Where | None) -> pa.BooleanArray:
         """Which chunks pass a filter."""
         if where is None:
-            return pa.array([True] * self.chunks.num_rows, pa.bool_())
-        where = fitted(where, self.chunks.schema)
-        values = self.chunks.drop_columns(["_vector"]).to_pylist()
+            return pa.array([True] * self.held.num_rows, pa.bool_())
+        where = fitted(where, self.held.schema)
+        values = self.held.drop_columns(["_vector"]).to_pylist()
         return pa.array([matches(where, v) for v in values], pa.bool_())
 
 
@@ -141,12 +136,6 @@ def check_columns(batch: pa.Schema, index: pa.Schema) -> None:
 
 def _described(schema: pa.Schema) -> str:
     return ", ".join(f"{f.name} {f.type}" for f in schema)
-
-
-def stored_chunk(value: dict[str, Any]) -> StoredChunk:
-    """A chunk as the index says it, from a row of it."""
-    columns = ("_id", "_hash", "_source_hash", "_payload_hash", "_instant", "_chunk")
-    return StoredChunk(*(value[c] for c in columns))
 
 
 @dataclass(frozen=True)
@@ -205,7 +194,10 @@ class MemoryStore:
         with self._lock:
             active = self._version.generation if self._version else 0
             if active != after:
-                raise StaleFrontier(f"generation {active} is active, the build began at {after}")
+                raise StaleFrontier(
+                    f"generation {active} is active, the build began at {after}",
+                    hint="run the sync again",
+                )
             self._version = MemoryReader(after + 1, recipe, then, chunks)
         self.fail_after_commit()
 
@@ -252,5 +244,5 @@ def _after(
         raise StaleFrontier("another writer moved the frontier first", hint="sync again")
     check_columns(upserts.schema, version.schema())
     gone = pa.array([*upserts["_id"].to_pylist(), *deletes], pa.string())
-    kept = version.chunks.filter(pc.invert(pc.is_in(version.chunks["_id"], gone)))
-    return replace(version, absorbed=then, chunks=pa.concat_tables([kept, upserts]))
+    kept = version.held.filter(pc.invert(pc.is_in(version.held["_id"], gone)))
+    return replace(version, absorbed=then, held=pa.concat_tables([kept, upserts]))

@@ -34,6 +34,7 @@ from lakewake.model.rows import Changes, RowBatch, RowId
 from lakewake.model.weights import cuts, weights
 from lakewake.plan.patch import Patch, build_patch
 from lakewake.progress import Reporter, Stage
+from lakewake.source import COMPARE_HINT
 from lakewake.store import StoreReader
 from lakewake.sync.deletes import DeleteGuard
 from lakewake.sync.spool import Ids, spooling
@@ -304,7 +305,7 @@ def _refuse_older(
             raise HistoryLost(
                 f"the deleted version of row {row.key!r} is older than the indexed one: "
                 "the table held it twice",
-                hint="run `lakewake sync`, which compares index and table instead",
+                hint=COMPARE_HINT,
             )
 
 

@@ -34,6 +34,10 @@ HOSTILE_TO_SPARK = {
     "spark.sql.sources.default": "csv",
     "spark.sql.timestampType": "TIMESTAMP_NTZ",
 }
+#: As Hudi advised for years: Spark's own reads then find only the newest base file of each group.
+HOSTILE_TO_HADOOP = {
+    "mapreduce.input.pathFilter.class": "org.apache.hudi.hadoop.HoodieROTablePathFilter",
+}
 HOSTILE_TO_HUDI = {
     "hoodie.datasource.merge.type": "skip_merge",
     "hoodie.datasource.query.incremental.format": "cdc",

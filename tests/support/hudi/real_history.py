@@ -17,7 +17,7 @@ from lakewake.model.recipe import Chunking
 from lakewake.source import arrow, view
 from lakewake.sync import IndexParts, prepare, spool, sync
 from lakewake.verify import verify
-from support.hudi.hostile import HOSTILE_TO_HUDI, HOSTILE_TO_SPARK
+from support.hudi.hostile import HOSTILE_TO_HADOOP, HOSTILE_TO_HUDI, HOSTILE_TO_SPARK
 from support.hudi.tables import ROLLS_CLUSTERING_BACK, WRITES_GO_ON, HudiTables, row
 from support.moments import (
     PowerCut,
@@ -174,6 +174,11 @@ class RealHistory:
     def bulk_insert(self) -> None:
         self._told_write(self._rows(), "bulk_insert")
 
+    def blind_upsert(self) -> None:
+        rows = self._rows()
+        self.told.append(f"  {[(r[0], r[2]) for r in rows]}")
+        self.table.write_blindly(rows)
+
     def delete(self) -> None:
         self._told_write(self._rows(), "delete")
 
@@ -296,6 +301,7 @@ class RealHistory:
 #: How often each happens, and what it is.
 OPERATIONS: Mapping[str, tuple[int, Callable[[RealHistory], None]]] = {
     "upsert": (8, RealHistory.upsert),
+    "blind_upsert": (1, RealHistory.blind_upsert),
     "delete": (4, RealHistory.delete),
     "soft_delete": (2, RealHistory.soft_delete),
     "insert": (2, RealHistory.insert),
@@ -347,6 +353,6 @@ def real_history(
 def hostile_session(spark: SparkSession) -> SparkSession:
     """A session with every setting against us."""
     session = spark.newSession()
-    for key, value in {**HOSTILE_TO_SPARK, **HOSTILE_TO_HUDI}.items():
+    for key, value in {**HOSTILE_TO_SPARK, **HOSTILE_TO_HUDI, **HOSTILE_TO_HADOOP}.items():
         session.conf.set(key, value)
     return session

@@ -20,16 +20,25 @@ KINDS = {
 }
 
 
+#: A small collection is searched by a graph, too, which is as sparse as one of many vectors seems.
+GRAPH = {
+    "hnsw_config": edge.HnswIndexConfig(m=16, ef_construct=100, full_scan_threshold=1),
+    "optimizers": edge.EdgeOptimizersConfig(indexing_threshold=1),
+}
+
+
 @dataclass(frozen=True)
 class EdgePlace:
     """A folder of shards, one for each collection, that this process has for itself.
 
     Attributes:
         indexed: whether payload fields are indexed; making one takes the engine a while.
+        graph: whether vectors are searched by a graph, once `optimize` has made it.
     """
 
     folder: str
     indexed: bool = False
+    graph: bool = False
 
     @property
     def address(self) -> str:
@@ -44,14 +53,15 @@ class EdgePlace:
         return self.indexed
 
     def connect(self) -> EdgeClient:
-        return EdgeClient(Path(self.folder))
+        return EdgeClient(Path(self.folder), self.graph)
 
 
 class EdgeClient:
     """Collections as shards. Aliases are kept in memory: the engine has none."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, graph: bool = False) -> None:
+        self._folder, self._graph = folder, graph
+        self.status = models.CollectionStatus.GREEN
         self._folder.mkdir(parents=True, exist_ok=True)
         self._shards = {p.name: edge.EdgeShard.load(str(p)) for p in folder.iterdir()}
         self._aliases: dict[str, str] = {}
@@ -69,9 +79,19 @@ class EdgeClient:
     def create_collection(self, name: str, vectors_config: models.VectorParams) -> None:
         assert vectors_config.distance == models.Distance.DOT
         params = edge.EdgeVectorParams(size=vectors_config.size, distance=edge.Distance.Dot)
+        config = edge.EdgeConfig(vectors=params, **(GRAPH if self._graph else {}))
         place = self._folder / name
         place.mkdir()
-        self._shards[name] = edge.EdgeShard.create(str(place), edge.EdgeConfig(vectors=params))
+        self._shards[name] = edge.EdgeShard.create(str(place), config)
+
+    def get_collection(self, name: str) -> Any:
+        indexed = self._shard(name).info().indexed_vectors_count
+        return SimpleNamespace(status=self.status, indexed_vectors_count=indexed)
+
+    def optimize(self) -> None:
+        """What a server does by itself, some time after a write."""
+        for shard in self._shards.values():
+            shard.optimize()
 
     def delete_collection(self, name: str) -> None:
         if name in self._shards:
@@ -157,7 +177,7 @@ class EdgeClient:
             filter=edge_filter(query_filter),
             with_payload=with_payload,
             with_vector=with_vectors,
-            params=edge.SearchParams(exact=bool(search_params and search_params.exact)),
+            params=_params(search_params),
         )
         return SimpleNamespace(points=[_told(p) for p in self._shard(name).query(request)])
 
@@ -170,8 +190,16 @@ class EdgeClient:
         self._shard(name).update(operation)
 
 
+def _params(given: models.SearchParams | None) -> edge.SearchParams:
+    exact = bool(given and given.exact)
+    return edge.SearchParams(exact=exact, hnsw_ef=given.hnsw_ef if given else None)
+
+
 def _told(record: Any) -> Any:
-    return SimpleNamespace(id=str(record.id), payload=record.payload, vector=record.vector)
+    score = getattr(record, "score", None)
+    return SimpleNamespace(
+        id=str(record.id), payload=record.payload, vector=record.vector, score=score
+    )
 
 
 def edge_filter(given: models.Filter) -> edge.Filter:

@@ -180,7 +180,11 @@ def _apply(client: QdrantClient, method: str, path: str, body: bytes) -> Any:
     raise Refused(404, f"no {path}")
 
 
-def _collection(client: QdrantClient, method: str, name: str, body: bytes) -> bool:
+def _collection(client: QdrantClient, method: str, name: str, body: bytes) -> Any:
+    if method == "GET":
+        if not client.collection_exists(name):
+            raise Refused(404, f"Collection `{name}` doesn't exist!")
+        return client.get_collection(name)
     if method == "DELETE":
         return bool(client.delete_collection(name))
     if client.collection_exists(name):

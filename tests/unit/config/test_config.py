@@ -230,7 +230,7 @@ def test_hits_are_ranked_anew_by_what_the_index_names():
         ("rerank = {provider = 'magic'}", "`provider` is 'magic'"),
         ("rerank = {url = 'http://x', rows = 0}", "`rows` is 0, expected 1 or more"),
         ("rerank = {url = 'http://x', timeout = 0}", "expected more than 0 seconds"),
-        ("rerank = {url = 'http://x', key = 's'}", "secrets do not belong into this file"),
+        ("rerank = {url = 'http://x', key = 's'}", "secrets do not belong in this file"),
         ("rerank = {url = 'http://x', row = 3}", "unknown key `row`"),
     ],
 )
@@ -364,12 +364,12 @@ def test_a_near_miss_is_guessed():
         ("payload = ['_key']", "payload column '_key' begins with '_'"),
         ("metric = 'cosin'", "`metric` is 'cosin'"),
         ("store = 'index'", "`store` is 'index'"),
-        ("dimension = 3", "`dimension` belongs to `vector`"),
-        ("vector = 'e'", "needs either `text` or `vector`"),
+        ("dimension = 3", "`dimension` works only with `vector`"),
+        ("vector = 'e'", "needs exactly one of `text` and `vector`"),
         ("model = {provider = 'onx'}", "`provider` is 'onx'"),
         ("model = {provider = 'column'}", "`provider` is 'column'"),
         ("model = {precision = 'int4'}", "`precision` is 'int4'"),
-        ("model = {provider = 'hashing', precision = 'int8'}", "`precision` 'int8' is for"),
+        ("model = {provider = 'hashing', precision = 'int8'}", "`precision` 'int8' works only"),
         ("model = {provider = 'http', name = 'm', dimension = 3}", "needs `url`"),
         ("model = {provider = 'http', name = 'm', url = 'http://h/v1'}", "needs `dimension`"),
         ("model = {provider = 'http', url = 'http://h/v1', dimension = 3}", "needs `name`"),
@@ -386,7 +386,7 @@ def test_a_wrong_value_says_what_is_expected(line: str, fact: str):
 @pytest.mark.parametrize(
     ("lines", "fact"),
     [
-        ("", "needs either `text` or `vector`"),
+        ("", "needs exactly one of `text` and `vector`"),
         ("text = ' '", "`text` is blank"),
         ("text = '{title'", "`text` '{title'"),
         ("text = '{}'", "braces hold a column's name only"),
@@ -402,7 +402,7 @@ def test_a_wrong_value_says_what_is_expected(line: str, fact: str):
         ("text = [{name = 'a'}]", "`template` is missing"),
         ("vector = 'e'", "`vector` needs `dimension`"),
         ("vector = 'e'\ndimension = 0", "`dimension` is 0, expected 1 or more"),
-        ("vector = 'e'\ndimension = 3\nchunk = {tokens = 5}", "`chunk` does nothing beside"),
+        ("vector = 'e'\ndimension = 3\nchunk = {tokens = 5}", "`chunk` has no effect with"),
     ],
 )
 def test_a_wrong_text_or_vector_is_refused(lines: str, fact: str):

@@ -43,7 +43,7 @@ def test_text_is_guessed_by_name_and_payload_is_the_other_scalars():
     found = guess(look(WINES))
     assert found.text == ("title", "description")
     assert found.payload == ("country", "title", "points", "bottled")
-    assert found.why == "the names of title and description say that they hold text"
+    assert found.why == "title and description sound like text"
     assert found.table == "copy-on-write; key wine_id; ordering ts; partition country"
 
 
@@ -100,7 +100,7 @@ def test_a_long_table_gives_a_short_payload_and_names_the_rest():
     found = guess(look({"body": '"string"', **many}, key="id"))
     assert len(found.payload) == PAYLOAD
     assert found.left_out == tuple(f"c{n}" for n in range(PAYLOAD, 20))
-    assert "# not taken: c12, c13" in render(found, "x", "t")
+    assert "# left out: c12, c13" in render(found, "x", "t")
 
 
 def test_the_file_says_what_was_guessed_and_can_be_loaded():
@@ -140,7 +140,7 @@ def test_the_draft_says_the_table_as_seen_from_the_file(
 def test_a_file_that_is_there_is_kept_unless_told_otherwise(tmp_path: Path):
     file = tmp_path / "lakewake.toml"
     file.write_text("mine")
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="already exists"):
         draft_config("t", look(WINES), file)
     assert file.read_text() == "mine"
     draft_config("t", look(WINES), file, replace=True)

@@ -281,9 +281,9 @@ def test_no_file_and_a_name_that_tells_no_format_are_refused(tmp_path: Path):
     with pytest.raises(ConfigError, match="no file of rows"):
         find_source(str(tmp_path / "no.csv"))
     (tmp_path / "a.xlsx").write_text("")
-    with pytest.raises(ConfigError, match="do not tell one format"):
+    with pytest.raises(ConfigError, match="do not imply one format"):
         find_source(str(tmp_path / "a.xlsx"))
     assert find_source(str(tmp_path / "a.xlsx"), "csv").format == "csv"
     (tmp_path / "a.json").write_text("")
-    with pytest.raises(ConfigError, match="do not tell one format"):
+    with pytest.raises(ConfigError, match="do not imply one format"):
         find_source(str(tmp_path / "a.*"))

@@ -211,7 +211,7 @@ def test_an_answer_without_end_is_cut_off(
         (says(" \n "), "an empty message"),
         (says(None), "an empty message"),
         (says("I cannot", finish="content_filter"), "withheld"),
-        (sends(b'{"error": {"message": "no such model"}}'), "told of an error: no such model"),
+        (sends(b'{"error": {"message": "no such model"}}'), "reported an error: no such model"),
     ],
 )
 @BOTH

@@ -16,7 +16,7 @@ def used(message: str) -> list[str]:
 
 
 def strange(message: str) -> list[str]:
-    return list(check_citations(message, SHOWN).strange)
+    return list(check_citations(message, SHOWN).unknown)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_citations_are_read_in_their_order(message: str, keys: list[str]) -> Non
 )
 def test_rows_that_were_not_shown_are_told_and_not_used(message: str, names: list[str]) -> None:
     cited = check_citations(message, SHOWN)
-    assert list(cited.strange) == names
+    assert list(cited.unknown) == names
     assert not {row.key for row in cited.used} - {hit.key for hit in SHOWN}
     assert f"[{names[0]}]" in cited.reasons[0]
     assert "not shown" in cited.reasons[0]
@@ -60,7 +60,7 @@ def test_rows_that_were_not_shown_are_told_and_not_used(message: str, names: lis
 @pytest.mark.parametrize("message", ["The jacket is warm.", "", "[sic]", "a [link](http://x/1)"])
 def test_an_answer_that_names_no_row_is_told(message: str) -> None:
     cited = check_citations(message, SHOWN)
-    assert cited.used == cited.strange == ()
+    assert cited.used == cited.unknown == ()
     assert cited.reasons == ("the model's answer names none of the rows that it was shown",)
 
 

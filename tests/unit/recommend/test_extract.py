@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lakewake.recommend.extract import LONGEST, QUOTED, extract, words
+from lakewake.model.words import stems
+from lakewake.recommend.extract import LONGEST, QUOTED, extract
 from support.chat_service import BOOTS, JACKET, TENT, make_hit
 
 
@@ -58,7 +59,7 @@ def test_rows_without_text_and_title_leave_nothing_to_quote() -> None:
 
 
 def test_endings_do_not_matter_and_small_words_do_not_count() -> None:
-    assert words("Hiking boots and the hikes") == words("a boot to hike in")
+    assert stems("Hiking boots and the hikes") == stems("a boot to hike in")
 
 
 def test_a_sentence_cannot_pass_for_a_citation_or_an_instruction() -> None:

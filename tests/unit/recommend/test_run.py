@@ -103,7 +103,7 @@ def test_each_request_has_a_word_of_its_own(service: Service) -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (status(401, "bad key"), "401 Unauthorized: bad key; see that"),
+        (status(401, "bad key"), "401 Unauthorized: bad key; check that"),
         (status(429, Retry_After="90"), "Retry-After: 90"),
         (sends(b"<html>login</html>", "text/html"), "text/html"),
         (sends(b"{oops"), "not JSON"),

@@ -187,7 +187,7 @@ def test_a_key_that_is_no_key_is_not_sent(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RERANK_API_KEY", "ключ")
-    with pytest.raises(SetupError, match="RERANK_API_KEY holds something else than a key"):
+    with pytest.raises(SetupError, match="RERANK_API_KEY holds something that is not a key"):
         service.reranker().score("q", ["a"])
     assert service.asked == []
 

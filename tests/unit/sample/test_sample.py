@@ -128,7 +128,7 @@ def test_only_the_rows_asked_for_are_read(tmp_path: Path):
         (HEADER + REVIEW + "1,US\n", "line 4: 2 fields, expected 14"),
         (HEADER + REVIEW + NOWHERE.replace("87", "good"), "line 4: .*'good'"),
         (HEADER + NOWHERE.replace("913", ""), "line 2: "),
-        (HEADER + NOWHERE + NOWHERE, "line 3: row number 913 is there twice"),
+        (HEADER + NOWHERE + NOWHERE, "line 3: row number 913 occurs twice"),
         (HEADER + "5,US,,,87,,,,,,,,Syrah,W\n", "line 2: neither a title nor a description"),
         ("a,b\n1,2\n", "no column column_1, country"),
         ("", "the first line is empty"),

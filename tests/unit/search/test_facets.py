@@ -162,7 +162,7 @@ def test_a_time_that_python_has_not_is_no_end_of_a_range(tmp_path: Path) -> None
     reader: Any = index.parts.store.open()
     far = pa.array([2**60], pa.int64()).cast(pa.timestamp("us", "UTC"))
     at = reader.schema().get_field_index("at")
-    object.__setattr__(reader, "chunks", reader.chunks.set_column(at, "at", far))
+    object.__setattr__(reader, "held", reader.held.set_column(at, "at", far))
     assert index.facets() == (Facet("at", "time"),)
 
 

@@ -105,9 +105,9 @@ def test_a_chunk_that_contradicts_itself_is_not_served(
     reader: StoreReader, embedder: HashingEmbedder, column: str, value: object
 ) -> None:
     assert isinstance(reader, MemoryReader)
-    chunks = reader.chunks.to_pylist()
+    chunks = reader.held.to_pylist()
     chunks[0][column] = value
-    damaged = replace(reader, chunks=pa.Table.from_pylist(chunks, schema=reader.schema()))
+    damaged = replace(reader, held=pa.Table.from_pylist(chunks, schema=reader.schema()))
     with pytest.raises(StoreError, match="contradicts itself") as caught:
         search(damaged, embedder, ask(k=9))
     assert "lakewake verify wines --repair" in caught.value.hint
@@ -178,7 +178,7 @@ def test_a_text_for_an_index_of_another_model_is_refused_with_what_differs(
         (ask("x", vector=[1.0] * 64), "a text, a vector or a row"),
         (ask(None, vector=[1.0] * 3), "64 dimensions"),
         (ask(None, vector=[]), "64 dimensions"),
-        (ask(None, vector=["x"] * 64), "no list of numbers"),
+        (ask(None, vector=["x"] * 64), "not a list of numbers"),
         (ask(None, vector=[float("nan")] * 64), "not finite"),
     ],
 )

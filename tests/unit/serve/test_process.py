@@ -143,7 +143,7 @@ def test_an_allowed_host_that_is_none_is_a_usage_error(
     lake: DiskLake, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["serve", "--config", str(lake.config), "--allowed-host", "http://x"]) == 2
-    assert "expected the name of a host" in capsys.readouterr().err
+    assert "expected a host name" in capsys.readouterr().err
 
 
 def test_a_body_that_comes_too_slowly_is_refused(lake: DiskLake) -> None:

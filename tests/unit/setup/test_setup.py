@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import pytest
 
 from lakewake.errors import SetupError
 from lakewake.setup import (
+    ARCHIVES_KEPT,
     HUDI,
     S3,
     can_archive,
     check_jar,
+    drop_old_archives,
     ensure_archive,
     ensure_jars,
     ensure_java,
@@ -30,7 +33,7 @@ from lakewake.spark.java import (
     parse_settings,
     trust_store,
 )
-from lakewake.spark.session import archive_path
+from lakewake.spark.session import archive_path, launcher_note
 
 
 def java(version: str, origin: str = "PATH") -> Java:
@@ -169,7 +172,7 @@ def test_a_bundle_that_is_there_is_not_fetched_again() -> None:
     # This Java does not exist: an attempt to fetch would fail.
     assert ensure_jars(HUDI, java("17"), said.append) == bundle_path()
     assert bundle_path().read_bytes() == b"jar"
-    assert said == ["Hudi bundle: there"]
+    assert said == ["Hudi bundle: already there"]
 
 
 def test_a_bundle_that_cannot_be_fetched_is_named_and_leaves_nothing(home: Path) -> None:
@@ -191,7 +194,7 @@ def test_a_home_that_cannot_be_written_is_said_so(home: Path) -> None:
 def test_another_file_under_the_bundles_name_is_refused(tmp_path: Path) -> None:
     jar = tmp_path / "bundle.jar"
     jar.write_bytes(b"something else")
-    with pytest.raises(SetupError, match="another sha256"):
+    with pytest.raises(SetupError, match="wrong sha256"):
         check_jar(jar, BUNDLE, HUDI.sha256[BUNDLE])
     assert {len(sha256) for sha256 in {**HUDI.sha256, **S3.sha256}.values()} == {64}
 
@@ -214,7 +217,7 @@ def test_an_archive_that_is_there_is_not_made_again(home: Path, tmp_path: Path) 
     said: list[str] = []
     assert ensure_archive(java("17"), jar, said.append) == archive
     assert archive.read_bytes() == b"classes"
-    assert said == ["quick start: there"]
+    assert said == ["quick start: already there"]
 
 
 def test_a_java_without_class_data_of_its_own_gets_no_archive(tmp_path: Path) -> None:
@@ -232,5 +235,21 @@ def test_an_archive_that_cannot_be_made_is_said_and_does_not_fail(
     pretender = Java(fake_java(tmp_path / "java", "17"), "17", "PATH")
     said: list[str] = []
     assert ensure_archive(pretender, jar, said.append) is None
-    assert "left out" in said[-1]
+    assert "skipped" in said[-1]
     assert list(home.rglob("*.jsa")) == []
+
+
+def test_an_archive_that_is_dropped_takes_its_launcher_note_with_it(tmp_path: Path) -> None:
+    archives = [tmp_path / f"{n}.jsa" for n in range(ARCHIVES_KEPT + 2)]
+    for age, archive in enumerate(archives):
+        archive.touch()
+        os.utime(archive, (age, age))
+        launcher_note(archive).touch()
+    without_archive = tmp_path / "java11.json"
+    without_archive.touch()
+
+    drop_old_archives(archives[-1])
+
+    kept = archives[-ARCHIVES_KEPT:]
+    left = {without_archive, *kept, *map(launcher_note, kept)}
+    assert set(tmp_path.iterdir()) == left

@@ -26,7 +26,8 @@ def group(name: str) -> FileGroup:
 def wrote(name: str, at: int, before: int | None = None, *, deletes: int = 0, log: bool = False):
     path = f"p/.{name}_{at}.log.1" if log else f"p/{name}_0_{at}.parquet"
     previous = f"{name}_0_{before}.parquet" if before else None
-    return WriteStat(group(name), path, previous, 1, 0, deletes)
+    added = 0 if before else 1
+    return WriteStat(group(name), path, previous, added, 1 - added, deletes)
 
 
 def upsert(*writes: WriteStat) -> CommitMetadata:
@@ -70,6 +71,12 @@ def test_deletes_logs_plain_inserts_and_replaced_groups_need_the_state_before():
     assert touched_by([CommitMetadata("INSERT", (wrote("f", 2, 1),))]).needs_before
     assert touched_by([CommitMetadata("INSERT_OVERWRITE", (), (group("f"),))]).needs_before
     assert touched_by([CommitMetadata("INSERT_OVERWRITE", (wrote("f", 2),))]).needs_before
+
+
+def test_an_upsert_that_adds_rows_needs_the_state_before_since_they_may_be_second_copies():
+    assert touched_by([upsert(wrote("f", 2))]).needs_before
+    assert touched_by([upsert(replace(wrote("f", 2, 1), inserts=1))]).needs_before
+    assert not touched_by([upsert(wrote("f", 2, 1)), cluster(["f"], wrote("g", 3))]).needs_before
 
 
 def test_a_group_with_only_logs_was_not_born_in_the_window():

@@ -51,6 +51,11 @@ def test_settings_that_the_launcher_reads_lead_to_the_launcher(
     assert is_plain(HOME, {"spark.driver.memory": "2g"}, {"SPARK_HOME": "/spark", "PATH": "/bin"})
 
 
+def test_what_pyspark_leaves_in_the_environment_does_not_lead_to_the_launcher() -> None:
+    left = {"SPARK_AUTH_SOCKET_TIMEOUT": "15", "SPARK_BUFFER_SIZE": "65536", "SPARK_HOME": "/spark"}
+    assert is_plain(HOME, {}, left)
+
+
 def test_configuration_files_of_spark_lead_to_the_launcher(tmp_path: Path) -> None:
     assert is_plain(tmp_path, {}, {})
     (tmp_path / "conf").mkdir()

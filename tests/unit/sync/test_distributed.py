@@ -36,7 +36,7 @@ def counted() -> list[str]:
 
 
 @pytest.fixture(params=["memory", "lance"])
-def spread(request, tmp_path: Path) -> SampleParts:
+def distributed(request, tmp_path: Path) -> SampleParts:
     """An index whose rows are worked on in parts."""
     store = MemoryStore() if request.param == "memory" else LanceStore(str(tmp_path), "sample")
     made = sample_parts(store=store, model=HASHING)
@@ -63,31 +63,31 @@ def counts(parts: SampleParts, options: SyncOptions) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "options", [SyncOptions(), SyncOptions(reconcile=True), SyncOptions(rebuild=True)], ids=str
 )
-def test_parts_make_the_same_index_and_report_as_one(options, spread, counted):
+def test_parts_make_the_same_index_and_report_as_one(options, distributed, counted):
     alone = sample_parts()
-    for parts in (spread, alone):
+    for parts in (distributed, alone):
         write_some(parts.table)
-    assert counts(spread, SyncOptions()) == counts(alone, SyncOptions())
-    assert indexed(spread) == indexed(alone)
-    for parts in (spread, alone):
+    assert counts(distributed, SyncOptions()) == counts(alone, SyncOptions())
+    assert indexed(distributed) == indexed(alone)
+    for parts in (distributed, alone):
         change_some(parts.table)
-    assert counts(spread, options) == counts(alone, options)
-    assert indexed(spread) == indexed(alone) == built_from_nothing(alone)
+    assert counts(distributed, options) == counts(alone, options)
+    assert indexed(distributed) == indexed(alone) == built_from_nothing(alone)
     assert sorted(counted) == sorted(alone.embedder.received)
-    assert spread.embedder.received == []
+    assert distributed.embedder.received == []
 
 
-def test_a_part_without_rows_is_none_the_worse(spread):
-    spread.table.upsert({rid("a"): values("one")})
-    assert sync(spread).chunks_upserted == 1
-    assert indexed(spread) == built_from_nothing(spread)
+def test_a_part_without_rows_is_none_the_worse(distributed):
+    distributed.table.upsert({rid("a"): values("one")})
+    assert sync(distributed).chunks_upserted == 1
+    assert indexed(distributed) == built_from_nothing(distributed)
 
 
-def test_a_table_without_rows_is_built_in_parts(spread):
-    spread.table.upsert({rid("a"): values("one")})
-    spread.table.delete([rid("a")])
-    assert sync(spread).action is Action.BUILD
-    assert indexed(spread) == {}
+def test_a_table_without_rows_is_built_in_parts(distributed):
+    distributed.table.upsert({rid("a"): values("one")})
+    distributed.table.delete([rid("a")])
+    assert sync(distributed).action is Action.BUILD
+    assert indexed(distributed) == {}
 
 
 def test_texts_of_the_embedding_store_are_not_embedded_elsewhere(tmp_path, counted):
@@ -102,11 +102,11 @@ def test_texts_of_the_embedding_store_are_not_embedded_elsewhere(tmp_path, count
     assert counted == ["new"]
 
 
-def test_a_model_that_is_another_one_elsewhere_is_refused_and_nothing_lands(spread):
-    write_some(spread.table)
+def test_a_model_that_is_another_one_elsewhere_is_refused_and_nothing_lands(distributed):
+    write_some(distributed.table)
     with pytest.raises(SetupError, match="another model than the driver: dimension"):
-        sync(replace(spread, model=replace(HASHING, dimension=16)))
-    assert spread.store.open() is None
+        sync(replace(distributed, model=replace(HASHING, dimension=16)))
+    assert distributed.store.open() is None
 
 
 class Unlucky(MemoryTable):

@@ -99,10 +99,10 @@ def test_the_first_chunk_of_each_field_tells_what_the_row_was_made_from():
 def test_an_index_whose_every_chunk_tells_its_source_is_followed_as_one_of_today(parts):
     """As an earlier version wrote it."""
     version = parts.store._version
-    source = next(c["_source_hash"] for c in version.chunks.to_pylist() if c["_chunk"] == 0)
-    at = version.chunks.schema.get_field_index("_source_hash")
-    old = version.chunks.set_column(at, "_source_hash", [[source] * 100])
-    parts.store._version = replace(version, chunks=old.cast(version.chunks.schema))
+    source = next(c["_source_hash"] for c in version.held.to_pylist() if c["_chunk"] == 0)
+    at = version.held.schema.get_field_index("_source_hash")
+    old = version.held.set_column(at, "_source_hash", [[source] * 100])
+    parts.store._version = replace(version, held=old.cast(version.held.schema))
     assert verify(parts).agrees
     parts.table.upsert(
         {rid("a"): values(text(n50="One edit here, which is as long as the others are."))}

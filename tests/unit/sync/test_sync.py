@@ -216,9 +216,9 @@ def test_a_reconcile_that_a_follow_overtakes_still_puts_right_what_it_found(part
 def lose_behind_our_back(parts: SampleParts, key: str) -> None:
     """Take a row out of an index without moving its frontier, as a faulty tool would."""
     index = parts.memory.open()
-    chunks = [chunk for chunk in index.chunks.to_pylist() if chunk["_key"] != key]
+    chunks = [chunk for chunk in index.held.to_pylist() if chunk["_key"] != key]
     table = pa.Table.from_pylist(chunks, schema=index.schema())
-    parts.memory._version = replace(index, chunks=table)
+    parts.memory._version = replace(index, held=table)
 
 
 def lost_answer(parts: SampleParts) -> None:

@@ -31,20 +31,20 @@ def parts() -> SampleParts:
 def spoil(parts: SampleParts, row: RowId, column: str, value: object) -> None:
     """Put something else into an index behind its back, as a faulty tool would."""
     index = parts.memory.open()
-    chunks = index.chunks.to_pylist()
+    chunks = index.held.to_pylist()
     for chunk in chunks:
         if chunk["_key"] == row.key:
             chunk[column] = value(chunk[column]) if callable(value) else value
     spoilt = pa.Table.from_pylist(chunks, schema=index.schema())
-    parts.memory._version = replace(index, chunks=spoilt)
+    parts.memory._version = replace(index, held=spoilt)
 
 
 def lose(parts: SampleParts, **where: object) -> None:
     """Take chunks out of an index behind its back."""
     index = parts.memory.open()
-    chunks = [c for c in index.chunks.to_pylist() if any(c[k] != v for k, v in where.items())]
+    chunks = [c for c in index.held.to_pylist() if any(c[k] != v for k, v in where.items())]
     kept = pa.Table.from_pylist(chunks, schema=index.schema())
-    parts.memory._version = replace(index, chunks=kept)
+    parts.memory._version = replace(index, held=kept)
 
 
 def turned(vector: list[float]) -> list[float]:

@@ -84,9 +84,9 @@ class Generations:
 
     def active(self) -> int:
         """The number of the active generation, 0 when there is none (any more)."""
-        return self.situation()[0]
+        return self.active_and_stamp()[0]
 
-    def situation(self) -> tuple[int, Stamp]:
+    def active_and_stamp(self) -> tuple[int, Stamp]:
         """The active generation and the stamp of its versions."""
         return self._else_newest(self.named())
 

@@ -7,10 +7,9 @@ import math
 import os
 import re
 import time
-from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
@@ -25,20 +24,13 @@ from lakewake.model.chunks import PAGE_ID, ScanParts, StoredChunk
 from lakewake.model.frontier import Frontier
 from lakewake.model.pages import ReadPages
 from lakewake.model.query import Query, Words
-from lakewake.model.recall import RECALL, Effort, Searching
+from lakewake.model.recall import Effort, Searching
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
 from lakewake.net.s3 import HINT
 from lakewake.store.filters import to_sql
-from lakewake.store.held import STORED, chunks_by_row, vectors_by_hash
-from lakewake.store.lance.recall import (
-    PER_KIND,
-    Situation,
-    asked,
-    choose,
-    how_searched,
-    standing_of,
-)
+from lakewake.store.held import STORED, chunks_by_row, of_rows, vectors_by_hash, with_identity
+from lakewake.store.lance.recall import Coverage, asked, coverage_of
 from lakewake.store.lance.words import LanceWords, WordFiles
 from lakewake.store.location import S3
 from lakewake.store.ranking import (
@@ -50,6 +42,7 @@ from lakewake.store.ranking import (
     rank,
     settled,
 )
+from lakewake.store.recall import Asking, choose, how_searched
 
 #: What Lance raises. Its errors have no types of their own beyond these.
 FOREIGN = (OSError, ValueError, RuntimeError, NotImplementedError, pa.ArrowException)
@@ -63,8 +56,9 @@ FORMAT = b"1"
 
 #: Values in one IN list.
 LIST_LENGTH = 10_000
-#: How chunks are read: this many at a time, fewer where they are large.
-SCANNED = {"batch_size": 8192, "batch_size_bytes": 16 * 1024 * 1024}
+#: How chunks are read: this many at a time, fewer where they are large. Lance holds a few times as
+#: many as it is asked for before it cuts them by their bytes: 8,192 texts of 70 KB took 1.3 GB.
+SCANNED = {"batch_size": 1024, "batch_size_bytes": 16 * 1024 * 1024}
 EXACT = {"use_index": False}
 #: Seconds that what a probe read counts as sound: of a local index, and of one in S3.
 NEAR, FAR = 5.0, 60.0
@@ -73,21 +67,6 @@ PIN = "lakewake-pin-"
 PINNED_FOR = timedelta(days=1)
 # Else the statistics of an index list every coordinate of its centroids, and warn of it.
 os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
-
-
-@dataclass(frozen=True)
-class Asking:
-    """How a process searches the vectors of an index.
-
-    Attributes:
-        recall: the share of the nearest that a search finds, as promised.
-        least: with fewer chunks each vector is compared.
-        recent: the last questions of this process, for its own upkeep to ask again.
-    """
-
-    recall: float = RECALL
-    least: int = 0
-    recent: deque[np.ndarray] = field(default_factory=lambda: deque(maxlen=PER_KIND))
 
 
 class LanceReader:
@@ -174,6 +153,10 @@ class LanceReader:
         wanted = set(rows)
         return chunks_by_row(self._having("_key", {r.key for r in wanted}, STORED), wanted)
 
+    def chunks(self, rows: Collection[RowId], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        keys = {row.key for row in rows}
+        return of_rows(self._having("_key", keys, with_identity(columns)), rows, columns)
+
     def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
         """Text hash → a vector of that text, for those it holds anywhere."""
         batches = self._having("_hash", set(hashes), ["_hash", "_vector"])
@@ -237,14 +220,11 @@ class LanceReader:
 
     def searching(self) -> Searching:
         """How it is searched by vector, and what that was found to find."""
-        return how_searched(self._standing, recall=self._asking.recall, least=self._asking.least)
+        return how_searched(self._standing, self._asking)
 
     def _effort(self, filtered: bool) -> Effort | None:
         """What a search by vector costs; None where each vector is compared."""
-        asking = self._asking
-        return choose(self._standing, recall=asking.recall, least=asking.least, filtered=filtered)[
-            0
-        ]
+        return choose(self._standing, self._asking, filtered=filtered)[0]
 
     def keyword(self, words: Words) -> pa.Table:
         """The chunks with any of the words, best first."""
@@ -276,9 +256,9 @@ class LanceReader:
         return [c for c in self._dataset.schema.names if c not in HIDDEN]
 
     @lazy
-    def _standing(self) -> Situation:
+    def _standing(self) -> Coverage:
         with reading(self._dataset, self._name):
-            return standing_of(self._dataset)
+            return coverage_of(self._dataset)
 
     def _nearest(
         self, vector: np.ndarray, k: int, where: str | None, effort: Effort | None

@@ -9,39 +9,34 @@ partitions trained again do so only for questions about what the index still hol
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from lance import LanceDataset
 
-from lakewake.model.recall import DELETED, Decision, Effort, Probed, Searching
+from lakewake.model.recall import Decision, Effort, Probed
+from lakewake.store import recall
 from lakewake.store.ranking import as_matrix
+from lakewake.store.recall import EQUAL, PER_KIND, K, Questions
 
 #: The key of the dataset's configuration that holds the decision: each version has its own.
 KEY = "lakewake.searching"
 #: Another: how many chunks were taken in or deleted since the partitions were trained.
 CHANGED = "lakewake.trained.changed"
-#: Questions of each kind, those about deleted vectors, and how many hits of each are compared.
-PER_KIND, PER_DELETED, K = 12, 36, 10
-#: This many vectors deleted since may empty the partitions around a question: 508 of 130,000. The
-#: probe is made again then, and when twice as many were deleted or taken in.
-MIN_CHANGED, CHANGED_SHARE = 500, 256
 #: Partitions are trained again only when this share of the vectors changed since they were.
 TRAINING_SHARE = 8
-#: Distances of equal vectors differ by so much with the order of summation.
-EQUAL = 1e-5
 #: The share of the partitions that is searched, and how many at least.
 PROBED, PROBES = 1 / 20, 20
 #: How many times the wanted chunks are ranked by their true distance: as a rule, with many probes,
 #: and where that does not suffice.
 REFINE, REFINE_MORE, REFINE_MOST = 5, 10, 40
-SCAN_ROWS = 8192
+#: Vectors that are read at once, at most, and their bytes: Lance holds a few times as many.
+SCAN_ROWS, SCAN_BYTES = 8192, 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Situation:
+class Coverage:
     """What one version of a dataset has for approximate search.
 
     Attributes:
@@ -57,31 +52,23 @@ class Situation:
     trained: int | None = None
 
     @property
-    def changed(self) -> int:
-        """Chunks that were deleted or taken in since the probe."""
-        last = self.decision
-        return last.deleted(self.covered) + last.taken if last else 0
-
-    def is_due(self, recall: float) -> bool:
-        """Whether a probe may find something else than the last one."""
-        last = self.decision
-        if last is None or last.recall != recall or self.thinned:
-            return True
-        return self.changed > 2 * many(self.chunks)
+    def absent(self) -> str:
+        """Why there is no approximate index; '' if there is one."""
+        return "" if self.partitions else "it has no approximate index"
 
     @property
-    def thinned(self) -> bool:
-        """Whether so much was deleted since the probe that it does not count."""
-        last = self.decision
-        return last is not None and last.deleted(self.covered) > many(self.chunks)
+    def unprobed(self) -> tuple[Effort | None, str]:
+        """How it is searched while no probe counts, in words too."""
+        return widest(self.partitions)[0], "all partitions are searched"
 
     @property
     def may_train(self) -> bool:
         """Whether the partitions are old enough for others to be better."""
-        return self.trained is None or (self.trained + self.changed) * TRAINING_SHARE >= self.chunks
+        since = recall.changed(self)
+        return self.trained is None or (self.trained + since) * TRAINING_SHARE >= self.chunks
 
 
-def standing_of(dataset: LanceDataset) -> Situation:
+def coverage_of(dataset: LanceDataset) -> Coverage:
     """Read from the manifest, and from the head of the approximate index."""
     chunks = dataset.count_rows() - 1
     for index in dataset.describe_indices():
@@ -91,13 +78,8 @@ def standing_of(dataset: LanceDataset) -> Situation:
             kept = dataset.config()
             decision = Decision.from_json(kept.get(KEY))
             trained = int(kept[CHANGED]) if kept.get(CHANGED, "").isdigit() else None
-            return Situation(chunks, partitions, index.num_rows_indexed, decision, trained)
-    return Situation(chunks)
-
-
-def many(chunks: int) -> int:
-    """This many deleted chunks may change what a search finds."""
-    return max(MIN_CHANGED, chunks // CHANGED_SHARE)
+            return Coverage(chunks, partitions, index.num_rows_indexed, decision, trained)
+    return Coverage(chunks)
 
 
 def efforts(partitions: int) -> tuple[Effort, ...]:
@@ -113,55 +95,6 @@ def widest(partitions: int) -> tuple[Effort, ...]:
     return tuple(Effort(partitions, refine) for refine in (REFINE_MORE, REFINE_MOST))
 
 
-def choose(
-    there: Situation, *, recall: float, least: int, filtered: bool
-) -> tuple[Effort | None, str]:
-    """How to search a version (None: exactly), and why."""
-    decision = there.decision
-    if not there.partitions:
-        return None, "it has no approximate index"
-    if recall >= 1:
-        return None, "its recall is 1"
-    if there.chunks < least:
-        return None, f"it has fewer than {least:,} chunks"
-    if decision is None:
-        return widest(there.partitions)[0], "not probed yet, so all partitions are searched"
-    found = decision.filtered if filtered or there.thinned else decision.plain
-    if found is None or not found.keeps(recall):
-        return None, "an approximate search did not find what is promised"
-    if there.thinned:
-        return found.effort, "much was deleted since the probe, so all partitions are searched"
-    return found.effort, "a probe found what is promised"
-
-
-def how_searched(there: Situation, *, recall: float, least: int) -> Searching:
-    """How a version is searched, for `status`."""
-    effort, why = choose(there, recall=recall, least=least, filtered=False)
-    decision = there.decision
-    shown = Searching("exact", why, recall, recall_mean=1.0, recall_worst_tenth=1.0)
-    if decision:
-        shown = replace(shown, probed_at=decision.at, questions=decision.questions)
-    if effort is None:
-        return shown
-    shown = replace(
-        shown,
-        mode="approximate",
-        probes=effort.probes,
-        partitions=there.partitions,
-        recall_mean=None,
-        recall_worst_tenth=None,
-    )
-    probes = (decision.plain, decision.filtered) if decision else ()
-    for found in (p for p in probes if p and p.effort == effort):
-        return replace(
-            shown,
-            recall_mean=found.mean,
-            recall_worst_tenth=found.worst_tenth,
-            kinds=dict(found.kinds),
-        )
-    return shown
-
-
 def asked(nearest: Mapping[str, object], effort: Effort, k: int) -> dict[str, object]:
     """What Lance is asked for `k` chunks."""
     return {
@@ -173,41 +106,13 @@ def asked(nearest: Mapping[str, object], effort: Effort, k: int) -> dict[str, ob
     }
 
 
-Questions = Mapping[str, np.ndarray]
-
-
-def questions(
-    dataset: LanceDataset, deleted: np.ndarray, recent: np.ndarray, rng: np.random.Generator
-) -> Questions:
-    """What is asked: stored vectors, points between two of them, deleted ones, recent questions."""
+def stored_vectors(dataset: LanceDataset, rng: np.random.Generator) -> np.ndarray:
+    """Some of those that it holds, to ask for."""
     dimension = dataset.schema.field("_vector").type.list_size
     rows = dataset.count_rows()
     picked = rng.choice(rows, min(3 * PER_KIND + 1, rows), replace=False)
     found = dataset.take(picked.tolist(), columns=["_vector"])
-    stored = _askable(as_matrix(found["_vector"].drop_null(), dimension))
-    third = len(stored) // 3
-    first, second = stored[:third], stored[third : 2 * third]
-    kinds = {
-        "stored": stored[2 * third :][:PER_KIND],
-        "midpoints": _askable(first + second),
-        DELETED: _some(_askable(deleted), rng),
-        "recent": _askable(recent)[-PER_KIND:],
-    }
-    return {kind: asked for kind, asked in kinds.items() if len(asked)}
-
-
-def _askable(vectors: np.ndarray) -> np.ndarray:
-    """Those with a direction, each of length 1."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        lengths = np.sqrt((vectors.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
-    fine = (np.isfinite(lengths) & (lengths > 0)).ravel()
-    unit: np.ndarray = (vectors[fine] / lengths[fine]).astype(np.float32)
-    return unit
-
-
-def _some(vectors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    picked: np.ndarray = vectors[rng.permutation(len(vectors))[:PER_DELETED]]
-    return picked
+    return as_matrix(found["_vector"].drop_null(), dimension)
 
 
 @dataclass(frozen=True)
@@ -221,14 +126,8 @@ class Probe:
 
     def measure(self, effort: Effort) -> Probed:
         """What share of the nearest an approximate search finds."""
-        found = [self._share(n, q, effort) for n, q in enumerate(_all(self.questions))]
-        worst = sorted(found)[: max(1, len(found) // 10)]
-        shares, kinds = iter(found), {}
-        for kind, asked in self.questions.items():
-            kinds[kind] = round(float(np.mean([next(shares) for _ in asked])), 4)
-        return Probed(
-            effort, round(float(np.mean(found)), 4), round(float(np.mean(worst)), 4), kinds
-        )
+        shares = [self._share(n, q, effort) for n, q in enumerate(recall.every(self.questions))]
+        return recall.judged(self.questions, shares, effort)
 
     def _share(self, n: int, question: np.ndarray, effort: Effort) -> float:
         vector = pa.array(question.tolist(), pa.float32())
@@ -240,24 +139,20 @@ class Probe:
         return min(1.0, float(near.sum()) / there)
 
 
-def _all(questions: Questions) -> np.ndarray:
-    joined: np.ndarray = np.concatenate(list(questions.values()))
-    return joined
-
-
 def make_probe(dataset: LanceDataset, metric: str, questions: Questions) -> Probe:
     """Compares the questions with every vector, in one pass over them."""
-    every = _all(questions)
-    nearest = np.full((len(every), K), np.inf, np.float32)
-    for vectors in _vectors(dataset, every.shape[1]):
-        both = np.concatenate([nearest, distances(metric, every, vectors)], axis=1)
+    asked = recall.every(questions)
+    nearest = np.full((len(asked), K), np.inf, np.float32)
+    for vectors in _vectors(dataset, asked.shape[1]):
+        both = np.concatenate([nearest, distances(metric, asked, vectors)], axis=1)
         nearest = np.partition(both, K - 1, axis=1)[:, :K]
     finite = np.where(np.isfinite(nearest), nearest, -np.inf)
     return Probe(dataset, metric, questions, finite.max(axis=1))
 
 
 def _vectors(dataset: LanceDataset, dimension: int) -> Iterator[np.ndarray]:
-    for batch in dataset.to_batches(columns=["_vector"], batch_size=SCAN_ROWS):
+    rows = max(1, min(SCAN_ROWS, SCAN_BYTES // (4 * dimension)))
+    for batch in dataset.to_batches(columns=["_vector"], batch_size=rows):
         yield as_matrix(batch["_vector"].drop_null(), dimension)
 
 
@@ -277,7 +172,7 @@ def distances(metric: str, questions: np.ndarray, vectors: np.ndarray) -> np.nda
 
 
 def decide(
-    measure: Callable[[Effort], Probed], partitions: int, *, recall: float, may_train: bool
+    measure: Callable[[Effort], Probed], partitions: int, *, promised: float, may_train: bool
 ) -> tuple[Probed | None, Probed | None] | None:
     """How to search without a filter and with one (None: exactly); None: train again first.
 
@@ -286,18 +181,13 @@ def decide(
     what is there, or all of them together do not find it.
     """
     *narrow, first, last = efforts(partitions)
-    surely = (1 + recall) / 2
+    enough = recall.surely(promised)
     fewest, filtered = measure(narrow[0] if narrow else first), measure(first)
-    if not filtered.keeps(surely):
+    if not filtered.keeps(enough):
         filtered = measure(last)
-    found = filtered if filtered.keeps(recall) else None
-    if may_train and (found is None or not fewest.fits(recall)):
+    found = filtered if filtered.keeps(promised) else None
+    if may_train and (found is None or not fewest.fits(promised)):
         return None
-    if fewest.keeps(surely):
+    if fewest.keeps(enough):
         return fewest, found
-    return next((p for p in map(measure, narrow[1:]) if p.keeps(surely)), found), found
-
-
-def now() -> str:
-    """When a probe is made."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return recall.cheapest(measure, narrow[1:], promised) or found, found

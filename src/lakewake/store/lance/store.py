@@ -33,14 +33,13 @@ from lakewake.model.chunks import CHECKPOINT_ID, PAGE_ID, Batch
 from lakewake.model.frontier import Frontier, page_names
 from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Recipe
+from lakewake.store.deleted import DeletedVectors
 from lakewake.store.lance import upkeep
-from lakewake.store.lance.deleted import DeletedVectors
 from lakewake.store.lance.generations import Generations, dataset_name
 from lakewake.store.lance.probe import check_files, check_versions, read_a_little
 from lakewake.store.lance.reader import (
     FOREIGN,
     FORMAT,
-    Asking,
     LanceReader,
     brief,
     read_checkpoint,
@@ -52,6 +51,7 @@ from lakewake.store.lance.staging import LanceStaging, Source, read_fragments
 from lakewake.store.lance.words import WordFiles
 from lakewake.store.location import Stamp, location_at
 from lakewake.store.memory import check_columns
+from lakewake.store.recall import ANN_MIN_CHUNKS, Asking
 
 #: A compaction or an index refresh may get in between a few times, not for ever.
 ATTEMPTS = 4
@@ -89,16 +89,16 @@ class LanceStore:
         folder: str,
         name: str,
         *,
-        ann_min_chunks: int = upkeep.ANN_MIN_CHUNKS,
+        ann_min_chunks: int = ANN_MIN_CHUNKS,
         lookup_min_chunks: int = upkeep.LOOKUP_MIN_CHUNKS,
         words_min_chunks: int = upkeep.WORDS_MIN_CHUNKS,
         recall: float = RECALL,
     ) -> None:
         self.name = name
-        self._places = Generations(location_at(folder), name)
-        self._options = self._places.location.options
+        self._generations = Generations(location_at(folder), name)
+        self._options = self._generations.location.options
         self._asking = Asking(recall, ann_min_chunks)
-        self._deleted = DeletedVectors(self._places.location, name)
+        self._deleted = DeletedVectors(self._generations.location, name)
         self._lookup_min_chunks = lookup_min_chunks
         self._words_min_chunks = words_min_chunks
         self._opened: int | None = None
@@ -110,7 +110,7 @@ class LanceStore:
 
     def generation(self) -> int:
         """The number of the active generation without reading it, 0 when there is none."""
-        return self._places.replaceable()
+        return self._generations.replaceable()
 
     def open(self) -> LanceReader | None:
         """The newest version of the active generation, or None when there is no index yet.
@@ -137,7 +137,7 @@ class LanceStore:
     def _reopen(self, number: int, stamp: Stamp) -> None:
         # What Lance has read of the indexes stays in memory, unless this is not the dataset any
         # more that it was: one of the same name that somebody removed and built again.
-        written = self._places.version_times(number)
+        written = self._generations.version_times(number)
         if self._kept and self._kept.written not in written:
             self._session = None
         reader = self._reader(self._dataset(number), number)
@@ -174,8 +174,8 @@ class LanceStore:
             self._check_free(number)
             raise self._not_written(error) from error
         with self._writing(landed=f"generation {number} is built, but not named in its file yet"):
-            self._places.switch(number)
-            active = self._places.active()
+            self._generations.switch(number)
+            active = self._generations.active()
         if active != number:
             raise self._stale(f"generation {active} of index '{self.name}' came first")
         self._opened = number
@@ -192,8 +192,10 @@ class LanceStore:
         mode = "append" if after is None else "create"
         with ExitStack() as opened:
             with self._writing():
-                mark = opened.enter_context(self._places.mark())
-            yield LanceStaging(self._places.address(number), self._places.location, mark, mode)
+                mark = opened.enter_context(self._generations.mark())
+            yield LanceStaging(
+                self._generations.address(number), self._generations.location, mark, mode
+            )
 
     def commit(self, batch: Batch, expect: Frontier, then: Frontier) -> None:
         """Apply the whole batch and move the frontier, or do neither.
@@ -219,10 +221,10 @@ class LanceStore:
         number, _ = self._standing()
         if not number:
             return {}
-        written = self._places.version_times(number)
+        written = self._generations.version_times(number)
         dataset = self._own(number)
         with self._writing():
-            named = self._places.switch(number)
+            named = self._generations.switch(number)
         done = {
             "pointer_written": int(named),
             "deleted_sampled": self._tend(
@@ -255,13 +257,13 @@ class LanceStore:
             "versions_removed": self._tend(
                 number, dataset, partial(upkeep.drop_versions, written=written)
             ),
-            "generations_removed": self._places.retire(before=number),
+            "generations_removed": self._generations.retire(before=number),
         }
         return {what: n for what, n in done.items() if n}
 
     def _word_files(self, number: int) -> WordFiles:
         """The counted words of a generation; one object, so that each fragment is read once."""
-        fresh = WordFiles(self._places.location, dataset_name(self.name, number))
+        fresh = WordFiles(self._generations.location, dataset_name(self.name, number))
         if self._words is None or self._words.folder != fresh.folder:
             self._words = fresh
         return self._words
@@ -274,11 +276,11 @@ class LanceStore:
 
     def _standing(self) -> tuple[int, Stamp]:
         """The active generation and the stamp of its versions."""
-        self._places.check()
-        number, stamp = self._places.situation()
-        if not number and (lost := self._places.named()):
+        self._generations.check()
+        number, stamp = self._generations.active_and_stamp()
+        if not number and (lost := self._generations.named()):
             raise IndexDamaged(
-                f"index '{self.name}' is gone: {self._places.address(lost)} is not there",
+                f"index '{self.name}' is gone: {self._generations.address(lost)} is not there",
                 hint=rebuild(self.name),
             )
         return number, stamp
@@ -296,7 +298,7 @@ class LanceStore:
         return number
 
     def _dataset(self, number: int) -> LanceDataset:
-        location = self._places.address(number)
+        location = self._generations.address(number)
         try:
             with self._opening:
                 dataset = lance.dataset(
@@ -336,10 +338,10 @@ class LanceStore:
         A builder that died before naming its generation is finished here: the index stands.
         """
         with self._writing():
-            if self._places.whole(number):
+            if self._generations.whole(number):
                 self._own(number)
-                self._places.switch(number)
-        active = self._places.replaceable()
+                self._generations.switch(number)
+        active = self._generations.replaceable()
         if active != number - 1:
             raise self._stale(
                 f"generation {active} of index '{self.name}' is active, not {number - 1}"
@@ -348,8 +350,8 @@ class LanceStore:
     def _write_whole(
         self, number: int, schema: pa.Schema, source: Source, staged: Sequence[bytes]
     ) -> None:
-        location = self._places.address(number)
-        self._places.location.prepare()
+        location = self._generations.address(number)
+        self._generations.location.prepare()
         fragments = write_fragments(
             source.reader(), location, schema=schema, mode="create", storage_options=self._options
         )
@@ -369,7 +371,7 @@ class LanceStore:
     def _not_written(
         self, error: Exception | None, landed: str = "nothing was written"
     ) -> StoreError:
-        location = self._places.location
+        location = self._generations.location
         return StoreError(
             f"index '{self.name}' cannot be written in {location.address()}: {brief(error)}",
             landed=landed,

@@ -14,23 +14,21 @@ from lance import LanceDataset
 
 from lakewake.model.recall import Decision
 from lakewake.model.recipe import Recipe
-from lakewake.store.lance.deleted import KEPT, DeletedVectors, deleted_vectors
-from lakewake.store.lance.reader import FOREIGN, Asking, unpin_forgotten
+from lakewake.store import recall
+from lakewake.store.deleted import KEPT, DeletedVectors
+from lakewake.store.lance.deleted import deleted_vectors
+from lakewake.store.lance.reader import FOREIGN, unpin_forgotten
 from lakewake.store.lance.recall import (
     CHANGED,
     KEY,
-    Questions,
-    Situation,
+    coverage_of,
     decide,
     make_probe,
-    now,
-    questions,
-    standing_of,
+    stored_vectors,
 )
 from lakewake.store.lance.words import WordFiles, count, slices_of
+from lakewake.store.recall import Asking, is_due, now
 
-#: Fewer chunks than this are searched exactly in a fraction of a second.
-ANN_MIN_CHUNKS = 100_000
 #: Below this share of them the approximate index goes: a little below it is only not used, so that
 #: an index about that size is not trained again and again.
 KEEP_SHARE = 0.8
@@ -111,7 +109,7 @@ def built_by(dataset: LanceDataset) -> Recipe:
 
 def drop_approximate(dataset: LanceDataset, *, asking: Asking) -> int:
     """Remove the approximate index where it is not used."""
-    there = standing_of(dataset)
+    there = coverage_of(dataset)
     if not there.partitions or (asking.recall < 1 and there.chunks >= asking.least * KEEP_SHARE):
         return 0
     for index in dataset.describe_indices():
@@ -123,7 +121,7 @@ def drop_approximate(dataset: LanceDataset, *, asking: Asking) -> int:
 
 def index_chunks(dataset: LanceDataset, *, asking: Asking) -> int:
     """Make the approximate index, from so many chunks on, and take new chunks into all indexes."""
-    there = standing_of(dataset)
+    there = coverage_of(dataset)
     chunks, wanted = there.chunks, partitions_for(there.chunks)
     if asking.recall < 1 and chunks >= asking.least and _misshapen(there.partitions, wanted):
         return _make_vector_index(dataset, chunks)
@@ -135,7 +133,7 @@ def index_chunks(dataset: LanceDataset, *, asking: Asking) -> int:
     # and a search that looks at some of them would look at all there is.
     dataset.optimize.optimize_indices(num_indices_to_merge=1)
     if there.decision:
-        taken = standing_of(dataset).covered - there.covered
+        taken = coverage_of(dataset).covered - there.covered
         last = there.decision
         _keep(
             dataset,
@@ -184,8 +182,8 @@ def _keep(dataset: LanceDataset, decision: Decision | None, trained: int | None)
 
 def sample_deleted(dataset: LanceDataset, *, asking: Asking, sample: DeletedVectors) -> int:
     """Keep some of the deleted vectors, before a compaction drops them, where a probe is due."""
-    there = standing_of(dataset)
-    if not _is_due(there, asking):
+    there = coverage_of(dataset)
+    if not is_due(there, asking):
         return 0
     rng = np.random.default_rng(dataset.version)
     found = np.empty((0, 0), np.float32)
@@ -197,12 +195,6 @@ def sample_deleted(dataset: LanceDataset, *, asking: Asking, sample: DeletedVect
     return len(found)
 
 
-def _is_due(there: Situation, asking: Asking) -> bool:
-    if not there.partitions or asking.recall >= 1 or there.chunks < asking.least:
-        return False
-    return there.is_due(asking.recall)
-
-
 def probe(dataset: LanceDataset, *, asking: Asking, sample: DeletedVectors) -> int:
     """Ask the approximate index, and decide how it is searched; the number of questions.
 
@@ -210,34 +202,31 @@ def probe(dataset: LanceDataset, *, asking: Asking, sample: DeletedVectors) -> i
     were deleted since, or twice as many deleted or taken in. It takes one pass over the vectors,
     and one or two hundred searches.
     """
-    there = standing_of(dataset)
-    if not _is_due(there, asking):
+    there = coverage_of(dataset)
+    if not is_due(there, asking):
         return 0
     asked = _questions(dataset, asking, sample)
-    number = sum(map(len, asked.values()))
+    number = recall.number(asked)
     if not number:
         # Nothing can be compared, so there is nothing to promise.
         _keep(dataset, Decision(None, None, now(), 0, asking.recall, there.covered), there.trained)
         return 0
     measure = make_probe(dataset, built_by(dataset).metric, asked).measure
-    trained = None if there.trained is None else there.trained + there.changed
-    found = decide(measure, there.partitions, recall=asking.recall, may_train=there.may_train)
+    trained = None if there.trained is None else there.trained + recall.changed(there)
+    found = decide(measure, there.partitions, promised=asking.recall, may_train=there.may_train)
     if found is None:
         _make_vector_index(dataset, there.chunks)
-        there, trained = standing_of(dataset), 0
-        found = decide(measure, there.partitions, recall=asking.recall, may_train=False)
+        there, trained = coverage_of(dataset), 0
+        found = decide(measure, there.partitions, promised=asking.recall, may_train=False)
     assert found is not None
     _keep(dataset, Decision(*found, now(), number, asking.recall, there.covered), trained)
     return number
 
 
-def _questions(dataset: LanceDataset, asking: Asking, sample: DeletedVectors) -> Questions:
+def _questions(dataset: LanceDataset, asking: Asking, sample: DeletedVectors) -> recall.Questions:
     recipe, rng = built_by(dataset), np.random.default_rng(dataset.version)
-    length = recipe.model.dimension
-    # An index that was rebuilt may have been asked in another dimension before.
-    recent = [v for v in [*asking.recent] if len(v) == length]
-    deleted = sample.read(recipe.fingerprint, length)
-    return questions(dataset, deleted, np.array(recent, np.float32).reshape(-1, length), rng)
+    deleted = sample.read(recipe.fingerprint, recipe.model.dimension)
+    return recall.questions(stored_vectors(dataset, rng), deleted, asking.recent, rng)
 
 
 def drop_versions(dataset: LanceDataset, *, written: Sequence[float]) -> int:

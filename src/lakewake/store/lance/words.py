@@ -44,7 +44,7 @@ SLICE = 16_384
 READS = 16
 #: Numbers of rows within a fragment are the lower half of Lance's row addresses.
 OFFSET_BITS = 32
-BATCH_ROWS, BATCH_BYTES = 8192, 16 * 1024 * 1024
+BATCH_ROWS, BATCH_BYTES = 1024, 16 * 1024 * 1024
 
 
 class Slice(NamedTuple):

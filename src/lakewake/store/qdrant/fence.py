@@ -74,6 +74,7 @@ class Head:
         version: readers see what is valid from this version or before, and to a later one.
         horizon: points that were valid up to this version or an earlier one may be gone.
         decided: a batch on its way to the next version.
+        searching: what the last probe of its recall found, as `qdrant_recall` keeps it.
     """
 
     index: str
@@ -87,6 +88,7 @@ class Head:
     horizon: int = 0
     commits: tuple[Commit, ...] = ()
     decided: Decision | None = None
+    searching: str = ""
 
     @lazy
     def recipe(self) -> Recipe:
@@ -130,6 +132,7 @@ class Head:
             "horizon": self.horizon,
             "commits": [[c.version, c.at, c.decision] for c in self.commits],
             "decided": None if d is None else [d.id, list(d.parts), d.then],
+            "searching": self.searching,
         }
 
 
@@ -155,6 +158,8 @@ def read_head(payload: Mapping[str, Any]) -> Head:
             horizon=payload["horizon"],
             commits=tuple(Commit(*c) for c in payload["commits"]),
             decided=decided and Decision(decided[0], tuple(decided[1]), decided[2]),
+            # Earlier versions write none, and it is only advice.
+            searching=str(payload.get("searching") or ""),
         )
         if not all(type(n) is int for n in (head.generation, head.version, head.horizon)):
             raise ValueError("a number is none")
@@ -217,7 +222,10 @@ class Fence:
         self.points.insert(self.collection, [_point(POINT, head.payload())])
         found = self.read()
         if found is None:
-            raise StoreError(f"{self.collection} does not keep what is written to it")
+            raise StoreError(
+                f"{self.collection} does not keep what is written to it",
+                hint="check Qdrant's log and its disk, then sync again",
+            )
         return found
 
     def begin_anew(self, generation: int) -> Head:
@@ -297,6 +305,18 @@ class Fence:
             self.points.remove(self.collection, where)
         return found
 
+    def read_note(self, name: str) -> str | None:
+        """What was written down beside the frontier under a name; None: nothing."""
+        payload = self.points.payload(self.collection, _note_point(name), ["text"]) or {}
+        return payload.get("text")
+
+    def write_note(self, name: str, text: str) -> None:
+        """Write something down that need not be fenced; it takes the place of what was there."""
+        point, told = _note_point(name), {"kind": "note", "name": name, "text": text}
+        self.points.insert(self.collection, [_point(point, told)])
+        mine = Filter(must=[models.HasIdCondition(has_id=[point])])
+        self.points.overwrite(self.collection, told, mine)
+
     @contextmanager
     def pin(self, head: Head) -> Iterator[None]:
         """Keeps the points of a version while it is read for long."""
@@ -344,6 +364,10 @@ class Fence:
 def page_point(name: str) -> str:
     """The id of the point that holds a page."""
     return str(uuid5(NAMESPACE_URL, f"lakewake:page:{name}"))
+
+
+def _note_point(name: str) -> str:
+    return str(uuid5(NAMESPACE_URL, f"lakewake:note:{name}"))
 
 
 def _point(id: str, payload: dict[str, Any]) -> models.PointStruct:

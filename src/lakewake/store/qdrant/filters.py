@@ -60,10 +60,10 @@ def every(*conditions: Any) -> Filter:
     return Filter(must=list(conditions))
 
 
-def valid_at(version: int) -> Filter:
-    """The chunks of one version."""
+def valid_at(version: int, since: int | None = None) -> Filter:
+    """The chunks of one version; just those that an earlier one has too."""
     later = models.FieldCondition(key="_to", range=models.Range(gt=version))
-    return every(at_most("_from", version), later)
+    return every(at_most("_from", version if since is None else since), later)
 
 
 def undecided(parts: Sequence[str]) -> Filter:

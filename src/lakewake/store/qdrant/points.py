@@ -84,6 +84,12 @@ class Points:
             for name, kind in indexes.items():
                 self._ask("create_payload_index", collection, name, field_schema=kind, wait=True)
 
+    def graph(self, collection: str) -> tuple[int, bool]:
+        """How many vectors Qdrant's own index has, and whether it is at rest."""
+        found = self._ask("get_collection", collection)
+        at_rest = found.status == models.CollectionStatus.GREEN
+        return int(found.indexed_vectors_count or 0), at_rest
+
     def drop(self, collection: str) -> None:
         """Delete a collection."""
         self._ask("delete_collection", collection)
@@ -170,8 +176,14 @@ class Points:
         *,
         vectors: bool = True,
         exact: bool = False,
+        ef: int | None = None,
     ) -> list[Any]:
-        """The points nearest to a vector of those that a filter finds; or a sample of these."""
+        """The points nearest to a vector of those that a filter finds; or a sample of these.
+
+        Args:
+            ef: how many candidates an approximate search holds.
+        """
+        params = models.SearchParams(exact=exact, hnsw_ef=ef)
         found = self._ask(
             "query_points",
             collection,
@@ -181,7 +193,7 @@ class Points:
             with_payload=list(fields) or False,
             with_vectors=vectors,
             # Without indexes every search is exact, and the client says so each time.
-            search_params=models.SearchParams(exact=exact) if self.location.has_indexes else None,
+            search_params=params if self.location.has_indexes else None,
         )
         return list(found.points)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 import numpy as np
@@ -18,15 +18,16 @@ from lakewake.lazy import lazy
 from lakewake.model.chunks import ScanParts, StoredChunk
 from lakewake.model.frontier import Frontier
 from lakewake.model.query import Query, Words
-from lakewake.model.recall import RECALL, Searching
+from lakewake.model.recall import Effort, Searching
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
 from lakewake.model.where import Where, leaves
 from lakewake.store.filters import fitted, matches
-from lakewake.store.held import STORED, chunks_by_row, vectors_by_hash
+from lakewake.store.held import STORED, chunks_by_row, of_rows, vectors_by_hash, with_identity
 from lakewake.store.qdrant.fence import Fence, Head
 from lakewake.store.qdrant.filters import among, every, exactly, to_filter, valid_at
 from lakewake.store.qdrant.points import Points
+from lakewake.store.qdrant.recall import Coverage, coverage_of
 from lakewake.store.qdrant.rows import Decoder
 from lakewake.store.ranking import (
     HIDDEN,
@@ -37,6 +38,7 @@ from lakewake.store.ranking import (
     rank,
     settled,
 )
+from lakewake.store.recall import Asking, choose, how_searched
 from lakewake.store.words import best_first, relevance
 
 #: Values that are looked up in one call.
@@ -52,7 +54,7 @@ class QdrantReader:
 
     fence: Fence
     head: Head
-    recall: float = RECALL
+    asking: Asking = field(default_factory=Asking, compare=False)
 
     @property
     def generation(self) -> int:
@@ -105,6 +107,10 @@ class QdrantReader:
         wanted = set(rows)
         return chunks_by_row(self._having("_key", {r.key for r in wanted}, STORED), wanted)
 
+    def chunks(self, rows: Collection[RowId], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        keys = {row.key for row in rows}
+        return of_rows(self._having("_key", keys, with_identity(columns)), rows, columns)
+
     def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
         """Text hash → a vector of that text, for those it holds anywhere."""
         batches = self._having("_hash", set(hashes), ["_hash", "_vector"])
@@ -142,9 +148,11 @@ class QdrantReader:
         decoder = Decoder(self.schema(), self._shown(where))
         if self.recipe().metric != "cosine":
             return self._search_all(query, vector, where, decoder)
-        wanted, exact = query.limit, query.exact or self.searching().mode == "exact"
+        self.asking.recent.append(vector)
+        wanted, effort = query.limit, None if query.exact else self._effort(where is not None)
         while True:
-            found = self._nearest(vector, wanted + SPARE * exact, where, decoder, exact)
+            exact = effort is None
+            found = self._nearest(vector, wanted + SPARE * exact, where, decoder, effort)
             nearest, rows = self._ranked(found, vector, where, query.limit)
             exhausted = found.num_rows < wanted + SPARE * exact
             if exact and exhausted:
@@ -153,20 +161,20 @@ class QdrantReader:
             if full and (not exact or settled(_with_vectors(found), nearest, "cosine", vector)):
                 return nearest
             # An approximate search may have missed some; the exact one decides.
-            exact = exact or exhausted
+            effort = None if exhausted else effort
             wanted = wanted if exhausted else wanted * 4
 
     def searching(self) -> Searching:
-        """How it is searched by vector."""
-        return self._searching
+        """How it is searched by vector, and what that was found to find."""
+        return how_searched(self._standing, self.asking)
+
+    def _effort(self, filtered: bool) -> Effort | None:
+        """What a search by vector costs; None where each vector is compared."""
+        return choose(self._standing, self.asking, filtered=filtered)[0]
 
     @lazy
-    def _searching(self) -> Searching:
-        if not self._points.location.has_indexes:
-            return _exact("this Qdrant has no indexes", self.recall)
-        if self.recall >= 1:
-            return _exact("its recall is 1", self.recall)
-        return Searching("approximate", "as Qdrant's own index finds them", self.recall)
+    def _standing(self) -> Coverage:
+        return coverage_of(self._points, self.head, self.asking)
 
     def keyword(self, words: Words) -> pa.Table:
         """The chunks with any of the words, best first. All texts of the index are read."""
@@ -194,7 +202,12 @@ class QdrantReader:
         return [n for n in self.schema().names if n not in HIDDEN or n in kept]
 
     def _nearest(
-        self, vector: np.ndarray, limit: int, where: Where | None, decoder: Decoder, exact: bool
+        self,
+        vector: np.ndarray,
+        limit: int,
+        where: Where | None,
+        decoder: Decoder,
+        effort: Effort | None,
     ) -> pa.Table:
         """So many chunks by their cosine, as Qdrant finds them."""
         length = float(np.linalg.norm(vector.astype(np.float64)))
@@ -204,7 +217,9 @@ class QdrantReader:
             self._asked(where),
             limit,
             decoder.fields,
-            exact=exact,
+            exact=effort is None,
+            # Never fewer than are wanted: Qdrant would hold no more than that.
+            ef=max(effort.probes, limit) if effort else None,
         )
         self._check_kept()
         return pa.Table.from_batches([decoder.batch(found)])
@@ -285,10 +300,6 @@ class ScanPart:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         start, end = (_bound(n, self.of) for n in (self.number, self.number + 1))
         return self.reader.read_from(start, end, None, self.columns)
-
-
-def _exact(why: str, recall: float) -> Searching:
-    return Searching("exact", why, recall, recall_mean=1.0, recall_worst_tenth=1.0)
 
 
 def _with_vectors(chunks: pa.Table) -> pa.Table:

@@ -206,9 +206,8 @@ def moment_text(value: datetime.datetime) -> str:
 
 def _told_exactly(type: pa.DataType) -> bool:
     """Whether the plain value is the value."""
-    is_text = pa.types.is_string(type) or pa.types.is_large_string(type)
     is_float = pa.types.is_float32(type) or pa.types.is_float64(type)
-    return bool(is_text or is_float or pa.types.is_boolean(type) or is_whole(type))
+    return bool(column_kind(type) in ("text", "boolean") or is_float or is_whole(type))
 
 
 def _inexact(schema: pa.Schema) -> pa.Schema:

@@ -36,6 +36,7 @@ from lakewake.model.frontier import Frontier, page_names
 from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Recipe
 from lakewake.store.memory import check_columns
+from lakewake.store.qdrant import recall as qdrant_recall
 from lakewake.store.qdrant import upkeep
 from lakewake.store.qdrant.fence import Decision, Fence, Head, schema_text
 from lakewake.store.qdrant.filters import (
@@ -52,6 +53,7 @@ from lakewake.store.qdrant.points import Points
 from lakewake.store.qdrant.reader import QdrantReader
 from lakewake.store.qdrant.rows import dimension, indexes
 from lakewake.store.qdrant.staging import QdrantStaging, WrittenPart, read_parts, write_part
+from lakewake.store.recall import ANN_MIN_CHUNKS, Asking
 
 
 class QdrantStore:
@@ -61,6 +63,7 @@ class QdrantStore:
         collection: how the names of its collections begin.
         sleep: how to wait between two tries of a call.
         recall: the share of the nearest chunks that a search by vector finds; 1: it is exact.
+        ann_min_chunks: with fewer chunks each vector is compared.
     """
 
     def __init__(
@@ -71,9 +74,10 @@ class QdrantStore:
         *,
         sleep: Callable[[float], None] = time.sleep,
         recall: float = RECALL,
+        ann_min_chunks: int = ANN_MIN_CHUNKS,
     ) -> None:
         self.name = name
-        self._recall = recall
+        self._asking = Asking(recall, ann_min_chunks)
         self._collection = collection
         self._points = Points(location, sleep)
         self._fence = Fence(self._points, name, collection=f"{collection}.frontier")
@@ -106,7 +110,7 @@ class QdrantStore:
             return None
         if self._kept is None or self._kept.head.state != head.state:
             self._check_there(head)
-            self._kept = QdrantReader(self._fence, head, self._recall)
+            self._kept = QdrantReader(self._fence, head, self._asking)
         self._opened = head.collection
         return self._kept
 
@@ -187,14 +191,17 @@ class QdrantStore:
         seen = self._fence.read()
         if seen is None or not seen.version:
             return {}
-        head = self._finished(seen)
+        head, asking = self._finished(seen), self._asking
+        there = qdrant_recall.coverage_of(self._points, head, asking)
         done = {
             "commits_finished": int(seen.decided is not None),
             "points_abandoned": upkeep.drop_abandoned(self._points, head),
             "pages_removed": self._fence.drop_pages(head),
+            "deleted_sampled": qdrant_recall.sample_deleted(self._fence, head, there, asking),
             "points_removed": upkeep.drop_ended(self._fence, head),
             "generations_removed": upkeep.drop_generations(self._points, self._collection, head),
             "alias_set": upkeep.point_alias(self._points, self._collection, head),
+            "questions_probed": qdrant_recall.probe(self._fence, head, there, asking),
         }
         return {what: n for what, n in done.items() if n}
 
@@ -263,7 +270,10 @@ class QdrantStore:
     def _read(self) -> Head:
         head = self._fence.read()
         if head is None:
-            raise StoreError(f"index '{self.name}' is gone: {self._fence.collection} is not there")
+            raise StoreError(
+                f"index '{self.name}' is gone: {self._fence.collection} is not there",
+                hint=f"`lakewake sync {self.name} --rebuild` builds it again",
+            )
         return head
 
     def _committable(self) -> Head:

@@ -1,0 +1,223 @@
+"""How the recall of an approximate index is judged, whatever store it is in. Pure.
+
+A store says how it stands, asks the questions both ways and keeps the decision; what is asked, when
+it is asked again, what counts as found and what follows from it is here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+import numpy as np
+
+from lakewake.model.recall import DELETED, RECALL, Decision, Effort, Probed, Searching
+
+#: Fewer chunks than this are searched exactly in a fraction of a second.
+ANN_MIN_CHUNKS = 100_000
+#: Questions of each kind, those about deleted vectors, and how many hits of each are compared.
+PER_KIND, PER_DELETED, K = 12, 36, 10
+#: This many vectors deleted since may empty the partitions around a question: 508 of 130,000. The
+#: probe is made again then, and when twice as many were deleted or taken in.
+MIN_CHANGED, CHANGED_SHARE = 500, 256
+#: Distances of equal vectors differ by so much with the order of summation.
+EQUAL = 1e-5
+
+#: Kind of question → the vectors to ask for, one in each row.
+Questions = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How a process searches the vectors of an index.
+
+    Attributes:
+        recall: the share of the nearest that a search finds, as promised.
+        least: with fewer chunks each vector is compared.
+        recent: the last questions of this process, for its own upkeep to ask again.
+    """
+
+    recall: float = RECALL
+    least: int = 0
+    recent: deque[np.ndarray] = field(default_factory=lambda: deque(maxlen=PER_KIND))
+
+
+class Coverage(Protocol):
+    """What one version of an index has for approximate search."""
+
+    @property
+    def chunks(self) -> int:
+        """All that it holds."""
+
+    @property
+    def covered(self) -> int:
+        """Those that the approximate index has and that were not deleted."""
+
+    @property
+    def decision(self) -> Decision | None:
+        """What the last probe found, with what was taken in since."""
+
+    @property
+    def partitions(self) -> int:
+        """Those of the approximate index; 0 in one without any."""
+
+    @property
+    def absent(self) -> str:
+        """Why there is no approximate index; '' if there is one."""
+
+    @property
+    def unprobed(self) -> tuple[Effort | None, str]:
+        """How it is searched while no probe counts (None: exactly), in words too."""
+
+
+def changed(there: Coverage) -> int:
+    """Chunks that were deleted or taken in since the probe."""
+    last = there.decision
+    return last.deleted(there.covered) + last.taken if last else 0
+
+
+def thinned(there: Coverage) -> bool:
+    """Whether so much was deleted since the probe that it does not count."""
+    last = there.decision
+    return last is not None and last.deleted(there.covered) > many(there.chunks)
+
+
+def is_due(there: Coverage, asking: Asking) -> bool:
+    """Whether a probe may find something else than the last one."""
+    if there.absent or asking.recall >= 1 or there.chunks < asking.least:
+        return False
+    last = there.decision
+    if last is None or last.recall != asking.recall or thinned(there):
+        return True
+    return changed(there) > 2 * many(there.chunks)
+
+
+def many(chunks: int) -> int:
+    """This many deleted chunks may change what a search finds."""
+    return max(MIN_CHANGED, chunks // CHANGED_SHARE)
+
+
+def choose(there: Coverage, asking: Asking, *, filtered: bool) -> tuple[Effort | None, str]:
+    """How to search a version (None: exactly), and why."""
+    decision = there.decision
+    if there.absent:
+        return None, there.absent
+    if asking.recall >= 1:
+        return None, "its recall is 1"
+    if there.chunks < asking.least:
+        return None, f"it has fewer than {asking.least:,} chunks"
+    widely, said = there.unprobed
+    if decision is None:
+        return widely, f"not probed yet, so {said}"
+    since = f"much was deleted since the probe, so {said}" if thinned(there) else ""
+    if since and widely is None:
+        return None, since
+    found = decision.filtered if filtered or since else decision.plain
+    if found is None or not found.keeps(asking.recall):
+        return None, "an approximate search did not find what is promised"
+    return found.effort, since or "a probe found what is promised"
+
+
+def how_searched(there: Coverage, asking: Asking) -> Searching:
+    """How a version is searched, for `status`."""
+    effort, why = choose(there, asking, filtered=False)
+    decision = there.decision
+    shown = Searching("exact", why, asking.recall, recall_mean=1.0, recall_worst_tenth=1.0)
+    if decision:
+        shown = replace(shown, probed_at=decision.at, questions=decision.questions)
+    if effort is None:
+        return shown
+    shown = replace(
+        shown,
+        mode="approximate",
+        probes=effort.probes,
+        partitions=there.partitions,
+        recall_mean=None,
+        recall_worst_tenth=None,
+    )
+    probes = (decision.plain, decision.filtered) if decision else ()
+    for found in (p for p in probes if p and p.effort == effort):
+        return replace(
+            shown,
+            recall_mean=found.mean,
+            recall_worst_tenth=found.worst_tenth,
+            kinds=dict(found.kinds),
+        )
+    return shown
+
+
+def questions(
+    stored: np.ndarray, deleted: np.ndarray, recent: Iterable[np.ndarray], rng: np.random.Generator
+) -> Questions:
+    """What is asked: stored vectors, points between two of them, deleted ones, recent questions.
+
+    Args:
+        stored: up to three times as many as are asked of a kind, picked at random.
+    """
+    length = stored.shape[1]
+    # An index that was rebuilt may have been asked in another dimension before.
+    asked = np.array([v for v in [*recent] if len(v) == length], np.float32).reshape(-1, length)
+    stored = _askable(stored)
+    third = len(stored) // 3
+    first, second = stored[:third], stored[third : 2 * third]
+    kinds = {
+        "stored": stored[2 * third :][:PER_KIND],
+        "midpoints": _askable(first + second),
+        DELETED: _some(_askable(deleted), rng),
+        "recent": _askable(asked)[-PER_KIND:],
+    }
+    return {kind: asked for kind, asked in kinds.items() if len(asked)}
+
+
+def _askable(vectors: np.ndarray) -> np.ndarray:
+    """Those with a direction, each of length 1."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        lengths = np.sqrt((vectors.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
+    fine = (np.isfinite(lengths) & (lengths > 0)).ravel()
+    unit: np.ndarray = (vectors[fine] / lengths[fine]).astype(np.float32)
+    return unit
+
+
+def _some(vectors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    picked: np.ndarray = vectors[rng.permutation(len(vectors))[:PER_DELETED]]
+    return picked
+
+
+def number(questions: Questions) -> int:
+    """How many there are."""
+    return sum(map(len, questions.values()))
+
+
+def every(questions: Questions) -> np.ndarray:
+    """All of them, one in each row."""
+    joined: np.ndarray = np.concatenate(list(questions.values()))
+    return joined
+
+
+def judged(questions: Questions, shares: Sequence[float], effort: Effort) -> Probed:
+    """What the shares say that the questions found, in the order of `every`."""
+    worst = sorted(shares)[: max(1, len(shares) // 10)]
+    left, kinds = iter(shares), {}
+    for kind, asked in questions.items():
+        kinds[kind] = round(float(np.mean([next(left) for _ in asked])), 4)
+    return Probed(effort, round(float(np.mean(shares)), 4), round(float(np.mean(worst)), 4), kinds)
+
+
+def surely(recall: float) -> float:
+    """What a sample must find: half as many misses as the promise allows, for it may be lucky."""
+    return (1 + recall) / 2
+
+
+def cheapest(
+    measure: Callable[[Effort], Probed], efforts: Iterable[Effort], recall: float
+) -> Probed | None:
+    """The first effort that surely keeps the promise; None: none does."""
+    return next((p for p in map(measure, efforts) if p.keeps(surely(recall))), None)
+
+
+def now() -> str:
+    """When a probe is made."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

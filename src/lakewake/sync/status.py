@@ -1,0 +1,70 @@
+"""Where an index stands beside its table, as a report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from lakewake.config.settings import IndexSettings
+from lakewake.model.history import SyncRecord
+from lakewake.model.report import StatusReport
+from lakewake.model.timeline import Instant
+from lakewake.plan import behind_since, pending_instants
+from lakewake.plan.lag import Lag, lag, last_up_to_date
+from lakewake.sync.parts import IndexParts
+from lakewake.sync.situation import Situation, assess
+
+
+def status_report(
+    parts: IndexParts, settings: IndexSettings, last_sync: SyncRecord | None
+) -> StatusReport:
+    """Look at the index and its table, and report where the index stands.
+
+    Raises:
+        TableError: the table cannot be looked at.
+        StoreError: the index could not be searched: it is damaged or out of reach.
+    """
+    situation = assess(parts)
+    index, frontier, look, plan = (
+        situation.index,
+        situation.frontier,
+        situation.look,
+        situation.plan,
+    )
+    if index:
+        index.probe()
+    pending = pending_instants(look, frontier) if frontier else ()
+    rows, chunks = index.counts() if index else (0, 0)
+    lagging = frontier is None or plan.moves
+    late = _lag(parts, situation, pending)
+    return StatusReport(
+        index=parts.name,
+        built=index is not None,
+        table=settings.table,
+        store=settings.store,
+        instant=frontier.newest if frontier else "",
+        newest_instant=look.newest,
+        lag_commits=(len(pending) if frontier else len(look.completed)) if lagging else 0,
+        lag_seconds=late.seconds,
+        ahead_seconds=late.ahead,
+        rows=rows,
+        chunks=chunks,
+        generation=index.generation if index else 0,
+        duplicates=len(frontier.duplicates) if frontier else 0,
+        quarantined=len(frontier.quarantine) if frontier else 0,
+        model=parts.recipe.model.as_dict(),
+        would=plan.action,
+        why="; ".join(filter(None, [plan.why, late.remark])),
+        freshness_limit=settings.freshness,
+        last_sync=last_sync,
+        searching=index.searching() if index else None,
+    )
+
+
+def _lag(parts: IndexParts, situation: Situation, pending: Sequence[Instant]) -> Lag:
+    look, frontier, now = situation.look, situation.frontier, time.time()
+    since = behind_since(situation.plan, look, frontier)
+    absorbed = last_up_to_date(frontier.instants.values() if frontier else (), look, now)
+    written = partial(parts.table.written, look)
+    return lag(since, pending, look, now=now, written=written, absorbed=absorbed)

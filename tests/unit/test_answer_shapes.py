@@ -1,0 +1,75 @@
+"""Answers have one shape: what `as_dict` makes, OpenAPI describes, and MCP describes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from lakewake import mcp
+from lakewake.model.facets import Facet
+from lakewake.model.history import CommitMark, SyncRecord
+from lakewake.model.query import Hit, Mode, SearchResult
+from lakewake.model.recommendation import AnsweredBy, Recommendation
+from lakewake.model.rows import RowId
+from lakewake.serve import shapes
+from support.serving import wine_index
+
+HIT = Hit("k", "p", 0.5, 0.5, "text", "field", 0, {"num": 1}, (0, 4))
+RECORD = SyncRecord(datetime.now(UTC), "sample", "build")
+ANSWER = Recommendation("q", "m", AnsweredBy.MODEL, (RowId("p", "k"),), (HIT,), "1")
+INDEX, _ = wine_index()
+STATUS = INDEX.status().as_dict()
+DESCRIBED: list[tuple[dict[str, Any], type[BaseModel]]] = [
+    (HIT.as_dict(), shapes.Hit),
+    (SearchResult("sample", "1", (HIT,)).as_dict(), shapes.SearchAnswer),
+    (ANSWER.as_dict(), shapes.RecommendAnswer),
+    (ANSWER.as_dict()["used"][0], shapes.RowId),
+    (RECORD.as_dict(), shapes.SyncRecord),
+    (CommitMark("1", "commit", None, False, RECORD).as_dict(), shapes.CommitMark),
+    (Facet("num", "number").as_dict(), shapes.Facet),
+    (Facet("a", "text", {"x": 1}).as_dict()["values"][0], shapes.FacetValue),
+]
+TOOLS: list[tuple[type[BaseModel], type[BaseModel]]] = [
+    (mcp.Row, shapes.RowId),
+    (mcp.FoundRow, shapes.Hit),
+    (mcp.Found, shapes.SearchAnswer),
+    (mcp.Recommended, shapes.RecommendAnswer),
+]
+
+
+@pytest.mark.parametrize(
+    ("answer", "shape"), DESCRIBED, ids=lambda given: getattr(given, "__name__", "")
+)
+def test_openapi_describes_every_field_of_an_answer(
+    answer: dict[str, Any], shape: type[BaseModel]
+) -> None:
+    assert set(shape.model_fields) == set(answer)
+    shape.model_validate(answer, strict=False)
+
+
+def test_openapi_describes_the_status_but_for_the_last_sync() -> None:
+    assert set(shapes.Status.model_fields) == {*STATUS, "watch"} - {"last_sync"}
+    shapes.Status.model_validate(STATUS)
+
+
+@pytest.mark.parametrize(("tool", "shape"), TOOLS, ids=lambda given: given.__name__)
+def test_assistants_get_the_fields_that_http_returns(
+    tool: type[BaseModel], shape: type[BaseModel]
+) -> None:
+    assert list(tool.model_fields) == list(shape.model_fields)
+
+
+def test_assistants_get_a_part_of_the_status() -> None:
+    assert set(mcp.Situation.model_fields) < set(STATUS)
+    mcp.Situation.model_validate(STATUS)
+
+
+def test_the_choices_are_the_same_everywhere() -> None:
+    modes = tuple(mode.value for mode in Mode)
+    assert get_args(shapes.Mode) == modes
+    assert get_args(get_args(mcp.Mode)[0]) == modes
+    by = get_args(shapes.RecommendAnswer.model_fields["answered_by"].annotation)
+    assert by == tuple(kind.value for kind in AnsweredBy)
