@@ -1,20 +1,22 @@
 """The page in a real browser: Debian's Chromium, headless.
 
 Tests of what a person sees use `served`: any server with the sample's wines as index `wines`, and a
-way to change a row. Tests of faults use `pretend`, which fails when told to.
+way to change a row. Tests that choose a moment, or want a fault, use `server`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from support.chat_service import says, stalls_after, status
 from support.page import FIRST, ITS_WORDS, ask, badge, hit, hits, needs_chromium
-from support.pretend_server import Fault, PretendServer
+from support.page_server import Fault, PageServer
 
 pytestmark = needs_chromium
 
@@ -37,15 +39,15 @@ class Served(Protocol):
 
 
 @pytest.fixture
-def pretend() -> Iterator[PretendServer]:
-    server = PretendServer()
+def server() -> Iterator[PageServer]:
+    server = PageServer()
     yield server
-    server.stop()
+    server.close()
 
 
 @pytest.fixture
-def served(pretend: PretendServer) -> Served:
-    return pretend
+def served(server: PageServer) -> Served:
+    return server
 
 
 def test_results_come_as_one_types(page: Page, served: Served) -> None:
@@ -58,11 +60,9 @@ def test_results_come_as_one_types(page: Page, served: Served) -> None:
     expect(page.locator("#found-words")).to_contain_text("as of commit")
 
 
-def test_a_slow_answer_to_an_earlier_question_is_dropped(
-    page: Page, pretend: PretendServer
-) -> None:
-    slow = pretend.hold("lemon")
-    page.goto(pretend.url)
+def test_a_slow_answer_to_an_earlier_question_is_dropped(page: Page, server: PageServer) -> None:
+    slow = server.hold("lemon")
+    page.goto(server.url)
     box = page.get_by_role("searchbox")
     with page.expect_request("**/search"):
         box.fill("lemon")
@@ -74,13 +74,13 @@ def test_a_slow_answer_to_an_earlier_question_is_dropped(
     assert hits(page).all_inner_texts() == shown
 
 
-def test_the_mode_is_sent_with_the_question(page: Page, pretend: PretendServer) -> None:
-    page.goto(pretend.url)
+def test_the_mode_is_sent_with_the_question(page: Page, server: PageServer) -> None:
+    page.goto(server.url)
     ask(page, "lemon")
     expect(hits(page).first).to_be_visible()
     page.get_by_label("keyword").check()
     expect(hits(page).first.locator(".score")).to_have_attribute("title", "by words")
-    assert pretend.asked[-1]["mode"] == "keyword"
+    assert server.asked[-1]["mode"] == "keyword"
 
 
 def test_a_ticked_country_filters(page: Page, served: Served) -> None:
@@ -105,8 +105,8 @@ def test_a_price_range_filters(page: Page, served: Served) -> None:
     expect(page.get_by_label("price, at least")).to_have_value("")
 
 
-def test_several_filters_hold_together(page: Page, pretend: PretendServer) -> None:
-    page.goto(pretend.url)
+def test_several_filters_hold_together(page: Page, server: PageServer) -> None:
+    page.goto(server.url)
     ask(page, "palate")
     for country in ("Italy", "France"):
         page.locator("[data-column=country] label", has_text=country).click()
@@ -116,18 +116,18 @@ def test_several_filters_hold_together(page: Page, pretend: PretendServer) -> No
     with page.expect_request("**/search"):
         page.get_by_label("points, at most").fill("94")
     expect(page.locator("#hits")).to_have_attribute("aria-busy", "false")
-    assert pretend.asked[-1]["where"] == {"and": [chosen, {"points": {"<=": 94}}]}
+    assert server.asked[-1]["where"] == {"and": [chosen, {"points": {"<=": 94}}]}
 
 
-def test_a_thumb_of_the_slider_sets_its_end(page: Page, pretend: PretendServer) -> None:
-    page.goto(pretend.url)
+def test_a_thumb_of_the_slider_sets_its_end(page: Page, server: PageServer) -> None:
+    page.goto(server.url)
     low = page.locator("[data-column=points] .slider input").first
     low.evaluate("(e) => { e.value = 90; e.dispatchEvent(new Event('input')); }")
     expect(page.get_by_label("points, at least")).to_have_value("90")
 
 
-def test_a_thumb_back_at_its_end_asks_for_nothing(page: Page, pretend: PretendServer) -> None:
-    page.goto(pretend.url)
+def test_a_thumb_back_at_its_end_asks_for_nothing(page: Page, server: PageServer) -> None:
+    page.goto(server.url)
     for column in ("points", "price"):
         high = page.locator(f"[data-column={column}] .slider input").last
         field = page.get_by_label(f"{column}, at most")
@@ -188,25 +188,25 @@ def test_a_changed_row_arrives_by_itself_and_is_marked_for_a_moment(
     expect(page.locator("#hits [data-mark]")).to_have_count(0, timeout=15_000)
 
 
-def test_a_new_row_is_marked_and_a_deleted_one_leaves(page: Page, pretend: PretendServer) -> None:
-    page.goto(pretend.url)
+def test_a_new_row_is_marked_and_a_deleted_one_leaves(page: Page, server: PageServer) -> None:
+    page.goto(server.url)
     ask(page, ITS_WORDS)
     expect(hit(page, FIRST)).to_be_visible()
     new = {"title": "Nuovo 2025", "country": "Italy", "description": f"Also {ITS_WORDS}."}
-    pretend.change("wine_new", **new)
+    server.change("wine_new", **new)
     expect(hit(page, "Nuovo 2025").locator(".mark")).to_have_text("new here")
-    pretend.delete("wine_0")
+    server.delete("wine_0")
     expect(hit(page, FIRST)).to_have_count(0)
 
 
 def test_the_focus_stays_on_its_row_when_results_are_refreshed(
-    page: Page, pretend: PretendServer
+    page: Page, server: PageServer
 ) -> None:
-    page.goto(pretend.url)
+    page.goto(server.url)
     ask(page, ITS_WORDS)
     expect(hit(page, FIRST)).to_be_visible()
     page.keyboard.press("ArrowDown")
-    pretend.change("wine_0", price=23.0)
+    server.change("wine_0", price=23.0)
     price = hit(page, FIRST).locator(".payload div", has_text="price")
     expect(price.locator("span")).to_have_text("23")
     expect(price.locator("s")).to_have_text("22")
@@ -220,35 +220,35 @@ def test_the_badge_says_in_step_and_how_soon_after_the_commit(page: Page, served
 
 
 def test_a_commit_that_the_index_lacks_is_seen_before_it_is_absorbed(
-    page: Page, pretend: PretendServer
+    page: Page, server: PageServer
 ) -> None:
-    page.goto(pretend.url)
+    page.goto(server.url)
     expect(page.locator(".commit")).to_have_count(1)
-    pretend.commit("wine_1", price=11.0)
+    server.commit("wine_1", price=11.0)
     expect(badge(page)).to_contain_text(re.compile(r"1 commit behind, [\d.]+ s"))
     newest = page.locator(".commit").last
     expect(newest).to_have_attribute("data-state", "pending")
-    pretend.commit("wine_2", price=12.0)
+    server.commit("wine_2", price=12.0)
     expect(badge(page)).to_contain_text("2 commits behind")
-    pretend.sync()
+    server.sync()
     expect(badge(page)).to_contain_text("in step with commit")
     expect(page.locator(".commit[data-state=absorbed]")).to_have_count(3)
     expect(page.locator(".commit").nth(1)).to_have_attribute("data-joined", "after")
 
 
-def test_why_an_index_does_not_catch_up_is_told(page: Page, pretend: PretendServer) -> None:
-    page.goto(pretend.url)
+def test_why_an_index_does_not_catch_up_is_told(page: Page, server: PageServer) -> None:
+    page.goto(server.url)
     expect(badge(page)).to_contain_text("in step")
-    pretend.table.failure = "the model's service answered 500"
-    pretend.commit("wine_1", price=11.0)
+    server.embedder.failure = "the model's service answered 500"
+    server.change("wine_1", description="Another text.")
     expect(page.locator("#sync")).to_contain_text("the model's service answered 500")
 
 
 def test_what_a_sync_did_is_told_when_its_commit_is_pointed_at(
-    page: Page, pretend: PretendServer
+    page: Page, server: PageServer
 ) -> None:
-    pretend.change("wine_1", price=11.0)
-    page.goto(pretend.url)
+    server.change("wine_1", price=11.0)
+    page.goto(server.url)
     detail = page.locator("#sync")
     expect(detail.locator("[data-figure=reused]")).to_contain_text("1")
     build = page.locator(".commit").first
@@ -266,9 +266,9 @@ def test_what_a_sync_did_is_told_when_its_commit_is_pointed_at(
     expect(detail).to_contain_text("build")
 
 
-def test_the_arrow_keys_walk_along_the_commits(page: Page, pretend: PretendServer) -> None:
-    pretend.change("wine_1", price=11.0)
-    page.goto(pretend.url)
+def test_the_arrow_keys_walk_along_the_commits(page: Page, server: PageServer) -> None:
+    server.change("wine_1", price=11.0)
+    page.goto(server.url)
     expect(page.locator(".commit")).to_have_count(2)
     page.locator(".commit").last.focus()
     page.keyboard.press("ArrowLeft")
@@ -286,41 +286,42 @@ def test_without_a_question_the_page_says_what_to_do_and_shows_the_newest_sync(
     expect(state).to_contain_text(re.compile(r"Newest sync .*60 embedded"))
 
 
-def test_a_question_that_nothing_answers_says_so(page: Page, pretend: PretendServer) -> None:
-    page.goto(pretend.url)
+def test_a_question_that_nothing_answers_says_so(page: Page, server: PageServer) -> None:
+    page.goto(server.url)
+    page.get_by_label("keyword").check()
     ask(page, "qqqq")
     expect(page.locator("#state")).to_contain_text("No row fits")
 
 
 def test_without_an_index_the_page_names_the_command_and_notices_the_build(
-    page: Page, pretend: PretendServer
+    page: Page, server: PageServer
 ) -> None:
-    pretend.built = False
-    page.goto(pretend.url)
+    server.lose_the_index()
+    page.goto(server.url)
     expect(badge(page)).to_contain_text("no index yet")
     expect(page.locator("#state")).to_contain_text("lakewake sync wines")
-    pretend.built = True
+    server.sync()
     expect(badge(page)).to_contain_text("in step")
     expect(page.locator("#state")).to_contain_text("60 rows of wines")
 
 
-def test_an_error_shows_the_servers_fact_and_hint(page: Page, pretend: PretendServer) -> None:
+def test_an_error_shows_the_servers_fact_and_hint(page: Page, server: PageServer) -> None:
     said = {"error": "the index 'wines' is damaged", "hint": "`lakewake verify wines --repair`"}
-    pretend.fault = Fault("search", 503, said)
-    page.goto(pretend.url)
+    server.fail(Fault("search", 503, said))
+    page.goto(server.url)
     ask(page, "lemon")
     alert = page.locator("#state [role=alert]")
     expect(alert).to_contain_text("the index 'wines' is damaged")
     expect(alert).to_contain_text("lakewake verify wines --repair")
 
 
-def test_a_busy_server_is_asked_again_by_itself(page: Page, pretend: PretendServer) -> None:
+def test_a_busy_server_is_asked_again_by_itself(page: Page, server: PageServer) -> None:
     said = {"error": "too many searches at once", "hint": "ask again in a moment"}
-    pretend.fault = Fault("search", 429, said, {"Retry-After": "1"})
-    page.goto(pretend.url)
+    server.fail(Fault("search", 429, said, {"Retry-After": "1"}))
+    page.goto(server.url)
     ask(page, ITS_WORDS)
     expect(page.locator("#state")).to_contain_text("too many searches at once")
-    pretend.fault = None
+    server.fail(None)
     expect(hit(page, FIRST)).to_be_visible()
 
 
@@ -337,9 +338,9 @@ def test_a_server_that_is_gone_is_noticed_and_its_return_too(page: Page, served:
     expect(badge(page)).not_to_contain_text("last seen")
 
 
-def test_a_page_that_is_not_seen_asks_nothing(page: Page, pretend: PretendServer) -> None:
+def test_a_page_that_is_not_seen_asks_nothing(page: Page, server: PageServer) -> None:
     asked: list[str] = []
-    page.goto(pretend.url)
+    page.goto(server.url)
     expect(badge(page)).to_contain_text("in step")
     see = """(hidden) => {
       Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
@@ -365,17 +366,17 @@ def test_html_in_a_row_is_shown_as_text(page: Page, served: Served) -> None:
     assert page.title() == "wines · Lakewake"
 
 
-def test_a_text_without_an_end_does_not_fill_the_page(page: Page, pretend: PretendServer) -> None:
-    page.goto(pretend.url)
-    endless = f"{ITS_WORDS} {'mineral ' * 25_000}"
-    pretend.change("wine_0", title="", description=endless)
+def test_a_text_without_an_end_does_not_fill_the_page(page: Page, server: PageServer) -> None:
+    page.goto(server.url)
+    endless = f"{ITS_WORDS} " * 5_883
+    server.change("wine_0", title="", description=endless)
     ask(page, ITS_WORDS)
     row = hit(page, ITS_WORDS).first
     expect(row.locator("mark")).to_contain_text("crushed lava rock")
     assert row.bounding_box()["height"] < 500
     more = row.get_by_role("button", name="show more, 200,0")
     more.click()
-    expect(row.locator(".text")).to_contain_text("mineral mineral")
+    expect(row.locator(".text")).to_contain_text("rock wild fennel")
     assert len(row.locator(".text").inner_text()) > 199_000
     assert row.bounding_box()["height"] < 1_200
     assert row.locator(".text").evaluate("text => text.scrollHeight > text.clientHeight")
@@ -384,11 +385,11 @@ def test_a_text_without_an_end_does_not_fill_the_page(page: Page, pretend: Prete
     assert row.bounding_box()["height"] < 500
 
 
-def test_a_long_title_is_cut_and_whole_in_its_tooltip(page: Page, pretend: PretendServer) -> None:
-    page.goto(pretend.url)
+def test_a_long_title_is_cut_and_whole_in_its_tooltip(page: Page, server: PageServer) -> None:
+    page.goto(server.url)
     title = "A wine with a name that does not end " * 30
-    pretend.change("wine_0", title=title, variety="Blend of many " * 100)
-    ask(page, ITS_WORDS)
+    server.change("wine_0", title=title, variety="Blend of many " * 100)
+    ask(page, "A wine with a name that does not end")
     row = hit(page, "A wine with a name").first
     name = row.locator("h3 .name span")
     expect(name).to_have_attribute("title", title)
@@ -403,11 +404,11 @@ def test_a_long_title_is_cut_and_whole_in_its_tooltip(page: Page, pretend: Prete
     assert len(used.inner_text()) <= 120
 
 
-def test_values_that_a_filter_does_not_list_are_counted(page: Page, pretend: PretendServer) -> None:
+def test_values_that_a_filter_does_not_list_are_counted(page: Page, server: PageServer) -> None:
     for n in range(30):
-        pretend.commit(f"wine_{n}", variety=f"Variety {n:02}")
-    pretend.sync()
-    page.goto(pretend.url)
+        server.commit(f"wine_{n}", variety=f"Variety {n:02}")
+    server.sync()
+    page.goto(server.url)
     variety = page.locator("fieldset[data-column=variety]")
     unfold = variety.get_by_role("button")
     expect(unfold).to_contain_text(re.compile(r"^20 of \d\d$"))
@@ -417,8 +418,8 @@ def test_values_that_a_filter_does_not_list_are_counted(page: Page, pretend: Pre
     expect(variety).to_contain_text(f"and {total - listed} more, less frequent")
 
 
-def test_more_rows_come_on_demand_and_more_like_one(page: Page, pretend: PretendServer) -> None:
-    page.goto(pretend.url)
+def test_more_rows_come_on_demand_and_more_like_one(page: Page, server: PageServer) -> None:
+    page.goto(server.url)
     ask(page, "palate finish nose")
     expect(hits(page)).to_have_count(10)
     page.get_by_role("button", name="More", exact=True).click()
@@ -427,78 +428,74 @@ def test_more_rows_come_on_demand_and_more_like_one(page: Page, pretend: Pretend
     page.get_by_role("button", name="More like this").first.click()
     expect(page.locator("#like")).to_contain_text("Rows like")
     expect(hits(page)).to_have_count(10)
-    assert pretend.asked[-1]["like"]["partition"] == ""
+    assert server.asked[-1]["like"]["partition"] == ""
     page.keyboard.press("Escape")
     expect(page.locator("#like")).to_be_hidden()
     expect(page.get_by_role("searchbox")).to_have_value("palate finish nose")
 
 
-def test_the_recommendation_names_its_rows_and_who_wrote_it(
-    page: Page, pretend: PretendServer
-) -> None:
-    pretend.answered_by = "model"
-    page.goto(pretend.url)
+def test_the_recommendation_names_its_rows_and_who_wrote_it(page: Page, server: PageServer) -> None:
+    server.recommend_by(says(f"{FIRST} fits [1]."))
+    page.goto(server.url)
     ask(page, ITS_WORDS)
     page.get_by_role("button", name="Recommend").click()
     panel = page.locator("#answer")
-    expect(panel.locator(".message")).to_contain_text(f"{FIRST} fits.")
+    expect(panel.locator(".message")).to_contain_text(f"{FIRST} fits")
     expect(panel).to_contain_text("Written by the model")
     panel.locator(".used button", has_text=FIRST).click()
     expect(hit(page, FIRST)).to_be_focused()
-    pretend.change("wine_3", price=9.0)
+    server.change("wine_3", price=9.0)
     expect(panel).to_contain_text("The table has changed since.")
 
 
-def test_the_recommendation_is_shown_while_it_is_written(
-    page: Page, pretend: PretendServer
-) -> None:
-    pretend.may_finish.clear()
-    page.goto(pretend.url)
+def test_the_recommendation_is_shown_while_it_is_written(page: Page, server: PageServer) -> None:
+    service = server.recommend_by(stalls_after(f"{FIRST} fits [1]."))
+    page.goto(server.url)
     ask(page, ITS_WORDS)
     page.keyboard.press("Enter")
     panel = page.locator("#answer")
-    expect(panel.locator(".message")).to_contain_text(f"{FIRST} fits.")
+    expect(panel.locator(".message")).to_contain_text(f"{FIRST} fits")
     expect(panel).to_have_attribute("data-state", "writing")
     expect(panel.locator(".used")).to_have_count(0)
-    pretend.may_finish.set()
+    service.released.set()
     expect(panel.locator(".used button").first).to_be_visible()
 
 
-def test_a_model_that_failed_is_told_with_its_reason(page: Page, pretend: PretendServer) -> None:
-    pretend.reason = "the model did not answer within 10 s"
-    page.goto(pretend.url)
+def test_a_model_that_failed_is_told_with_its_reason(page: Page, server: PageServer) -> None:
+    server.recommend_by(status(500))
+    page.goto(server.url)
     ask(page, ITS_WORDS)
     page.keyboard.press("Enter")
     expect(page.locator("#answer")).to_contain_text("no model wrote this")
-    expect(page.locator("#answer .reason")).to_have_text("the model did not answer within 10 s")
+    expect(page.locator("#answer .reason")).to_contain_text("500")
 
 
 def test_a_key_is_asked_for_sent_and_forgotten_with_the_tab(
-    page: Page, pretend: PretendServer
+    page: Page, server: PageServer, tmp_path: Path
 ) -> None:
-    pretend.key = "open sesame"
-    page.goto(pretend.url)
+    key = server.ask_for_a_key(tmp_path / "keys.toml")
+    page.goto(server.url)
     box = page.get_by_label("This server asks for a key.")
     box.fill("wrong")
     page.keyboard.press("Enter")
     expect(page.get_by_text("That key was not accepted")).to_be_visible()
-    page.locator("#key-text").fill("open sesame")
+    page.locator("#key-text").fill(key)
     page.keyboard.press("Enter")
     expect(badge(page)).to_contain_text("in step")
     expect(page.locator("#key")).to_be_hidden()
     stored = page.evaluate("() => [{...sessionStorage}, {...localStorage}]")
-    assert stored[0] == {"lakewake-key": "open sesame"}
-    assert "open sesame" not in str(stored[1])
+    assert stored[0] == {"lakewake-key": key}
+    assert key not in str(stored[1])
 
 
 @pytest.mark.parametrize("width", [320, 390, 768])
-def test_on_a_phone_nothing_goes_sideways(page: Page, pretend: PretendServer, width: int) -> None:
+def test_on_a_phone_nothing_goes_sideways(page: Page, server: PageServer, width: int) -> None:
     for n in range(30):
-        pretend.change(f"wine_{n}", price=float(n))
+        server.change(f"wine_{n}", price=float(n))
     long = {"title": "Verylongwordwithoutanyspace" * 6, "country": "x" * 80}
-    pretend.change("wine_40", description=f"{ITS_WORDS} {'y' * 300}", **long)
+    server.change("wine_40", description=f"{ITS_WORDS} {'y' * 300}", **long)
     page.set_viewport_size({"width": width, "height": 800})
-    page.goto(pretend.url)
+    page.goto(server.url)
     ask(page, ITS_WORDS)
     expect(hits(page).first).to_be_visible()
     page.keyboard.press("Enter")

@@ -17,6 +17,7 @@ from lakewake.sync import sync
 from lakewake.sync.prepare import EMBED_TEXTS
 from lakewake.verify import repair, verify
 from support import environment
+from support.hudi import SAMPLE_CONFIG, SMALL_SPARK
 from support.hudi.tables import HudiTables, row
 from support.killing import DYING, ROWS, lance_parts, received, spoil
 from support.killing import die as die
@@ -123,21 +124,6 @@ def test_work_killed_three_times_at_random_is_finished_by_the_next_run(task, kil
     assert verify(parts).agrees
 
 
-CONFIG = """
-[[index]]
-name = "sample"
-table = "table"
-text = "{txt}"
-payload = ["id", "num"]
-store = "lance://index"
-model = { provider = "hashing", dimension = 32 }
-
-[spark]
-sql.codegen.wholeStage = false
-sql.codegen.factoryMode = "NO_CODEGEN"
-"""
-
-
 def kill_while_it_reads(config: Path, seconds: float) -> None:
     """Kill a sync of a real table that long after it began to read."""
     with subprocess.Popen(
@@ -163,7 +149,7 @@ def test_syncs_of_a_real_table_killed_at_random_are_finished_by_the_next(
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
     table.write([row(f"k{n}", part="ab"[n % 2]) for n in range(40)])
     config = tmp_path / "lakewake.toml"
-    config.write_text(CONFIG)
+    config.write_text(SAMPLE_CONFIG + SMALL_SPARK)
     for change in range(2):
         kill_while_it_reads(config, dice.uniform(0, 1.5))
         with lakewake.open(config, spark=spark) as lake:

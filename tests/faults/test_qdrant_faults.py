@@ -6,12 +6,10 @@ import datetime
 import ipaddress
 import pickle
 import random
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -34,27 +32,22 @@ from lakewake.store.qdrant.points import TRIES
 from lakewake.store.qdrant.store import QdrantStore
 from lakewake.sync import SyncOptions, sync
 from lakewake.verify import verify
-from support import environment
+from support import committing
+from support.committing import RECIPE, batch_number, expected, frontier, location_at
 from support.oracle import built_from_nothing, indexed
-from support.qdrant.committing import RACES, RECIPE, batch_number, expected, frontier, location_at
 from support.qdrant.rest_server import Hangup, Refused, Request, RestServer, honest
-from support.racing import start_together
+from support.racing import kill_after, start_together, started
 from support.sampling import HASHING, rid, sample_parts, sample_recipe, values
 from support.sampling import SCHEMA as ROW_SCHEMA
 
 KILLS = 4
+RACES = 15
 AHEAD = np.array([0, 1, 2, 3], np.float32)
 SECRET = "s3cr3t-key"
 
 
 def state(location: QdrantLocation) -> tuple[int, dict[str, int]]:
-    """How far the index is, and the batch that each of its rows is of."""
-    reader = QdrantStore(location, "wines", "wines").open()
-    assert reader is not None
-    rows = [r for b in reader.scan(["_key", "batch"]) for r in b.to_pylist()]
-    held = {r["_key"]: r["batch"] for r in rows}
-    assert len(held) == len(rows), "an id is there twice"
-    return reader.frontier().sync, held
+    return committing.state(QdrantStore(location, "wines", "wines"))
 
 
 @pytest.fixture
@@ -373,26 +366,6 @@ def test_a_certificate_that_is_not_trusted_ends_it_at_once(
     assert encrypted.requests == []
 
 
-def child(task: str, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "support.qdrant.committing", task, *arguments]
-    return subprocess.Popen(
-        command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-
-
-def kill_after(process: subprocess.Popen[str], lines: int, seconds: float) -> int:
-    """Kill the process some moment after it has said so many lines; what it said last."""
-    assert process.stdout is not None
-    said = [process.stdout.readline() for _ in range(lines)]
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGKILL)
-    rest = process.stdout.read().split()
-    assert process.wait() == -signal.SIGKILL
-    return int((rest or [said[-1]])[-1])
-
-
 @pytest.mark.parametrize("where", ["folder", "server"])
 def test_a_commit_killed_anywhere_landed_whole_or_not_at_all(
     where: str, served: RestServer, tmp_path: Path
@@ -400,7 +373,7 @@ def test_a_commit_killed_anywhere_landed_whole_or_not_at_all(
     dice = random.Random(7)
     address = str(tmp_path / "index") if where == "folder" else served.location().url
     for _ in range(KILLS):
-        process = child("commit_for_ever", address)
+        process = started("support.committing", "commit_for_ever", address)
         reported = kill_after(process, dice.randint(1, 3), dice.uniform(0, 0.1))
         sync, held = state(location_at(address))
         # One that was decided on lands with the next commit.
@@ -412,7 +385,8 @@ def test_a_commit_killed_anywhere_landed_whole_or_not_at_all(
 def test_racing_processes_commit_each_frontier_once(served: RestServer) -> None:
     location = served.location()
     QdrantStore(location, "wines", "wines").create(RECIPE, batch_number(0), frontier(0), after=0)
-    writers = [child("commit_raced", location.url, w) for w in ("one", "two")]
+    race = partial(started, "support.committing", "commit_raced", location.url)
+    writers = [race(writer, str(RACES)) for writer in ("one", "two")]
     start_together(writers)
     won = [int(w.communicate()[0]) for w in writers]
     sync, held = state(location)

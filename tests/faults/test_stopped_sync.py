@@ -8,13 +8,14 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lakewake
+from support.http_server import listening
 from support.hudi.tables import HudiTables, row
 from support.watching import CONFIG, LAKEWAKE
 
@@ -34,16 +35,11 @@ def stalling_service() -> Iterator[tuple[int, threading.Semaphore]]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield server.server_port, asked
-    finally:
-        end.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with listening(Handler) as port:
+        try:
+            yield port, asked
+        finally:
+            end.set()
 
 
 def test_a_sync_that_is_told_to_end_says_so_and_removes_what_a_killed_one_left(

@@ -10,19 +10,12 @@ import pytest
 import lakewake
 from lakewake.errors import TooManyDeletes
 from lakewake.sync.watch import watch
+from support.hudi import SAMPLE_CONFIG
 from support.hudi.tables import HudiTables, row
 from support.oracle import built_from_nothing, indexed
 
 pytestmark = pytest.mark.spark
 
-CONFIG = """
-[[index]]
-name = "sample"
-table = "table"
-text = "{txt}"
-payload = ["num"]
-model = {provider = "hashing", dimension = 32}
-"""
 ROWS = 1_100
 
 
@@ -31,7 +24,7 @@ def test_a_watch_refuses_a_table_that_lost_most_rows_and_goes_on_once_deletes_ar
 ) -> None:
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
     table.write([*(row(f"k{n}") for n in range(ROWS)), row("other", part="b")])
-    (tmp_path / "lakewake.toml").write_text(CONFIG)
+    (tmp_path / "lakewake.toml").write_text(SAMPLE_CONFIG)
     said: list[str] = []
     with lakewake.open(tmp_path / "lakewake.toml", spark=spark) as lake:
         index = lake["sample"]

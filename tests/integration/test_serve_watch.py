@@ -8,27 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
+from support.hudi import SAMPLE_CONFIG, SMALL_SPARK
 from support.hudi.tables import HudiTables, row
 from support.serving import serving, wait_until
 
 pytestmark = pytest.mark.spark
 
-CONFIG = """
-[[index]]
-name = "sample"
-table = "table"
-text = "{txt}"
-payload = ["id", "num"]
-freshness = "60s"
-model = {provider = "hashing", dimension = 32}
-
-[spark]
-sql.shuffle.partitions = 1
-default.parallelism = 1
-sql.codegen.wholeStage = false
-sql.codegen.factoryMode = "NO_CODEGEN"
-ui.enabled = false
-"""
+CONFIG = SAMPLE_CONFIG + 'freshness = "60s"\n' + SMALL_SPARK
 
 
 def test_a_missing_index_is_built_and_commits_are_followed_while_searches_go_on(

@@ -9,21 +9,12 @@ import pytest
 import lakewake
 from lakewake.model.plan import Action
 from lakewake.sync import sync
+from support.hudi import SAMPLE_CONFIG
 from support.hudi.tables import HudiTables, row
 from support.killing import die
 from support.oracle import built_from_nothing, following, indexed
 
 pytestmark = pytest.mark.spark
-
-CONFIG = """
-[[index]]
-name = "sample"
-table = "table"
-text = "{{txt}}"
-payload = ["id", "num"]
-store = "lance://index"
-model = {{ provider = "hashing", dimension = 32 }}
-"""
 
 
 @pytest.fixture
@@ -53,7 +44,7 @@ def test_a_real_sync_killed_around_its_commit_is_finished_by_the_next(
     stage, point, table, spark, tmp_path
 ):
     config = tmp_path / "lakewake.toml"
-    config.write_text(CONFIG.format())
+    config.write_text(SAMPLE_CONFIG)
     with lakewake.open(config, spark=spark) as lake:
         lake["sample"].sync()
     table.write([row("k0", "changed", ts=2)])

@@ -9,11 +9,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from lakewake.config.settings import RecommendSettings
 from lakewake.model.query import Hit, SearchResult
+from support.http_server import listening
 
 KEY_ENV = "CHAT_SERVICE_KEY"
 
@@ -164,6 +165,19 @@ def stalls_midway(handler: Handler) -> None:
     handler.service.released.wait(30)
 
 
+def stalls_after(message: str) -> Answer:
+    """Streams the whole message, and ends it when it is let go."""
+
+    def answer(handler: Handler) -> None:
+        handler.begin()
+        handler.event(message)
+        handler.service.released.wait(30)
+        handler.event(None, "stop")
+        handler.data("[DONE]")
+
+    return answer
+
+
 def drips(handler: Handler) -> None:
     """A byte now and then: no limit on a single wait ever runs out."""
     handler.begin()
@@ -207,16 +221,8 @@ def never_ends_in_one(handler: Handler) -> None:
 def serving() -> Iterator[Service]:
     """The service while it runs."""
     service = Service()
-    own = type("Own", (Handler,), {"service": service})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), own)
-    server.daemon_threads = True
-    service.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield service
-    finally:
-        service.released.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with listening(type("Own", (Handler,), {"service": service})) as service.port:
+        try:
+            yield service
+        finally:
+            service.released.set()

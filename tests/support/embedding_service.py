@@ -9,11 +9,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, TypeVar
 
 from lakewake.config.settings import ModelSettings
 from lakewake.embed.http import HttpEmbedder
+from support.http_server import listening
 
 #: Refused by the server when among the texts.
 BAD = "bad"
@@ -158,15 +159,8 @@ S = TypeVar("S", bound=Service)
 @contextmanager
 def running(service: S) -> Iterator[S]:
     """The service on a port of this machine; gone with the context."""
-    handler = type("ServiceHandler", (Handler,), {"service": service})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    service.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield service
-    finally:
-        service.released.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with listening(type("Own", (Handler,), {"service": service})) as service.port:
+        try:
+            yield service
+        finally:
+            service.released.set()

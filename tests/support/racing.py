@@ -1,13 +1,28 @@
-"""Processes that begin at the same moment: each says `ready` and waits for a line."""
+"""Processes of the tests' own: begun at the same moment, or killed at a random one."""
 
 from __future__ import annotations
 
+import signal
 import subprocess
+import sys
 from collections.abc import Sequence
+
+from support import environment
+
+
+def started(module: str, *arguments: str) -> subprocess.Popen[str]:
+    """`python -m module arguments`, with pipes to it and from it."""
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *arguments],
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
 
 def start_together(writers: Sequence[subprocess.Popen[str]]) -> None:
-    """Wait until all are ready, then let them go."""
+    """Wait until all print `ready`, then send each a line."""
     for writer in writers:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "ready\n"
@@ -15,3 +30,16 @@ def start_together(writers: Sequence[subprocess.Popen[str]]) -> None:
         assert writer.stdin is not None
         writer.stdin.write("go\n")
         writer.stdin.flush()
+
+
+def kill_after(process: subprocess.Popen[str], lines: int, seconds: float) -> int:
+    """Kill the process some time after it printed N lines; the last number that it printed."""
+    assert process.stdout is not None
+    said = [process.stdout.readline() for _ in range(lines)]
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+    rest = process.stdout.read().split()
+    assert process.wait() == -signal.SIGKILL
+    return int((rest or [said[-1]])[-1])

@@ -7,15 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from lakewake.embed.hashing import HashingEmbedder
+from support.http_server import listening
 from support.oracle import HASHING
 
 LAKEWAKE = Path(sys.executable).with_name("lakewake")
@@ -133,12 +133,5 @@ def counting_service() -> Iterator[tuple[int, list[str]]]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield server.server_port, received
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with listening(Handler) as port:
+        yield port, received

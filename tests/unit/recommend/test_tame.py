@@ -21,7 +21,7 @@ def test_a_row_cannot_stall_who_reads_it(first: str, unit: str) -> None:
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("unit", ["\n", "\n ", "system ", "you are ", "new\n", "ignore "])
-def test_nor_who_looks_for_instructions_in_it(unit: str) -> None:
+def test_text_that_looks_like_an_instruction_costs_no_more_time(unit: str) -> None:
     assert not speaks_to_a_model(unit * OFTEN)
 
 

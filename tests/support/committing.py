@@ -1,28 +1,36 @@
-"""Batches for an index in Qdrant, and processes that commit them. Tests run this module:
+"""Batches for an index, and processes that commit them. Tests run this module:
 
-commit_for_ever ADDRESS       one batch after the other
-commit_raced ADDRESS WRITER   each frontier in a race with another process
+commit_for_ever STORE              one batch after the other
+create_until_killed STORE          one generation after the other
+commit_raced STORE WRITER RACES    each frontier in a race with another process
+commit_on_a_full_disk STORE        one batch, which does not fit
+
+STORE is `lance:` and a folder, or Qdrant's folder or address.
 """
 
 from __future__ import annotations
 
+import resource
+import signal
 import sys
 from contextlib import suppress
+from itertools import count
 
 import pyarrow as pa
 
-from lakewake.errors import StaleFrontier
+from lakewake.errors import StaleFrontier, StoreError
 from lakewake.model.chunks import Batch, chunk_id, index_schema, text_hash
 from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import ModelIdentity, Recipe
 from lakewake.model.rows import RowId
 from lakewake.model.timeline import TableIdentity
+from lakewake.store import Store, StoreReader
+from lakewake.store.lance.store import LanceStore
 from lakewake.store.qdrant.location import QdrantFolder, QdrantLocation, QdrantServer
 from lakewake.store.qdrant.store import QdrantStore
 
 RECIPE = Recipe(ModelIdentity("hashing", "test", 4))
 SCHEMA = index_schema(RECIPE, pa.schema([("batch", pa.int64())]))
-RACES = 15
 
 
 def frontier(n: int, writer: str = "") -> Frontier:
@@ -55,12 +63,27 @@ def expected(n: int) -> dict[str, int]:
     return {f"k{i}": n for i in range(4)} | {f"own{n}": n}
 
 
-def commit_for_ever(location: QdrantLocation) -> None:
-    store = QdrantStore(location, "wines", "wines")
+def opened(store: Store) -> StoreReader:
+    """What is in the store now."""
+    reader = store.open()
+    assert reader is not None
+    return reader
+
+
+def state(store: Store) -> tuple[int, dict[str, int]]:
+    """How far the index is, and the batch that each of its rows is of."""
+    reader = opened(store)
+    rows = [r for b in reader.scan(["_key", "batch"]) for r in b.to_pylist()]
+    held = {r["_key"]: r["batch"] for r in rows}
+    assert len(held) == len(rows), "an id is there twice"
+    return reader.frontier().sync, held
+
+
+def commit_for_ever(store: Store) -> None:
     if store.open() is None:
         store.create(RECIPE, batch_number(0), frontier(0), after=0)
     while True:
-        n = store.open().frontier().sync
+        n = opened(store).frontier().sync
         with suppress(StaleFrontier):
             store.commit(batch_number(n + 1), frontier(n), frontier(n + 1))
             print(n + 1, flush=True)
@@ -68,13 +91,20 @@ def commit_for_ever(location: QdrantLocation) -> None:
             store.maintain()
 
 
-def commit_raced(location: QdrantLocation, writer: str) -> None:
-    """Race another process to each of some frontiers; says how often it won."""
-    store, won, at = QdrantStore(location, "wines", "wines"), 0, frontier(0)
+def create_until_killed(store: Store) -> None:
+    print("ready", flush=True)
+    for n in count():
+        store.create(RECIPE, batch_number(n), frontier(n), after=n)
+        print(n, flush=True)
+
+
+def commit_raced(store: Store, writer: str, races: str) -> None:
+    """Race another process to each of some frontiers; prints how often it won."""
+    won, at = 0, frontier(0)
     store.open()
     print("ready", flush=True)
     sys.stdin.readline()
-    while at.sync < RACES:
+    while at.sync < int(races):
         n = at.sync + 1
         mine = pa.Table.from_pylist([row(f"shared{n}", n), row(f"{writer}{n}", n)], schema=SCHEMA)
         with suppress(StaleFrontier):
@@ -82,14 +112,31 @@ def commit_raced(location: QdrantLocation, writer: str) -> None:
             won += 1
         if n % 5 == 0:
             store.maintain()
-        at = store.open().frontier()
+        at = opened(store).frontier()
     print(won, flush=True)
+
+
+def commit_on_a_full_disk(store: Store) -> None:
+    store.open()
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+    try:
+        store.commit(batch_number(1), frontier(0), frontier(1))
+    except StoreError as error:
+        print(type(error).__name__, "|", error.landed, "|", error.hint)
 
 
 def location_at(address: str) -> QdrantLocation:
     return QdrantServer(address) if address.startswith("http") else QdrantFolder(address)
 
 
+def store_at(address: str) -> Store:
+    """The store of an argument."""
+    if address.startswith("lance:"):
+        return LanceStore(address.removeprefix("lance:"), "wines")
+    return QdrantStore(location_at(address), "wines", "wines")
+
+
 if __name__ == "__main__":
     task, address, *rest = sys.argv[1:]
-    globals()[task](location_at(address), *rest)
+    globals()[task](store_at(address), *rest)
