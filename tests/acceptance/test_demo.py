@@ -13,6 +13,7 @@ import pytest
 from lakewake.demo import CONFIG, MARK, prepare_folder
 from lakewake.errors import ConfigError
 from support.listening import Listening
+from support.shell import run_here
 from support.winemag import write_wine_csv
 
 LAKEWAKE = Path(sys.executable).with_name("lakewake")
@@ -124,11 +125,12 @@ def test_the_index_of_the_demo_is_in_step_and_answers_in_json(
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("demo", "spark")
 def test_a_second_demo_on_the_real_csv_replaces_the_first_and_shows_the_same_as_json(
-    home: Path, demo: subprocess.CompletedProcess[str]
+    home: Path,
 ) -> None:
     file = write_wine_csv(home / "winemag-data-130k-v2.csv", 40)
-    done = lakewake(home, "demo", "--csv", str(file), "--rows", "30", "--json", "--quiet")
+    done = run_here(home, "demo", "--csv", str(file), "--rows", "30", "--json", "--quiet")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert [s["sync"]["action"] for s in report["steps"] if "sync" in s] == [

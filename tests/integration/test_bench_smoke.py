@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,14 +23,22 @@ LAST = 20
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("bench")
-    done = subprocess.run(
+    with subprocess.Popen(
         [sys.executable, "-m", "bench", "--size", "smoke", "--out", str(out)],
         cwd=PROJECT,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-    )
-    assert done.returncode in (0, 1), done.stderr
-    (out / "said").write_text(done.stdout)
+        start_new_session=True,
+    ) as process:
+        try:
+            said, told = process.communicate()
+        except BaseException:
+            # With the servers and watches that it has started.
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    assert process.returncode in (0, 1), told
+    (out / "said").write_text(said)
     return out
 
 

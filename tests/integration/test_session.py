@@ -99,6 +99,13 @@ def test_a_session_of_ours_has_hudi_in_it(spark: SparkSession) -> None:
         assert spark.conf.get(key) == value
 
 
+def test_the_jvm_has_room_for_the_code_of_a_long_watch(spark: SparkSession) -> None:
+    pools = spark._jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
+    code = [pool.getUsage().getMax() for pool in pools if pool.getName().startswith("Code")]
+    # Seen after a minute of work: 47 MB.
+    assert sum(code) >= 200 * 2**20
+
+
 def test_workers_run_the_python_of_the_driver(spark: SparkSession) -> None:
     found = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).collect()
     assert found == [sys.executable]
