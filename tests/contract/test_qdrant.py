@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import json
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
@@ -16,7 +18,7 @@ import pyarrow as pa
 import pytest
 from qdrant_client.models import FieldCondition, Filter, MatchValue
 
-from lakewake.errors import ConfigError, EmbedError, SetupError, StaleFrontier, StoreError
+from lakewake.errors import ConfigError, EmbedError, StaleFrontier, StoreError
 from lakewake.model.chunks import Batch
 from lakewake.model.query import Query
 from lakewake.model.rows import RowId
@@ -555,18 +557,15 @@ def test_the_registry_opens_a_folder(tmp_path: Path) -> None:
     CONNECTIONS.close(QdrantFolder(f"{tmp_path}/index/qdrant"))
 
 
-def test_without_the_client_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.delitem(sys.modules, "lakewake.store.qdrant")
-    for name in [n for n in sys.modules if n.split(".")[0] == "qdrant_client"]:
-        monkeypatch.delitem(sys.modules, name)
-    for name in [n for n in sys.modules if n.startswith("lakewake.store.qdrant.")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "qdrant_client", None)
-    with pytest.raises(SetupError) as error:
-        open_store("qdrant://host:6333/wines", "wines")
-    assert "lakewake[qdrant]" in error.value.hint
+def test_without_the_client_the_error_names_the_extra() -> None:
+    script = (
+        "import sys; sys.modules['qdrant_client'] = None\n"
+        "from lakewake.store.registry import open_store\n"
+        "open_store('qdrant://host:6333/wines', 'wines')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "SetupError: the Qdrant client is not installed" in done.stderr
+    assert "pip install 'lakewake[qdrant]'" in done.stderr
 
 
 def test_executors_are_sent_the_client_and_what_it_needs() -> None:

@@ -37,9 +37,11 @@ UNTESTED = [
 CONFIG = '[[index]]\nname = "wines"\ntable = "{table}"\ntext = "{{t}}"\n'
 #: The whole command, with less patience.
 IMPATIENT = """
-import sys
+import signal, sys
 from lakewake import cli
 from lakewake.net import deadline
+# A shell ignores SIGINT for what it starts in the background, and so would this process.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 deadline.LOOK_SECONDS = float(sys.argv.pop(1))
 cli.main()
 """

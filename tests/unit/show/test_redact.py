@@ -36,7 +36,7 @@ from lakewake.show.redact import cleaned, has_secret, without_secrets
 from lakewake.source.look import look_at
 from lakewake.store.location import location_at
 from lakewake.store.registry import open_store
-from support.cellar import make_cellar
+from support.cellar import WINES, make_cellar
 from support.serving import asking, wine_index
 
 #: Long and odd enough not to be part of anything else that is said.
@@ -427,9 +427,7 @@ def test_values_of_any_shape_are_cleaned_whole() -> None:
 def test_rows_of_a_table_are_never_changed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(
-        __import__("cellar").WINES, "https://me:password@host/1", (f"See {ADDRESS}.", "Italy", 1.0)
-    )
+    monkeypatch.setitem(WINES, "https://me:password@host/1", (f"See {ADDRESS}.", "Italy", 1.0))
     config = make_cellar(tmp_path)
     assert run(["search", "wines", f"See {ADDRESS}.", "-k", "1", "--json", "-c", str(config)]) == 0
     hit = json.loads(capsys.readouterr().out)["hits"][0]
