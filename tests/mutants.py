@@ -307,7 +307,7 @@ MUTANTS = (
         "source/hudi.py",
         "spark = reading_session(self._start())",
         "spark = self._start()",
-        ("tests/integration/test_hostile_session.py", "-k", "missed or (against and MERGE)"),
+        ("tests/integration/test_hostile_session.py", "-k", "missed or callers"),
     ),
     Mutant(
         "Hudi's defaults reach reads",

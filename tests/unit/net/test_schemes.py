@@ -170,3 +170,25 @@ def test_a_look_at_a_storage_that_does_not_answer_ends_by_itself() -> None:
     assert "cannot read s3a://bucket/t/.hoodie/hoodie.properties: no answer within 0.5 s" in said
     assert "AWS_ENDPOINT_URL" in said
     assert time.monotonic() - began < 30
+
+
+def test_a_request_that_is_interrupted_while_it_starts_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, answered = threading.Event(), threading.Event()
+
+    class Interrupted(threading.Thread):
+        def start(self) -> None:
+            super().start()
+            begun.wait()
+            raise KeyboardInterrupt
+
+    def question() -> None:
+        begun.set()
+        answered.wait()
+
+    monkeypatch.setattr(threading, "Thread", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        deadline.look(question)
+    assert deadline.still_asking()
+    answered.set()
