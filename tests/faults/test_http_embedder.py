@@ -247,7 +247,7 @@ def test_a_service_that_drips_is_left_when_its_time_is_over(service, answer):
 
 def test_an_answer_without_end_is_cut_off(service):
     service.script = [never_ends]
-    with pytest.raises(EmbedError, match=r"answered more than 1,001,192 bytes"):
+    with pytest.raises(EmbedError, match=r"answered with more than 1,001,192 bytes"):
         service.embedder(retries=0).embed(["a"])
     assert service.hung_up.wait(10)
 

@@ -115,7 +115,7 @@ def test_large_rows_that_are_stored_twice_are_asked_of_the_table(
 def test_rows_that_are_gone_are_passed_on_in_lots(
     type_, spark, small_tables, monkeypatch, tmp_path
 ):
-    for name, value in (("COLLECT_ROWS", 5), ("LOT_ROWS", 3)):
+    for name, value in (("COLLECT_ROWS", 5), ("SLICE_ROWS", 3)):
         monkeypatch.setattr(hudi, name, value)
     monkeypatch.setattr(spool, "HELD_IDS", 4)
     monkeypatch.setattr(compare, "FEW", 5)

@@ -203,8 +203,8 @@ def test_an_answer_without_end_is_cut_off(
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (sends(b"<html>welcome</html>", "text/html"), "answered text/html where JSON is expected"),
-        (sends(b"fine", ""), "answered something where JSON"),
+        (sends(b"<html>welcome</html>", "text/html"), "answered with text/html, expected JSON"),
+        (sends(b"fine", ""), "answered without a content type, expected JSON"),
         (sends(b"{nonsense"), "not JSON"),
         (sends(b"\x1f\x8b\x08", Content_Encoding="gzip"), "an encoding that was not asked for"),
         (says(""), "an empty message"),

@@ -117,8 +117,8 @@ def test_a_server_error_and_a_broken_connection_are_tried_once_more(service: Ser
     [
         ([says(503, b""), says(500, b"")], "answered 500"),
         ([says(401, b"no")], "answered 401"),
-        ([says(200, b"<html>")], "answered no JSON"),
-        ([says(200, b"{}")], "answered no list"),
+        ([says(200, b"<html>")], "answered with something that is not JSON"),
+        ([says(200, b"{}")], "answered with no list"),
         ([hangs_up, hangs_up], "did not answer"),
     ],
 )
@@ -151,7 +151,7 @@ def test_a_service_that_drips_is_left_when_the_time_is_over(service: Service) ->
 
 def test_an_answer_without_end_is_refused(service: Service) -> None:
     service.answers = [says(200, b" " * (LONGEST + 1))]
-    with pytest.raises(EmbedError, match="answered more than"):
+    with pytest.raises(EmbedError, match="answered with more than"):
         service.reranker().score("q", ["a"])
 
 

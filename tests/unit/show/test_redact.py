@@ -126,7 +126,7 @@ def test_keys_in_what_libraries_say_are_not_shown(message: str, secret: str) -> 
     [
         "send it as `Authorization: Bearer KEY`",
         "Authorization: Bearer KEY",
-        'export OPENAI_API_KEY=…, or say `key_env = ""` for a service without keys',
+        'export OPENAI_API_KEY=…, or set `key_env = ""` for a service without keys',
         'put it into the environment and name the variable: key_env = "OPENAI_API_KEY"',
         "put keys into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile",
         "`max_tokens` is 5, expected 10 or more: max_tokens = 10",

@@ -217,7 +217,7 @@ def test_log_compaction_beside_any_writer_of_its_group_is_data():
 
 def test_an_archived_commit_that_overlapped_a_new_one_makes_history_lost():
     look = looked((2, 5, upsert(wrote("f", 2))))
-    with pytest.raises(HistoryLost, match="instant 1, absorbed while 2 was on its way"):
+    with pytest.raises(HistoryLost, match="instant 1, absorbed while 2 was in flight"):
         beside(look, Frontier(look.table, {"1": "3"}), look.instants)
 
 
