@@ -153,7 +153,7 @@ class Corpus:
         wanted: int,
     ) -> list[np.ndarray]:
         """The texts that may be among the best: add word after word until few are left."""
-        # The most that the remaining words can add to a score, and the most that the added ones can.
+        # The most that the remaining words can add to a score, and the most that the others can.
         rest, done = sum(word.most for word in asked), 0.0
         for word in asked:
             # Common words come last and add little, usually less than the best texts already have.
