@@ -193,7 +193,7 @@ MUTANTS = (
     Mutant(
         "a batch is written whoever moved the frontier",
         "store/lance/store.py",
-        "if stands not in (expect.to_json(), then.to_json()):",
+        "if current not in (expect.to_json(), then.to_json()):",
         "if False:",
         STORES,
     ),

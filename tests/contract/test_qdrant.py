@@ -425,7 +425,7 @@ def test_a_damaged_frontier_is_said_and_a_rebuild_replaces_it(
     built: QdrantStore, points: Points, damage: dict[str, Any]
 ) -> None:
     points.set("wines.frontier", damage, Filter())
-    with pytest.raises(StoreError, match="does not say where") as error:
+    with pytest.raises(StoreError, match="has no readable frontier") as error:
         built.open()
     assert "--rebuild" in error.value.hint
     assert built.generation() == 1

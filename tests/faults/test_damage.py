@@ -173,7 +173,7 @@ def test_a_dataset_of_somebody_else_is_not_damage(lake: DiskLake) -> None:
     lance.write_dataset(pa.table({"a": [1, 2]}), location, mode="overwrite")
     index = index_of(lake, store=_fresh(lake))
     assert damage_of(index) is None
-    with pytest.raises(StoreError, match="no index that this version reads"):
+    with pytest.raises(StoreError, match="not an index that this version reads"):
         sync_or_heal(index, lambda _: None)
 
 
@@ -221,7 +221,7 @@ def test_a_damaged_approximate_index_is_damage(tmp_path: Path) -> None:
     lake.parts = replace(lake.parts, store=lake.store)
     lake.write({rid(f"k{n}"): values(f"text number {n}", n) for n in range(400)})
     reader: Any = index_of(lake).parts.store.open()
-    assert reader._standing.partitions
+    assert reader._coverage.partitions
     index_of(lake).probe()
     for file in (tmp_path / "index").glob("*.lance/_indices/*/*"):
         empty(file)

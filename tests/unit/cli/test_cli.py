@@ -510,7 +510,7 @@ def test_the_first_line_of_a_status_says_whether_the_index_is_in_step(
 
 PROBED = Searching(
     "approximate",
-    "a probe found what is promised",
+    "a probe reached the promised recall",
     probes=20,
     partitions=253,
     recall_mean=0.9958,
