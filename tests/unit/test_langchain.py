@@ -119,7 +119,7 @@ def test_a_wrong_filter_is_refused_with_a_hint(store: LakewakeVectorStore) -> No
 def test_an_argument_that_is_not_known_is_refused_rather_than_dropped(
     store: LakewakeVectorStore,
 ) -> None:
-    with pytest.raises(ConfigError, match="this takes no 'where'") as refused:
+    with pytest.raises(ConfigError, match="unknown argument 'where'") as refused:
         store.similarity_search(QUERY, where={"country": "France"})
     assert "filter" in refused.value.hint
 
