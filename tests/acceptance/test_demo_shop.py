@@ -60,7 +60,7 @@ def test_the_answer_changes_with_the_table_and_every_expectation_holds(
 
 
 @pytest.mark.spark
-def test_the_command_at_the_end_can_be_run_as_it_stands(
+def test_the_command_at_the_end_can_be_run_as_printed(
     home: Path, demo: subprocess.CompletedProcess[str]
 ) -> None:
     commands = demo.stdout.partition("Try next:\n")[2].splitlines()
@@ -94,7 +94,7 @@ def test_with_a_model_the_demo_shows_its_answer(
     assert NEW in {hit["payload"]["name"] for hit in told[1]["hits"]}
 
 
-def test_what_a_person_added_to_the_configuration_stays(tmp_path: Path) -> None:
+def test_additions_of_the_user_to_the_configuration_stay(tmp_path: Path) -> None:
     assert kept_config(tmp_path) == CONFIG + ADVICE
     make_folder(tmp_path, CONFIG + '[recommend]\nurl = "http://localhost:1/v1"\nname = "m"\n')
     assert kept_config(tmp_path).endswith('name = "m"\n')
@@ -102,7 +102,7 @@ def test_what_a_person_added_to_the_configuration_stays(tmp_path: Path) -> None:
     assert kept_config(tmp_path) == CONFIG + ADVICE
 
 
-def test_a_csv_of_wines_is_no_shop(tmp_path: Path) -> None:
+def test_a_csv_of_wines_is_refused_by_the_shop_demo(tmp_path: Path) -> None:
     done = lakewake(tmp_path, "demo", "--shop", "--csv", "wines.csv")
     assert done.returncode == 2
     assert "leave out --csv" in done.stderr

@@ -59,7 +59,7 @@ with socket.create_server((sys.argv[1], 0), family=getattr(socket, sys.argv[2]))
         ("0000000000000000FFFF000000000000", False),
     ],
 )
-def test_addresses_of_this_machine_only_are_told_from_others(address: str, loopback: bool) -> None:
+def test_loopback_addresses_are_distinguished_from_others(address: str, loopback: bool) -> None:
     assert is_loopback(address) is loopback
 
 

@@ -27,7 +27,7 @@ def rebuilt(config: Path) -> dict[str, object]:
     return dict(json.loads(ran.stdout)["indexes"][0])
 
 
-def test_two_watchers_share_the_work_and_survive_whatever_happens_to_the_folder(
+def test_two_watchers_share_the_work_and_survive_damage_to_the_folder(
     spark, small_tables, tmp_path
 ):
     table = HudiTables(spark, tmp_path / "table", options=small_tables)

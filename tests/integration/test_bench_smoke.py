@@ -66,7 +66,7 @@ def test_a_line_for_each_bar_ends_the_run(results: Path) -> None:
     assert [line.partition(":")[0] for line in said] == [f"bar {n}" for n in range(1, LAST + 1)]
 
 
-def test_a_small_run_says_in_its_table_that_it_is_one(results: Path) -> None:
+def test_a_small_run_is_marked_as_small_in_its_table(results: Path) -> None:
     assert "Size smoke: only shows that it runs." in (results / "README.md").read_text()
     assert {bar["run"]["size"] for bar in bars(results).values()} == {"smoke"}
 
