@@ -39,7 +39,7 @@ PARTED = (
     "odd_partition_values and COPY_ON_WRITE-true-false",
 )
 RECALL = ("tests/contract/test_recall.py",)
-ANSWERS = ("tests/contract/test_stores.py", "-k", "all_answers_are_those_of_a_build")
+ANSWERS = ("tests/contract/test_stores.py", "-k", "all_answers_equal_those_of_a_fresh_build")
 CLEANED = ("tests/integration/test_matrix.py", "-k", "cleaning and MERGE_ON_READ")
 
 FRONTIER_FIRST = """\
@@ -76,7 +76,7 @@ MUTANTS = (
         "source/lineage.py",
         "return commit.operation in DUPLICATING or (added and not commit.is_maintenance)",
         "return commit.operation in DUPLICATING",
-        ("tests/unit/source/test_lineage.py", "tests/integration/test_copies.py", "-k", "adds"),
+        ("tests/unit/source/test_lineage.py", "tests/integration/test_copies.py", "-k", "upsert"),
     ),
     Mutant(
         "a base file that Spark does not list is not missed",
@@ -307,14 +307,14 @@ MUTANTS = (
         "source/hudi.py",
         "spark = reading_session(self._start())",
         "spark = self._start()",
-        ("tests/integration/test_hostile_session.py", "-k", "missed or callers"),
+        ("tests/integration/test_hostile_session.py", "-k", "caller_casts_values"),
     ),
     Mutant(
         "Hudi's defaults reach reads",
         "source/view.py",
         "{**READ_OPTIONS, ",
         "{",
-        ("tests/integration/test_hostile_session.py", "-k", "against and MERGE"),
+        ("tests/integration/test_hostile_session.py", "-k", "hostile_settings and MERGE"),
     ),
     Mutant(
         "most of an index is removed unasked",

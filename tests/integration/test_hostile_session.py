@@ -106,6 +106,19 @@ def test_an_index_is_followed_in_a_session_with_hostile_settings(
     assert repair(parts).repaired == 0
 
 
+def test_how_the_caller_casts_values_does_not_change_a_text(spark, hostile, small_tables, tmp_path):
+    table = HudiTables(spark, tmp_path / "table", COW, options=small_tables)
+    box = "named_struct('name', 'n', 'size', cast(NULL AS int)) AS box"
+    frame = spark.sql(f"SELECT 'a' AS id, 'p' AS part, 1L AS ts, 'red' AS txt, {box}")
+    table.write_frame(frame, "upsert")
+    fields = (TextField("text", "{txt} {box}"),)
+    clean = following(spark, table.path, tmp_path / "index", fields=fields, payload=("id",))
+    parts = read_by(clean, hostile)
+    sync(parts)
+    assert parts.embedder.received == ["red {n, null}"]
+    assert indexed(parts) == built_in_a_clean_session(parts, spark)
+
+
 def test_a_missing_file_is_noticed_if_the_caller_ignores_missing_files(
     spark, hostile, small_tables, tmp_path
 ):
