@@ -82,7 +82,7 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-#: Where each name is that is imported on first use: `lakewake --help` needs none of them.
+#: Names that are imported on first use, by module: `lakewake --help` needs none of them.
 _LAZY = {
     "lakewake.api": ("Index", "Lakewake", "open"),
     "lakewake.model.facets": ("Facet",),

@@ -1,4 +1,4 @@
-"""The public face: a configuration's indexes, and what can be done with one."""
+"""The public API: the indexes of a configuration, and what can be done with one."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ def open(
     """Open the indexes of a configuration file.
 
     Args:
-        config: the file; without it `LAKEWAKE_CONFIG`, else ./lakewake.toml.
-        spark: a session to work in, with Hudi in it; it is never stopped. Without one, a session
-            is started when rows must be read, and stopped by `close`.
-        reporter: where progress goes; nowhere by default.
-        verbose: let Spark's and Hudi's own log through.
+        config: the file. Default: the file that `LAKEWAKE_CONFIG` names, else ./lakewake.toml.
+        spark: a session that has Hudi; it is never stopped. Without one, a session is started
+            when rows must be read, and `close` stops it.
+        reporter: receives progress. By default, progress is not reported.
+        verbose: show the logs of Spark and Hudi.
 
     Raises:
         ConfigError: the configuration cannot be used.
-        SetupError: Hudi is not in `spark`.
+        SetupError: `spark` does not have Hudi.
     """
     reporter = reporter or Silent()
     sessions = Sessions({}, spark, verbose, reporter)
@@ -77,7 +77,7 @@ class Lakewake(Mapping[str, "Index"]):
         self.settings = settings
         self._sessions = sessions
         home, chat = settings.path.parent, settings.recommend
-        # Indexes of one model share it: a server of ten holds it once.
+        # Indexes with the same model share it, so a server of ten indexes loads it once.
         load = cache(load_embedder)
         self._indexes = {
             s.name: Index(s, sessions, reporter, home, chat, load) for s in settings.indexes
@@ -85,7 +85,7 @@ class Lakewake(Mapping[str, "Index"]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The indexes' names, in the order of the file."""
+        """The names of the indexes, in the order of the file."""
         return tuple(self._indexes)
 
     def __getitem__(self, name: str) -> Index:
@@ -108,7 +108,7 @@ class Lakewake(Mapping[str, "Index"]):
         return len(self._indexes)
 
     def close(self) -> None:
-        """Let go of everything; a Spark session of our own is stopped."""
+        """Close all indexes, and stop the Spark session if Lakewake started it."""
         for index in self._indexes.values():
             index.close()
         self._sessions.close()
@@ -148,12 +148,12 @@ class Index:
 
     @property
     def name(self) -> str:
-        """What the configuration calls it."""
+        """The name of the index in the configuration."""
         return self.settings.name
 
     @cached_property
     def parts(self) -> IndexParts:
-        """What it is made from; the model and Spark are loaded only when used."""
+        """The wiring of the index. The model and Spark are loaded on first use."""
         # Several threads may ask at once, and all must get the same store.
         with self._making:
             if "parts" not in self.__dict__:
@@ -163,14 +163,14 @@ class Index:
 
     def _make_parts(self) -> IndexParts:
         s = self.settings
-        # A model named beside a vector column is what the table's vectors were made by.
+        # With a vector column, a model that is also configured is the one that made its vectors.
         own = s.vector if s.model.provider == "column" else None
         embedder = self._load(s.model, own)
         return wire(s, embedder, lambda: self._sessions.get(beside=embedder.load), self._reporter)
 
     @cached_property
     def _log(self) -> SyncLog:
-        """What its syncs did."""
+        """The history of the index."""
         return open_history(self.settings, self._home)
 
     def plan(self) -> PlanReport:
@@ -190,17 +190,18 @@ class Index:
         """Bring the index to the table's latest commit.
 
         Args:
-            rebuild: build it anew from the whole table, then switch; texts it knows are not
-                embedded again.
-            reconcile: compare the whole table with the index even where its history can be
-                followed (True), or refuse to where it cannot (False).
-            retry_quarantined: try the rows again that the embedder refused.
-            allow_deletes: remove rows however many they are.
+            rebuild: build a new generation from the whole table, then switch to it. Known texts
+                are not embedded again.
+            reconcile: True: compare the whole table with the index even if history can be
+                followed. False: raise if it cannot.
+            retry_quarantined: try again the rows that the embedder refused.
+            allow_deletes: remove rows, however many there are.
 
         Raises:
-            HistoryLost: history cannot be followed, and `reconcile` is False.
-            RecipeMismatch: the index was built by another recipe or model.
-            TooManyDeletes: more than `max_delete` of the rows, and more than 1,000, would go.
+            HistoryLost: history cannot be followed and `reconcile` is False.
+            RecipeMismatch: the index was built with another recipe or model.
+            TooManyDeletes: the sync would remove more than 1,000 rows, and a larger share than
+                `max_delete`.
         """
         from lakewake.sync import SyncOptions, sync
 
@@ -208,9 +209,9 @@ class Index:
         return self._recorder.run(lambda: sync(self.parts, options))
 
     def heal(self, damage: StoreError) -> SyncReport:
-        """Build the index again because of that damage; texts that are known are not embedded.
+        """Build the index again because it is damaged. Known texts are not embedded again.
 
-        Vectors come from the embedding store, and from the index as far as it can be read.
+        Vectors come from the vector cache, and from the index as far as it can be read.
         """
         from lakewake.sync import SyncOptions, sync
 
@@ -218,17 +219,17 @@ class Index:
         return self._recorder.run(lambda: sync(self.parts, options))
 
     def verify(self, *, repair: bool = False, vectors: str = "sample") -> VerifyReport:
-        """Compare the index with the table, at one instant.
+        """Compare the index with the table at one instant.
 
         Args:
-            repair: put right exactly what differs, in one commit, and verify again. Without it
+            repair: repair exactly what differs, in one commit, and verify again. Otherwise
                 nothing is written.
-            vectors: how many vectors are compared with what the model makes of their texts:
-                `none`, `sample` or `all`.
+            vectors: how many vectors to check by embedding their texts again: `none`, `sample`
+                or `all`.
 
         Raises:
             IndexMissing: there is no index yet.
-            HistoryLost: what changed since the last sync cannot be told; sync first.
+            HistoryLost: what changed since the last sync cannot be found out; sync first.
         """
         from lakewake import verify as stage
         from lakewake.verify.vectors import Vectors
@@ -253,19 +254,19 @@ class Index:
         """The `k` rows nearest to a text, a vector or another row. No JVM is started.
 
         Args:
-            like: a row whose neighbours are wanted; it is not among them.
-            offset: how many of the best rows to pass over: `k` of them are a page.
+            like: find the rows most similar to this row. The row itself is left out.
+            offset: how many of the best rows to skip, to get the next page.
             where: a filter on payload columns, such as `country = 'Italy' AND price < 40`, or the
                 same as JSON: `{"country": "Italy", "price": {"<": 40}}`.
-            mode: `vector` goes by meaning, `keyword` by words, `hybrid` by both.
+            mode: `vector` searches by meaning, `keyword` by words, `hybrid` by both.
             min_score: leave out rows with a lower score.
-            rerank: rank the best rows anew by the model that the configuration names; by default
-                it is done where one is named.
-            exact: compare with every vector, even where an approximate index is at hand.
+            rerank: re-rank the best rows with the configured re-ranking model. By default, rows
+                are re-ranked if there is one.
+            exact: compare with every vector, even if there is an approximate index.
 
         Raises:
             IndexMissing: there is no index yet.
-            FilterError: the filter does not parse, or does more than filter.
+            FilterError: the filter does not parse, or does more than compare columns with literals.
         """
         from lakewake.search.run import check_question
 
@@ -276,7 +277,7 @@ class Index:
 
     @contextmanager
     def view(self) -> Iterator[View]:
-        """The newest version of the index, to read it several times at one table commit.
+        """The newest version of the index, so that several reads are of one table commit.
 
         Raises:
             IndexMissing: there is no index yet.
@@ -284,9 +285,9 @@ class Index:
         yield self._view()
 
     def with_view(self, work: Callable[[View], T]) -> T:
-        """What `work` returns for a view of the newest version.
+        """Call `work` with a view of the newest version, and return its result.
 
-        If a rebuild removes that version while it is read, `work` is called again with a view of
+        If a rebuild removes that version in the meantime, `work` is called again with a view of
         the new one.
 
         Raises:
@@ -298,7 +299,7 @@ class Index:
         reader = self.parts.store.open()
         if reader is None:
             raise IndexMissing(
-                f"there is no index '{self.name}' yet", hint=f"`lakewake sync {self.name}`"
+                f"there is no index '{self.name}' yet", hint=f"run `lakewake sync {self.name}`"
             )
         return View(reader, self._search_parts)
 
@@ -309,7 +310,7 @@ class Index:
 
     @property
     def embedder(self) -> Embedder:
-        """What embeds the text of a search."""
+        """Embeds the text of a search."""
         return self.parts.embedder
 
     def _ranking(self, rerank: bool | None) -> Ranking:
@@ -318,7 +319,7 @@ class Index:
         weights, chosen = self.settings.weights, self.settings.rerank
         if chosen is None and rerank:
             raise ConfigError(
-                f"no model is named that would rank the hits of '{self.name}' anew",
+                f"no re-ranking model is configured for index '{self.name}'",
                 hint='add rerank = {url = "http://localhost:8080"} to the index',
             )
         if chosen is None or rerank is False:
@@ -327,7 +328,7 @@ class Index:
 
     @cached_property
     def reranker(self) -> Reranker:
-        """What ranks the best hits anew, where the configuration names it."""
+        """Re-ranks the best hits. Only if the configuration names a re-ranking model."""
         from lakewake.rerank import load_reranker
 
         assert self.settings.rerank is not None
@@ -344,16 +345,16 @@ class Index:
     ) -> Recommendation:
         """An answer in words to the query, from the `k` rows found for it. No JVM is started.
 
-        Where the chat model of `[recommend]` fails, or there is none, sentences of the rows are
-        quoted instead; the rows come in any case.
+        If there is no chat model in `[recommend]`, or it fails, the answer quotes sentences of the
+        rows instead. The rows are always part of the result.
 
         Args:
-            query: what is asked; `k`, `where` and `mode` are those of `search`.
-            model: False: do not ask the model, quote the rows.
+            query: the question; `k`, `where` and `mode` are those of `search`.
+            model: False: quote the rows and do not ask the model.
 
         Raises:
             IndexMissing: there is no index yet.
-            FilterError: the filter does not parse, or does more than filter.
+            FilterError: the filter does not parse, or does more than compare columns with literals.
         """
         from lakewake.recommend import recommend
 
@@ -368,9 +369,10 @@ class Index:
         mode: str = "vector",
         model: bool = True,
     ) -> Iterator[str | Recommendation]:
-        """As `recommend`: pieces of the message as the model makes them, last the whole.
+        """Like `recommend`, but yields the message in parts as the model writes it.
 
-        Where the model breaks off, the message of the whole replaces the pieces.
+        The last item is the whole recommendation. If the model breaks off, its message replaces
+        the parts that came before.
         """
         from lakewake.recommend import recommend_stream
 
@@ -385,28 +387,28 @@ class Index:
         return self._chat if model else replace(self._chat, url="", name="")
 
     def status(self) -> StatusReport:
-        """Where the index stands. No JVM is started.
+        """How far the index is behind its table, and what it holds. No JVM is started.
 
         Raises:
-            TableError: the table cannot be looked at.
-            StoreError: the index could not be searched: damaged, or out of reach.
+            TableError: the table cannot be read.
+            StoreError: the index cannot be searched: it is damaged or out of reach.
         """
         from lakewake.sync.status import status_report
 
         return again(lambda: status_report(self.parts, self.settings, self._last_sync()))
 
     def probe(self) -> None:
-        """Read a little of the index, to find out whether a search could be answered.
+        """Read a little of the index to find out whether it can be searched.
 
         Raises:
-            IndexDamaged: files of it are missing, or not as they were written.
-            StoreError: it cannot be read.
+            IndexDamaged: some of its files are missing or corrupt.
+            StoreError: the index cannot be read.
         """
         if reader := self.parts.store.open():
             reader.probe()
 
     def history(self, limit: int = 20) -> tuple[SyncRecord, ...]:
-        """What its last syncs did, newest first: those that did something, or failed.
+        """The last syncs that did something or failed, newest first.
 
         Raises:
             StoreError: the history cannot be read.
@@ -414,16 +416,16 @@ class Index:
         return newest(self._log, _counted(limit))
 
     def commits(self, limit: int = 50, *, view: View | None = None) -> tuple[CommitMark, ...]:
-        """The table's newest commits, newest first, and how each came into the index.
+        """The table's newest commits, newest first, and the sync that brought each into the index.
 
-        No JVM is started. Only what is on the table's active timeline can be told, and of the
-        syncs only those that the history still holds.
+        No JVM is started. Only commits on the table's active timeline are listed, and only syncs
+        that are still in the history.
 
         Args:
             view: the version of the index; the newest by default.
 
         Raises:
-            TableError: there is no table to look at.
+            TableError: the table cannot be read.
         """
         index = None if view else self.parts.store.open()
         frontier = view.frontier if view else index.frontier() if index else None
@@ -439,18 +441,18 @@ class Index:
         return self.with_view(lambda view: view.facets())
 
     def _last_sync(self) -> SyncRecord | None:
-        """The last one that left a record; a history out of reach is no reason to tell nothing."""
+        """The last sync on record. `status` still answers if the history is out of reach."""
         with suppress(StoreError):
             return next(iter(newest(self._log, 1)), None)
         return None
 
     def close(self) -> None:
-        """Let go of files that are held open."""
+        """Close open files."""
         if "parts" in self.__dict__:
             self.parts.vector_cache.close()
 
 
 def _counted(limit: int) -> int:
     if limit < 1:
-        raise ConfigError(f"limit is {limit}", hint="ask for 1 or more")
+        raise ConfigError(f"limit is {limit}", hint="pass 1 or more")
     return limit

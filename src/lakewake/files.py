@@ -1,4 +1,4 @@
-"""Files of this machine, written whole or not at all."""
+"""Writes local files atomically."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from uuid import uuid4
 def write_whole(
     path: Path, content: bytes, *, lasting: bool = False, private: bool = False
 ) -> None:
-    """Write a new file beside it, then rename: no reader ever sees a part.
+    """Write a temporary file beside `path`, then rename it: no reader ever sees a part.
 
     Args:
-        lasting: return only once the file survives a power failure.
-        private: only its owner may read it.
+        lasting: return only once the file would survive a power failure.
+        private: only the owner may read the file.
     """
     fresh = path.with_name(f".{uuid4().hex}.{path.name}")
     try:

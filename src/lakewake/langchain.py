@@ -1,7 +1,7 @@
 """LangChain: a retriever and a read-only vector store over one index.
 
-Needs `pip install 'lakewake[langchain]'`. Each document is a row's best chunk, or with `whole_row`
-all of the row's text; its metadata are the row's payload and where it was found.
+Needs `pip install 'lakewake[langchain]'`. Each document is a row's best chunk, or all of the row's
+text with `whole_row`. Its metadata holds the row's payload and the entries of `METADATA`.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from lakewake.search.view import View
 
 Filter = str | Mapping[str, Any]
-#: Metadata that are ours; a payload column of such a name stands as `payload.NAME`.
+#: Metadata of Lakewake's own. A payload column with one of these names becomes `payload.NAME`.
 METADATA = ("key", "partition", "field", "chunk", "score", "similarity", "instant")
 #: What a search by text takes besides the text and `k`.
-SEARCHED = ("filter", "mode", "min_score")
+TEXT_OPTIONS = ("filter", "mode", "min_score")
 
 
 class Documents:
-    """What an index finds, as LangChain's documents."""
+    """Searches an index and returns LangChain documents."""
 
     def __init__(self, index: Index, whole_row: bool) -> None:
         self.index = index
@@ -58,11 +58,11 @@ class Documents:
         return self.index.with_view(lambda view: self._whole_rows(view, asked))
 
     def diverse(self, k: int, closeness: float, asked: Mapping[str, Any]) -> list[Document]:
-        """`k` of the hits of a search, by maximal marginal relevance."""
+        """`k` hits of a search, chosen by maximal marginal relevance."""
         return self.index.with_view(lambda view: self._diverse(view, k, closeness, asked))
 
     def by_ids(self, ids: Sequence[str]) -> list[Document]:
-        """Documents by the ids of chunks or rows; unknown ids are left out."""
+        """The documents with these ids, of chunks or rows. Unknown ids are left out."""
         return self.index.with_view(lambda view: _by_ids(view, ids))
 
     def _whole_rows(self, view: View, asked: Mapping[str, Any]) -> list[tuple[Document, Hit]]:
@@ -86,14 +86,14 @@ class LakewakeRetriever(BaseRetriever):  # type: ignore[misc]
 
     Attributes:
         index: an open `Index`, or its name in the configuration.
-        config: the configuration file, where `index` is a name; as in `lakewake.open`.
+        config: the configuration file if `index` is a name, as in `lakewake.open`.
         k: how many rows.
-        where: only rows with these payload values, as text or as JSON.
+        where: a filter on payload columns, as text or JSON.
         mode: `vector`, `keyword` or `hybrid`.
-        min_score: only hits that score at least so much.
+        min_score: leave out hits with a lower score.
         whole_row: documents hold all of the row's text instead of its best chunk.
 
-    All but the first two and the last can also be given to `invoke`.
+    `invoke` also takes `k`, `where`, `mode` and `min_score`.
     """
 
     index: Index | str
@@ -106,7 +106,7 @@ class LakewakeRetriever(BaseRetriever):  # type: ignore[misc]
     _documents: Documents = PrivateAttr()
 
     def model_post_init(self, context: Any, /) -> None:
-        """Open the index, so that a wrong name shows at once."""
+        """Open the index now, so that a wrong name fails at once."""
         super().model_post_init(context)
         self._documents = Documents(opened(self.index, self.config), self.whole_row)
 
@@ -139,14 +139,14 @@ class LakewakeRetriever(BaseRetriever):  # type: ignore[misc]
 
 
 class LakewakeVectorStore(VectorStore):  # type: ignore[misc]
-    """An index as LangChain's vector store, to be read from: it follows its table by itself.
+    """An index as a read-only LangChain vector store. Its content comes from the table alone.
 
-    Scores are similarities: larger is nearer. `filter` is the text or JSON that `Index.search`
-    takes as `where`. A document's id is that of its chunk, or with `whole_row` of its row.
+    Scores are similarities: larger is nearer. `filter` is what `Index.search` takes as `where`. A
+    document has the id of its chunk, or of its row with `whole_row`.
 
     Args:
         index: an open `Index`, or its name in the configuration.
-        config: the configuration file, where `index` is a name; as in `lakewake.open`.
+        config: the configuration file if `index` is a name, as in `lakewake.open`.
         whole_row: documents hold all of the row's text instead of its best chunk.
     """
 
@@ -161,7 +161,7 @@ class LakewakeVectorStore(VectorStore):  # type: ignore[misc]
 
     @property
     def index(self) -> Index:
-        """The index itself."""
+        """The index that is searched."""
         return self._documents.index
 
     def similarity_search(self, query: str, k: int = 4, **given: Any) -> list[Document]:
@@ -171,8 +171,8 @@ class LakewakeVectorStore(VectorStore):  # type: ignore[misc]
     def similarity_search_with_score(
         self, query: str, k: int = 4, **given: Any
     ) -> list[tuple[Document, float]]:
-        """The same with the score of each."""
-        found = self._documents.search(query, k=k, **_arguments(given, *SEARCHED))
+        """Like `similarity_search`, with the score of each document."""
+        found = self._documents.search(query, k=k, **_arguments(given, *TEXT_OPTIONS))
         return [(document, hit.score) for document, hit in found]
 
     def similarity_search_by_vector(
@@ -186,7 +186,7 @@ class LakewakeVectorStore(VectorStore):  # type: ignore[misc]
     def max_marginal_relevance_search(
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **given: Any
     ) -> list[Document]:
-        """`k` of the `fetch_k` nearest rows, near to the text but unlike one another."""
+        """`k` of the `fetch_k` nearest rows: near to the text, but different from each other."""
         arguments = {"k": fetch_k, **_arguments(given, "filter", "min_score")}
         return self._documents.diverse(k, lambda_mult, {"text": query, **arguments})
 
@@ -198,19 +198,19 @@ class LakewakeVectorStore(VectorStore):  # type: ignore[misc]
         lambda_mult: float = 0.5,
         **given: Any,
     ) -> list[Document]:
-        """The same, near to a vector of the index's model."""
+        """Like `max_marginal_relevance_search`, but near to a vector of the index's model."""
         arguments = {"k": fetch_k, **_arguments(given, "filter", "min_score")}
         return self._documents.diverse(k, lambda_mult, {"vector": embedding, **arguments})
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """The documents of those ids that the index holds; they have no score."""
+        """The documents with these ids that the index holds. They have no score."""
         return self._documents.by_ids(ids)
 
     def _similarity_search_with_relevance_scores(
         self, query: str, k: int = 4, **given: Any
     ) -> list[tuple[Document, float]]:
-        # LangChain wants 0 to 1: the cosine, and 0 for all that points away or is not compared.
-        found = self._documents.search(query, k=k, **_arguments(given, *SEARCHED))
+        # LangChain expects 0 to 1: the cosine, or 0 if it is negative or unknown.
+        found = self._documents.search(query, k=k, **_arguments(given, *TEXT_OPTIONS))
         return [(document, max(0.0, hit.similarity or 0.0)) for document, hit in found]
 
     async def _asimilarity_search_with_relevance_scores(
@@ -224,7 +224,7 @@ class LakewakeVectorStore(VectorStore):  # type: ignore[misc]
     def add_texts(
         self, texts: Iterable[str], metadatas: list[dict[str, Any]] | None = None, **given: Any
     ) -> list[str]:
-        """Refused: rows are written to the table.
+        """Always raises: write rows to the table instead.
 
         Raises:
             ConfigError: always.
@@ -232,7 +232,7 @@ class LakewakeVectorStore(VectorStore):  # type: ignore[misc]
         _refuse(f"index '{self.index.name}'", f"`lakewake sync {self.index.name}`")
 
     def delete(self, ids: list[str] | None = None, **given: Any) -> bool | None:
-        """Refused: rows are deleted from the table.
+        """Always raises: delete rows from the table instead.
 
         Raises:
             ConfigError: always.
@@ -243,7 +243,7 @@ class LakewakeVectorStore(VectorStore):  # type: ignore[misc]
     def from_texts(
         cls, texts: list[str], embedding: Any, metadatas: Any = None, **given: Any
     ) -> LakewakeVectorStore:
-        """Refused: an index is built from a table.
+        """Always raises: an index is built from a table.
 
         Raises:
             ConfigError: always.
@@ -252,7 +252,7 @@ class LakewakeVectorStore(VectorStore):  # type: ignore[misc]
 
 
 def opened(index: Index | str, config: str | Path | None = None) -> Index:
-    """The index itself, or the one of that name in the configuration.
+    """`index` itself, or the index of that name in the configuration.
 
     Raises:
         ConfigError: the configuration cannot be used, or has no such index.
@@ -261,7 +261,7 @@ def opened(index: Index | str, config: str | Path | None = None) -> Index:
 
 
 def row_id(row: RowId) -> str:
-    """The id of a document that is a whole row; a chunk's is `model.chunks.chunk_id`."""
+    """The id of a whole-row document. That of a chunk is `model.chunks.chunk_id`."""
     return json.dumps([row.partition, row.key], ensure_ascii=False, separators=(",", ":"))
 
 
@@ -271,8 +271,8 @@ def most_diverse(
     """Positions of up to `k` vectors, by maximal marginal relevance.
 
     Args:
-        near: how near each is to what was asked.
-        closeness: 1 picks the nearest, 0 those that are least alike.
+        near: how near each vector is to the query.
+        closeness: 1 picks the nearest vectors, 0 the least similar to each other.
     """
     units = [v / (np.linalg.norm(v) or 1.0) for v in vectors]
     chosen: list[int] = []
@@ -324,8 +324,8 @@ def _of_id(id: str, row: IndexedRow, instant: str) -> Document | None:
 
 
 def _metadata(payload: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    told = {f"payload.{c}" if c in METADATA else c: v for c, v in payload.items()}
-    return {**told, **own}
+    columns = {f"payload.{c}" if c in METADATA else c: v for c, v in payload.items()}
+    return {**columns, **own}
 
 
 def _chunk_id(hit: Hit) -> str:
@@ -333,7 +333,7 @@ def _chunk_id(hit: Hit) -> str:
 
 
 def _row_named(id: str) -> RowId | None:
-    """The row that a document's id speaks of; None where it is no id of ours."""
+    """The row that a document id names; None if the id has another form."""
     try:
         parts = json.loads(id)
     except (ValueError, RecursionError):
@@ -343,19 +343,19 @@ def _row_named(id: str) -> RowId | None:
 
 
 def _given(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Only the arguments that have a value: a search has its own defaults for the others."""
+    """The arguments that have a value. For the others, the search has its own defaults."""
     return {name: value for name, value in asked.items() if value is not None}
 
 
 def _arguments(given: Mapping[str, Any], *known: str) -> dict[str, Any]:
-    """LangChain's words for the arguments of `Index.search`.
+    """The arguments of `Index.search` for LangChain's own.
 
     Raises:
-        ConfigError: one that is not known; to drop a filter in silence would find too much.
+        ConfigError: an argument is unknown. To ignore a filter silently would find too much.
     """
     for name in given:
         if name not in known:
-            raise ConfigError(f"this takes no {name!r}", hint=f"it takes {', '.join(known)}")
+            raise ConfigError(f"unknown argument {name!r}", hint=f"pass one of {', '.join(known)}")
     return {"where" if name == "filter" else name: value for name, value in given.items()}
 
 

@@ -63,8 +63,8 @@ def test_assistants_get_the_fields_that_http_returns(
 
 
 def test_assistants_get_a_part_of_the_status() -> None:
-    assert set(mcp.Situation.model_fields) < set(STATUS)
-    mcp.Situation.model_validate(STATUS)
+    assert set(mcp.IndexStatus.model_fields) < set(STATUS)
+    mcp.IndexStatus.model_validate(STATUS)
 
 
 def test_the_choices_are_the_same_everywhere() -> None:

@@ -1,6 +1,6 @@
-"""Answers that fit a model: bounded in length, and without what nobody can see. Pure.
+"""Answers that a model can take in: limited in length, without invisible characters. Pure.
 
-A row may hold a book. What is cut is said beside it, and the tool `read` gives it whole, in parts.
+A row may hold a book. An answer lists what was cut, and the tool `read` returns it whole, in parts.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from lakewake.show.visible import escaped, visible
 
 #: Characters of a whole answer as JSON, and of one hit in it.
 MAX_ANSWER, MAX_HIT = 40_000, 8_000
-#: Characters of a payload value, of anything else that is said, and of one part of a text.
-MAX_VALUE, MAX_WORDS, MAX_PART = 1_000, 4_000, 20_000
-#: The message of a recommendation is what was asked for.
+#: Characters of a payload value, of any other text, and of one part that `read` returns.
+MAX_VALUE, MAX_TEXT, MAX_PART = 1_000, 4_000, 20_000
+#: The message of a recommendation may be longer: it is the answer itself.
 _LONGER = {"message": 17_000}
-#: Kept free for what stands around the hits, and for the name of a row.
+#: Characters kept free for what surrounds the hits, and at least kept of a row's key.
 FRAME, SHORTEST = 1_500, 40
 NOTE = (
-    "What is listed in `cut` was shortened to fit: `read` gives all of it, part by part; "
+    "What `cut` lists was shortened to fit. `read` returns all of it, part by part; "
     "a smaller `k` shows more of each row."
 )
 
 
 def fit_hits(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer with hits, cut so that all of it stays within `MAX_ANSWER` characters."""
-    told = {name: value for name, value in answer.items() if name not in ("hits", "used")}
-    rest = {name: seen(value, _LONGER.get(name, MAX_WORDS)) for name, value in told.items()}
+    """An answer with hits, cut to at most `MAX_ANSWER` characters."""
+    others = {name: value for name, value in answer.items() if name not in ("hits", "used")}
+    rest = {name: seen(value, _LONGER.get(name, MAX_TEXT)) for name, value in others.items()}
     count = max(len(answer["hits"]), 1)
     room = MAX_ANSWER - FRAME - size(rest)
     names = max(min(room // count, MAX_HIT) // 8, SHORTEST)
@@ -40,8 +40,8 @@ def fit_hits(answer: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, **({"used": used} if "used" in answer else {}), "hits": hits, **note}
 
 
-def seen(value: Any, most: int = MAX_WORDS) -> Any:
-    """A value that is not a row's: visible, and each text in it cut."""
+def seen(value: Any, most: int = MAX_TEXT) -> Any:
+    """A value without invisible characters, with each text in it cut to `most` characters."""
     if isinstance(value, str):
         return shortened(visible(value), most)
     if isinstance(value, Mapping):
@@ -50,7 +50,7 @@ def seen(value: Any, most: int = MAX_WORDS) -> Any:
 
 
 def fitting(items: Iterable[Any], room: int = MAX_ANSWER - FRAME) -> tuple[list[Any], int]:
-    """As many of the first items as there is room for, and how many are left out."""
+    """The first items that fit, and how many are left out."""
     kept: list[Any] = []
     items = list(items)
     for item in items:
@@ -67,11 +67,11 @@ def size(value: Any) -> int:
 
 
 def shortened(text: str, room: int) -> str:
-    """The beginning of a text that takes at most this many characters as JSON, with a mark."""
+    """The beginning of a text: at most `room` characters as JSON, with "…" if it is cut."""
     if size(text) <= room:
         return text
     kept = text[: max(room - 3, 0)]
-    # A quote or a line end is two characters of JSON.
+    # In JSON, a quote or a line break takes two characters.
     while kept and (over := size(kept) + 1 - room) > 0:
         kept = kept[: len(kept) - max(over // 2, 1)]
     return kept.rstrip() + "…"
@@ -98,7 +98,7 @@ def _named(row: Mapping[str, Any], room: int) -> dict[str, str]:
 
 
 def _fit_payload(payload: Mapping[str, Any], room: int) -> tuple[dict[str, Any], list[str]]:
-    """The payload within this many characters, and the columns that lost something."""
+    """The payload within `room` characters, and the columns that were cut or left out."""
     kept: dict[str, Any] = {}
     cut: list[str] = []
     for column, value in payload.items():
@@ -123,7 +123,7 @@ def _fit_value(value: Any) -> Any:
 
 
 def _in_plain(text: str | None, plain: str | None, highlight: list[int] | None) -> list[int] | None:
-    """Where the highlight of a text is once its invisible characters are gone."""
+    """The position of the highlight after invisible characters were removed."""
     if text is None or highlight is None or text == plain:
         return highlight
     return [len(visible(text[:place])) for place in highlight]
@@ -132,7 +132,7 @@ def _in_plain(text: str | None, plain: str | None, highlight: list[int] | None) 
 def _window(
     text: str | None, highlight: list[int] | None, room: int
 ) -> tuple[str | None, list[int] | None]:
-    """The part of a text around its best sentence, and where that is in the part."""
+    """The part of a text around its highlight, and the highlight's position in that part."""
     if text is None or size(text) <= room:
         return text, highlight
     start, end = highlight or (0, 0)

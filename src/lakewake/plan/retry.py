@@ -1,4 +1,4 @@
-"""Decides how a sync goes on after an attempt failed. Pure."""
+"""Decides how a sync continues after a failed attempt. Pure."""
 
 from __future__ import annotations
 

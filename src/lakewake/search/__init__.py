@@ -1,4 +1,4 @@
-"""7 · The rows nearest to a text or a vector, filtered. Starts no JVM."""
+"""7 · Finds the rows nearest to a text or a vector. Starts no JVM."""
 
 from __future__ import annotations
 

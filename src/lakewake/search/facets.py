@@ -1,4 +1,4 @@
-"""Sums up the payload columns of an index: the values or the range that a filter may name."""
+"""Summarises the payload columns of an index: the values or the range to filter by."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from lakewake.model.frontier import Frontier
     from lakewake.store import StoreReader
 
-#: More different values than these are nothing to choose from.
+#: A column with more distinct values than this is not a list to choose from.
 MAX_DISTINCT = 1000
 LISTED = 20
 
 
 class _Summary(Protocol):
-    """What is known of a column so far."""
+    """Summarises the values of one column."""
 
     def add(self, values: pa.Array) -> None:
-        """See some more values."""
+        """Take in more values."""
 
     def facet(self) -> Facet:
-        """What all of them are like."""
+        """The facet of all values so far."""
 
 
 class FacetCache:
-    """The facets of the version of an index that was asked about last."""
+    """Keeps the facets of the last version that was asked for."""
 
     def __init__(self) -> None:
         self._counting = threading.Lock()
@@ -44,7 +44,7 @@ class FacetCache:
     def of(self, reader: StoreReader) -> tuple[Facet, ...]:
         """The facets of this version, computed once."""
         version = reader.generation, reader.frontier()
-        # Callers that come while they are counted wait for the result instead of counting too.
+        # Concurrent callers wait for the result instead of counting too.
         with self._counting:
             if self._kept is None or self._kept[0] != version:
                 self._kept = version, compute_facets(reader)
@@ -52,10 +52,10 @@ class FacetCache:
 
 
 def compute_facets(reader: StoreReader) -> tuple[Facet, ...]:
-    """One facet for each payload column that can be filtered by, in the recipe's order.
+    """One facet per payload column that can be filtered by, in the order of the recipe.
 
-    Each row counts once, however many chunks it has. Memory does not grow with the values; where
-    rows have several texts, it takes a number for each row to tell them apart.
+    Each row counts once, however many chunks it has. Memory does not grow with the values. If rows
+    have several texts, it takes one number per row.
     """
     schema, recipe = reader.schema(), reader.recipe()
     columns = [c for c in recipe.payload if c in schema.names and _kind(schema.field(c).type)]
@@ -69,7 +69,7 @@ def compute_facets(reader: StoreReader) -> tuple[Facet, ...]:
 
 
 class _Rows:
-    """Tells which chunk of each row comes first."""
+    """Picks one chunk of each row."""
 
     def __init__(self, *, several: bool) -> None:
         self.columns = ("_chunk", "_partition", "_key") if several else ("_chunk",)
@@ -77,14 +77,14 @@ class _Rows:
         self._seen: set[int] = set()
 
     def first_chunks(self, batch: pa.RecordBatch) -> pa.Array:
-        """True for one chunk of each row, in whichever batch that is."""
+        """A mask that is True for one chunk of each row, over all batches."""
         first = pc.equal(batch["_chunk"], 0)
         if not self._several:
             return first
         # Each text of a row has a first chunk, and a row may lack any of its texts.
         ids = zip(batch["_partition"].to_pylist(), batch["_key"].to_pylist(), strict=True)
-        told = zip(first.to_pylist(), ids, strict=True)
-        return pa.array([starts and self._is_new(row) for starts, row in told], pa.bool_())
+        chunks = zip(first.to_pylist(), ids, strict=True)
+        return pa.array([starts and self._is_new(row) for starts, row in chunks], pa.bool_())
 
     def _is_new(self, row: tuple[str, str]) -> bool:
         before = len(self._seen)
@@ -93,14 +93,13 @@ class _Rows:
 
 
 class _Values:
-    """Counts different values, until they are too many."""
+    """Counts distinct values, unless there are too many."""
 
     def __init__(self, column: str, kind: str) -> None:
         self._column, self._kind = column, kind
         self._counts: Counter[Any] | None = Counter()
 
     def add(self, values: pa.Array) -> None:
-        """Count some more."""
         if self._counts is None:
             return
         found = pc.value_counts(values)
@@ -112,8 +111,8 @@ class _Values:
             self._counts = None
 
     def facet(self) -> Facet:
-        """The most frequent, equally frequent ones by the alphabet."""
-        # Where no value is there twice it names a row, and filters nothing.
+        # The most frequent first, then in alphabetical order. A column of unique values identifies
+        # rows and is no help as a filter.
         if self._counts is None or (len(self._counts) > LISTED and max(self._counts.values()) == 1):
             return Facet(self._column, self._kind)
         ranked = sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))
@@ -122,18 +121,17 @@ class _Values:
 
 
 class _Range:
-    """Keeps the least and the greatest value."""
+    """Keeps the smallest and the largest value."""
 
     def __init__(self, column: str, kind: str) -> None:
         self._column, self._kind = column, kind
         self._ends: pa.Array | None = None
 
     def add(self, values: pa.Array) -> None:
-        """Widen the range by some more."""
         if types.is_floating(values.type):
             values = values.filter(pc.is_finite(values))
         if types.is_timestamp(values.type):
-            # Python's clock is no finer.
+            # Python's datetime has no finer unit.
             values = values.cast(pa.timestamp("us", values.type.tz), safe=False)
         if len(values):
             known = values if self._ends is None else pa.concat_arrays([values, self._ends])
@@ -141,7 +139,6 @@ class _Range:
             self._ends = pa.array([ends["min"], ends["max"]], known.type)
 
     def facet(self) -> Facet:
-        """The range."""
         ends = (None, None) if self._ends is None else self._ends
         least, greatest = map(_plain, ends)
         return Facet(self._column, self._kind, min=least, max=greatest)
@@ -152,13 +149,13 @@ def _summary(column: str, kind: str) -> _Summary:
 
 
 def _kind(type_: pa.DataType) -> str:
-    """How a column is filtered by; '' when it cannot be."""
+    """The kind of filter for a column; '' if it cannot be filtered by."""
     kind = column_kind(type_) or ""
     return "time" if kind in ("date", "timestamp") else kind
 
 
 def _plain(end: pa.Scalar | None) -> int | float | str | None:
-    """The value in JSON's own types; None for a time that Python's calendar has not."""
+    """The value as JSON; None for a time outside Python's calendar."""
     try:
         value = end.as_py() if end is not None else None
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""Several rankings of rows made into one. Pure."""
+"""Merges several rankings of rows into one. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import replace
 from lakewake.model.query import Hit
 from lakewake.model.rows import RowId
 
-#: What reciprocal rank fusion was published with; the first ranks differ little, later ones less.
+#: The constant of the paper on reciprocal rank fusion. It flattens the weights of the first ranks.
 RANKS = 60
 
 
 def best_of_rows(hits: Iterable[Hit]) -> list[Hit]:
-    """Each row once, with its best chunk, best first; equal scores in the order of the rows."""
+    """Each row once, with its best chunk, best first. Equal scores are ordered by row."""
     best: dict[RowId, Hit] = {}
     for hit in hits:
         if hit.row not in best or hit.score > best[hit.row].score:
@@ -22,9 +22,9 @@ def best_of_rows(hits: Iterable[Hit]) -> list[Hit]:
 
 
 def fuse(by_vector: Sequence[Hit], by_words: Sequence[Hit]) -> list[Hit]:
-    """Reciprocal rank fusion: what stands high in either ranking, higher what does in both.
+    """Reciprocal rank fusion: rows high in either ranking, and higher if in both.
 
-    Of a row in both, the chunk that has the words is shown, with the similarity of the other.
+    A row in both is shown with the chunk that has the words, and the similarity of the other chunk.
     """
     scores: dict[RowId, float] = {}
     shown: dict[RowId, Hit] = {}

@@ -1,4 +1,4 @@
-"""The sentence of a text that answers a question best. Pure."""
+"""Finds the sentence of a text that answers a question best. Pure."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from lakewake.model.sentences import sentences
 from lakewake.model.words import stems
 
-#: No highlight is longer.
+#: The most characters of a highlight.
 LONGEST = 400
 
 
 def highlight(text: str, question: str) -> tuple[int, int] | None:
-    """The first sentence with the most of the question's words; None where none has any.
+    """The sentence with the most words of the question, the first of several; None if none has any.
 
-    Of one without an end the best part is taken: what is shown around it must stay readable.
+    A sentence longer than `LONGEST` is split, and its best part counts.
     """
     asked = stems(question)
-    # Most sentences of a long text have none of the words: this finds out without splitting them.
+    # Most sentences of a long text have none of the words. This skips them quickly.
     lower = text.lower() if text.isascii() else ""
     best, most = None, 0
     for start, end in _passages(text):
@@ -30,7 +30,7 @@ def highlight(text: str, question: str) -> tuple[int, int] | None:
 
 
 def _passages(text: str) -> Iterator[tuple[int, int]]:
-    """The sentences, a very long one in parts that end between two words."""
+    """The sentences. A very long one comes in parts that end between two words."""
     for start, end in sentences(text):
         while end - start > LONGEST:
             blank = max(text.rfind(mark, start, start + LONGEST) for mark in " \n\t")

@@ -1,4 +1,4 @@
-"""All that an index holds of given rows: their chunks, and the text these were cut from."""
+"""Reads all that an index holds of given rows: their chunks, payload and whole text."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from lakewake.search.values import python_rows
 if TYPE_CHECKING:
     from lakewake.store import StoreReader
 
-#: What a row is put together from, besides its payload.
+#: The columns that a row is assembled from, besides its payload.
 COLUMNS = ("_id", "_partition", "_key", "_field", "_chunk", "_hash", "_text")
 
 
 def read_rows(reader: StoreReader, rows: Collection[RowId], index: str) -> dict[RowId, IndexedRow]:
-    """Those of the rows that the index holds, in the order given.
+    """The given rows that the index holds, in the given order.
 
     Raises:
         StoreError: the index is damaged.
@@ -44,7 +44,7 @@ def _row(row: RowId, found: Sequence[Mapping[str, Any]], overlap: bool) -> Index
 
 
 def whole_text(chunks: Iterable[RowChunk], *, overlap: bool) -> str:
-    """The text of a row: a paragraph for each field, its chunks joined again."""
+    """The text of a row: one paragraph per field, joined from its chunks."""
     fields: dict[str, str] = {}
     for chunk in chunks:
         before, text = fields.get(chunk.field, ""), chunk.text or ""
@@ -54,16 +54,19 @@ def whole_text(chunks: Iterable[RowChunk], *, overlap: bool) -> str:
     return "\n\n".join(text for text in fields.values() if text)
 
 
-def repeats(before: str, piece: str) -> int:
-    """How many characters at its beginning a piece has from the one before it: whole words."""
-    for shared in range(min(len(before), len(piece)), 0, -1):
+def repeats(before: str, text: str) -> int:
+    """How many characters at the start of a chunk's text repeat the end of the text before it.
+
+    Only whole words count.
+    """
+    for shared in range(min(len(before), len(text)), 0, -1):
         start = len(before) - shared
-        whole_words = _is_border(before, start) and _is_border(piece, shared)
-        if whole_words and before.endswith(piece[:shared]):
+        whole_words = _is_border(before, start) and _is_border(text, shared)
+        if whole_words and before.endswith(text[:shared]):
             return shared
     return 0
 
 
 def _is_border(text: str, at: int) -> bool:
-    """Whether no word goes on from before this place to behind it."""
+    """Whether this position is not inside a word."""
     return not (text[at - 1 : at].isalnum() and text[at : at + 1].isalnum())

@@ -1,4 +1,4 @@
-"""One search: check the question, retrieve by vector and words, weigh, fuse, re-rank, cut."""
+"""One search: check the question, retrieve by vector and words, weight, fuse, re-rank, cut."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from lakewake.store import StoreReader
 
 
-#: More than anybody reads; a store would sort its whole index for it.
+#: Nobody reads more rows than this, and a store would sort its whole index for them.
 MAX_K = 10_000
-#: How many rows each side of a hybrid search brings: what both have may stand deep in one. In
-#: steps, since with another depth rows change places: pages up to a step are of one ranking.
+#: How many rows a hybrid search takes from each ranking: a row of both may be far down in one. The
+#: depth grows in steps, because another depth reorders rows. Pages within one step share a ranking.
 HYBRID_ROWS = (200, 1_000, MAX_K + 2)
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """How an index's hits are ranked beyond what its store says.
+    """How the hits of a store are ranked further.
 
     Attributes:
-        weights: text field → what its scores are multiplied with; 1 where it is not named.
-        rerank: question and texts → a score for each, to rank the best rows anew; None: not done.
-        rerank_rows: how many of the best rows that is done for.
+        weights: text field → the factor for its scores; fields that are not listed have 1.
+        rerank: question and texts → a score for each text, to re-rank the best rows; None: off.
+        rerank_rows: how many of the best rows are re-ranked.
     """
 
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -58,8 +58,8 @@ def search(
     """The `k` best rows for the question, each with its best chunk, best first.
 
     Raises:
-        ConfigError: the question cannot be answered as asked; FilterError for the filter.
-        RecipeMismatch: the index was built by another model than the one that would embed the text.
+        ConfigError: the question is not valid; FilterError if its filter is not.
+        RecipeMismatch: the index was built with another model than the one that embeds the text.
         StoreError: the index is damaged.
         EmbedError: the model or the re-ranking service failed.
     """
@@ -82,17 +82,17 @@ def search(
 
 
 def reranked(hits: Sequence[Hit], question: str, ranking: Ranking) -> list[Hit]:
-    """The best rows in the order that re-ranking gives them; the others keep theirs behind them."""
+    """The best rows, re-ranked, followed by the others in their old order."""
     assert ranking.rerank is not None
     first, rest = hits[: ranking.rerank_rows], hits[ranking.rerank_rows :]
     if not first:
         return list(rest)
     scores = ranking.rerank(question, [hit.text for hit in first])
-    anew = [replace(hit, score=float(s)) for hit, s in zip(first, scores, strict=True)]
-    lowest = min(hit.score for hit in anew)
-    # They were not looked at, so that no score of theirs may stand above one that was.
+    rescored = [replace(hit, score=float(s)) for hit, s in zip(first, scores, strict=True)]
+    lowest = min(hit.score for hit in rescored)
+    # Rows that were not re-ranked must not score higher than rows that were.
     behind = [replace(hit, score=min(hit.score, lowest)) for hit in rest]
-    return [*best_of_rows(anew), *behind]
+    return [*best_of_rows(rescored), *behind]
 
 
 def _highlighted(hit: Hit, question: str | None) -> Hit:
@@ -103,7 +103,7 @@ def _highlighted(hit: Hit, question: str | None) -> Hit:
 
 @dataclass(frozen=True)
 class _Retrieval:
-    """One question on its way through one version of an index."""
+    """Finds the rows for one question in one version of an index."""
 
     reader: StoreReader
     embedder: Embedder
@@ -112,15 +112,15 @@ class _Retrieval:
     weights: Mapping[str, float]
 
     def hits(self, rows: int) -> list[Hit]:
-        """Rows best first, at least so many where the index has them."""
-        # The row that others shall be like is found, too, and left out later.
+        """Rows, best first: at least `rows` of them if the index has as many."""
+        # The row given as `like` is found too, and left out later.
         rows += self.question.like is not None
         if self.question.mode is Mode.VECTOR:
             return self._by_vector(rows)
         if not self.reader.recipe().fields:
             raise ConfigError(
-                f"index '{self.question.index}' holds vectors of the table's, and no text to look "
-                "for words in",
+                f"index '{self.question.index}' holds vectors from a table column, and no text to "
+                "search for words",
                 hint="search it with mode vector",
             )
         if self.question.mode is Mode.KEYWORD:
@@ -145,11 +145,11 @@ class _Retrieval:
         return self._ranked(found, "_relevance")
 
     def _fields(self) -> list[tuple[float, Where | None]]:
-        """Weights, each with the filter that leaves the chunks it is for."""
+        """Weights, each with the filter for the chunks that it applies to."""
         names = [f.name for f in self.reader.recipe().fields]
         weights = {name: self.weights.get(name, 1.0) for name in names}
         if len(set(weights.values())) <= 1:
-            # All are weighed alike, so that one search ranks them.
+            # All fields have the same weight, so one search ranks them.
             return [(next(iter(weights.values()), 1.0), self.where)]
         of_field = {name: Compare("_field", "=", name) for name in names}
         return [
@@ -174,24 +174,24 @@ class _Retrieval:
         return _checked(self.embedder.embed([asked.text])[0], built_by.dimension)
 
     def _vector_of(self, row: RowId) -> np.ndarray:
-        """What a row is about: the mean of its chunks."""
+        """The mean of the vectors of a row's chunks."""
         chunks = self.reader.existing([row]).get(row, ())
         vectors = list(self.reader.vectors({c.hash for c in chunks}).values())
         if not vectors:
             raise ConfigError(
                 f"index '{self.question.index}' holds nothing of row {row.key!r}"
                 + (f" in partition {row.partition!r}" if row.partition else ""),
-                hint="name key and partition (`--partition` in a shell) just as a hit shows them",
+                hint="pass key and partition (`--partition` in a shell) as a hit shows them",
             )
         mean: np.ndarray = np.asarray(np.mean(vectors, axis=0), np.float32)
         return mean if np.linalg.norm(mean) > 0 else vectors[0]
 
 
 def check_sound(chunks: list[dict[str, Any]], index: str) -> None:
-    """Refuse to pass on what a damaged file says: ids and hashes tell a row's key and text.
+    """Check that the id and hash of each chunk match its key and text.
 
     Raises:
-        StoreError: a chunk contradicts itself.
+        StoreError: they do not match, so the index is damaged.
     """
     for chunk in chunks:
         row, text = RowId(chunk["_partition"], chunk["_key"]), chunk["_text"]
@@ -199,7 +199,7 @@ def check_sound(chunks: list[dict[str, Any]], index: str) -> None:
         if not sound or (text is not None and text_hash(text) != chunk["_hash"]):
             raise StoreError(
                 f"index '{index}' is damaged: what it holds of {row.key!r} contradicts itself",
-                hint=f"`lakewake verify {index} --repair`, or `lakewake sync {index} --rebuild`",
+                hint=f"run `lakewake verify {index} --repair` or `lakewake sync {index} --rebuild`",
             )
 
 
@@ -218,29 +218,29 @@ def _hit(chunk: dict[str, Any], by: str, weight: float) -> Hit:
 
 
 def check_question(question: Question) -> Where | None:
-    """Refuse a question that no index could answer; its filter, parsed.
+    """Check a question without reading the index, and return its parsed filter.
 
     Raises:
-        ConfigError: a part of it cannot be used; FilterError for the filter.
+        ConfigError: the question is not valid; FilterError if its filter is not.
     """
     if question.k < 1 or question.offset < 0 or question.k + question.offset > MAX_K:
         after = f" after {question.offset}" if question.offset else ""
         raise ConfigError(f"k is {question.k}{after}", hint=f"ask for 1 to {MAX_K:,} rows: -k 5")
     if [question.text, question.vector, question.like].count(None) != 2:
         raise ConfigError(
-            "a search takes a text, a vector or a row to be like, one of them",
+            "a search takes either a text, a vector, or a row that the hits should be like",
             hint="pass exactly one of them",
         )
     if question.text is not None and not question.text.strip():
-        raise ConfigError("the text to search for is blank", hint="say what to look for")
+        raise ConfigError("the text to search for is blank", hint="pass a text to search for")
     if question.text is None and question.mode is not Mode.VECTOR:
         raise ConfigError(
-            f"mode {question.mode.value} needs a text, it looks for its words",
+            f"mode {question.mode.value} searches by words and needs a text",
             hint="search with a text, or with mode vector",
         )
     if question.min_score is not None and not math.isfinite(question.min_score):
         raise ConfigError(
-            f"the lowest score cannot be {question.min_score}",
+            f"min_score cannot be {question.min_score}",
             hint="pass a finite number",
         )
     return None if question.where is None else read_where(question.where)
@@ -251,15 +251,15 @@ def _check_model(index: str, built_by: ModelIdentity, asked: ModelIdentity) -> N
     if differs:
         both = ", ".join(f"{name} {mine!r} ≠ {yours!r}" for name, (mine, yours) in differs.items())
         raise RecipeMismatch(
-            f"index {index!r} was built by another model than the one set: {both}",
-            hint="set the model that the index was built by, or build the index again",
+            f"index {index!r} was built with another model than the configured one: {both}",
+            hint="configure the model that the index was built with, or build the index again",
         )
 
 
 def _checked(vector: object, dimension: int) -> np.ndarray:
     wanted = f"pass a list of {dimension} finite numbers"
     try:
-        # What is too large becomes infinite, and is refused for that.
+        # A number that is too large becomes infinite, and is refused below.
         with np.errstate(over="ignore"):
             out = np.asarray(vector, dtype=np.float32)
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""What a store found, in Python's own values."""
+"""Turns what a store found into Python values."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 import pyarrow as pa
 
-#: In the calendar everything comes again after 400 years, which have this many days.
+#: The calendar repeats every 400 years, which have this many days.
 CYCLE_YEARS, CYCLE_DAYS = 400, 146_097
 MILLENNIUM = datetime.date(2000, 1, 1)
 EPOCH = datetime.date(1970, 1, 1)
-#: Parts of a second, by Arrow's name of the unit.
+#: Units per second, by Arrow's name of the unit.
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 LISTS = (pa.ListScalar, pa.LargeListScalar, pa.FixedSizeListScalar)
 
 
 def python_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """The rows; a date or time beyond Python's calendar (the year 10000) as ISO 8601 writes it."""
+    """The rows. A date or time outside Python's calendar (after 9999) becomes ISO 8601 text."""
     try:
         return list(table.to_pylist())
     except (OverflowError, ValueError):
@@ -52,7 +52,7 @@ def _moment(value: int, unit: int, zone: str) -> str:
 
 
 def _day(days: int) -> str:
-    """A day by its number since 1970. Arrow's own text of one is wrong from the year 32768 on."""
+    """The day with this number since 1970. Arrow's own text is wrong from the year 32768 on."""
     cycles, rest = divmod(days - (MILLENNIUM - EPOCH).days, CYCLE_DAYS)
     day = MILLENNIUM + datetime.timedelta(days=rest)
     year = day.year + CYCLE_YEARS * cycles

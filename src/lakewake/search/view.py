@@ -72,7 +72,7 @@ class View:
 
     @property
     def recipe(self) -> Recipe:
-        """What this version was built by."""
+        """The recipe that this version was built with."""
         return self._reader.recipe()
 
     @property
@@ -81,7 +81,7 @@ class View:
         return self._reader.schema()
 
     def counts(self) -> tuple[int, int]:
-        """(rows, chunks) it holds."""
+        """How many rows and chunks it holds."""
         return self._reader.counts()
 
     def search(
@@ -105,7 +105,7 @@ class View:
         return self.answer(question, rerank=rerank)
 
     def answer(self, question: Question, *, rerank: bool | None = None) -> SearchResult:
-        """The answer to a question that is put together already."""
+        """Answer a `Question`."""
         parts = self._parts
         # A caller waits for a search, so `timeout` limits the whole of it. In a sync it limits
         # each request to the service.

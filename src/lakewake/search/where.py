@@ -1,4 +1,4 @@
-"""`--where`: one small grammar, read into a value. Text of a person never reaches a store."""
+"""Parses `--where`, a small grammar, into a value. No text of a user reaches a store."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from lakewake.model.where import (
 )
 
 MAX_LENGTH = 10_000
-#: How deep parentheses and NOT may nest. Python's stack, and Lance's, end not far above.
+#: How deep parentheses and NOT may nest. The stacks of Python and Lance do not allow much more.
 MAX_NESTING = 20
-#: Columns of ours that may be filtered by.
+#: Columns of Lakewake's own that can be filtered by.
 OWN_COLUMNS = ("_key", "_partition", "_field", "_instant")
 GRAMMAR = (
     "column = 'text' | != <> < <= > >= with 'text', 40, -1.5, true, DATE '2024-01-31', "
     "TIMESTAMP '2024-01-31 12:00:00' (UTC unless it ends in an offset); IN (…), BETWEEN … AND …, "
     "LIKE 'a%', IS NULL, NOT, AND, OR, ( ); "
-    'a name that is no plain word stands in "double quotes" or `backticks`'
+    'put a name that is not a plain word in "double quotes" or `backticks`'
 )
 
-# Nothing that was read is read again another way (`++`, `*+`), so time grows with length alone.
+# Possessive quantifiers (`++`, `*+`) rule out backtracking, so the time is linear in the length.
 _TOKEN = re.compile(
     r"""
       (?P<space>   \s+ )
@@ -51,7 +51,7 @@ _TOKEN = re.compile(
     | (?P<moment>  (?ai:DATE|TIMESTAMP)\s*+'(?:[^']++|'')*+' )
     | (?P<truth>   (?ai:TRUE|FALSE)(?![\w\u0300-\u1fff]) )
     | (?P<keyword> (?ai:AND|OR|NOT|IN|LIKE|BETWEEN|IS|NULL)(?![\w\u0300-\u1fff]) )
-    | (?P<word>    [^\W\d][\w\u0300-\u1fff]*+ )  # the range: marks on letters, which are no \w
+    | (?P<word>    [^\W\d][\w\u0300-\u1fff]*+ )  # the range: marks on letters, which \w lacks
     | (?P<symbol>  [<>=!]=|<>|=[<>]|&&|\|\||. )
     """,
     re.VERBOSE | re.DOTALL,
@@ -60,38 +60,38 @@ _NAMES, _LITERALS = ("word", "name"), ("text", "number", "moment", "truth")
 _MOMENTS = {"DATE": datetime.date, "TIMESTAMP": datetime.datetime}
 _OPS = {"=": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _AFTER_COLUMN = (*_OPS, "IS", "NOT", "IN", "LIKE", "BETWEEN")
-_COMPARISON = "a comparison belongs here, which begins with a column"
+_COMPARISON = "expected a comparison, which begins with a column"
 _WRITTEN = {"==": "=", "=<": "<=", "=>": ">=", "≤": "<=", "≥": ">=", "≠": "!=", "&&": "AND"}
-#: Kinds and symbols that stand in no filter, with what to do about them.
+#: Kinds of tokens and symbols that no filter has, with what to do about them.
 _NEVER = {
     "comment": "a filter has no comments",
     "unclosed": "the quote is not closed; a quote inside quotes is doubled, as in 'it''s'",
-    "digits": "this is no number a filter knows; a column of that name stands in double quotes",
+    "digits": "this is not a number; put a column of that name in double quotes",
     ";": "a filter is one condition, not several statements",
     "!": "write NOT",
     **{sign: f"write {word}" for sign, word in _WRITTEN.items()},
-    **dict.fromkeys("‘’“”„", "a text stands in straight single quotes"),
+    **dict.fromkeys("‘’“”„", "put a text in straight single quotes"),
 }
 
 
 def parse_where(text: str) -> Where:
-    """A filter as a value.
+    """Parse a filter.
 
     Raises:
         FilterError: it does not parse, or does more than compare columns with literals.
     """
     if len(text) > MAX_LENGTH:
-        raise _refusal(f"the filter has {len(text)} characters, {MAX_LENGTH} are read")
+        raise _refusal(f"the filter has {len(text)} characters; the limit is {MAX_LENGTH}")
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise _refusal("the filter holds bytes that are no text")
+        raise _refusal("the filter holds bytes that are not text")
     return _Parser(text).parse()
 
 
 def check_columns(where: Where, schema: pa.Schema) -> None:
-    """Refuse a filter that names a column which cannot be filtered by, or compares it wrongly.
+    """Check that the columns of a filter exist and are compared with values of their type.
 
     Raises:
-        FilterError: says which columns there are.
+        FilterError: the hint lists the columns.
     """
     payload = [name for name in schema.names if not name.startswith(RESERVED)]
     for leaf in leaves(where):
@@ -168,7 +168,7 @@ def _moment(token: _Token) -> datetime.date | datetime.datetime:
     try:
         return _MOMENTS[kind].fromisoformat(text)
     except ValueError as error:
-        raise token.misplaced(f"this is no {kind}") from error
+        raise token.misplaced(f"this is not a valid {kind}") from error
 
 
 class _Parser:
@@ -185,7 +185,7 @@ class _Parser:
         if self._peek().key == ")":
             raise self._peek().misplaced("no parenthesis is open")
         if self._peek().kind != "end":
-            raise self._unexpected("AND or OR belongs here")
+            raise self._unexpected("expected AND or OR")
         return where
 
     def _peek(self, ahead: int = 0) -> _Token:
@@ -200,7 +200,7 @@ class _Parser:
 
     def _expect(self, key: str, choice: str = "") -> None:
         if not self._take(key):
-            raise self._unexpected(f"{choice or key} belongs here")
+            raise self._unexpected(f"expected {choice or key}")
 
     def _any(self) -> Where:
         joined = [[self._one()]]
@@ -265,8 +265,8 @@ class _Parser:
             return _value(self._step())
         if token.kind in _NAMES and (after.kind in ("end", "keyword") or after.key in (")", ",")):
             text = _cut("'" + _unquoted(token.text).replace("'", "''") + "'")
-            raise token.not_allowed(f"a column, where a literal belongs; did you mean {text}?")
-        raise self._unexpected("a literal belongs here")
+            raise token.not_allowed(f"a column, not a literal; did you mean {text}?")
+        raise self._unexpected("expected a literal")
 
     def _no_comparison(self) -> FilterError:
         token, after = self._peek(), self._peek(1)
@@ -277,9 +277,9 @@ class _Parser:
         if token.text.upper() in ("SELECT", "WHERE"):
             return token.misplaced("a filter is only what comes after WHERE")
         if after.key == ".":
-            return token.misplaced("with a dot it is no plain column name")
+            return token.misplaced("a name with a dot is not a plain column name")
         if after.kind in ("end", "keyword") or after.key == ")":
-            return token.not_allowed("a column, where a literal or a comparison belongs: = true?")
+            return token.not_allowed("a column, not a comparison; did you mean = true?")
         self._step()
         return self._unexpected(f"{_COMPARISON} alone")
 
@@ -291,7 +291,7 @@ class _Parser:
         if word == "SELECT" or after.text.upper() == "SELECT":
             return token.not_allowed(f"a subquery; {rule}")
         if token.key == "NULL":
-            return token.not_allowed("NULL, which only IS NULL asks for")
+            return token.not_allowed("NULL; use IS NULL")
         if token.kind in ("word", "truth"):
             return token.not_allowed(rule)
         if token.kind == "symbol" and token.text not in (*_OPS, *"(),"):

@@ -1,4 +1,4 @@
-"""A filter as JSON: what `search.where` reads from text, read into the same value."""
+"""Parses a filter in JSON into the same value as `search.where` parses text into."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ SHAPE = (
     'an offset); {"in": [...]}, {"between": [low, high]}, {"like": "a%"}, {"is_null": true}; '
     '{"and": [...]}, {"or": [...]}, {"not": {...}}; all columns of one object must hold'
 )
-#: A whole number of more bits is beyond every column, and takes long to count with.
+#: An integer with more bits is out of range for every column, and slow to compute with.
 MAX_BITS = 1400
 
 _OPS = {"=": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _MOMENTS = {"date": datetime.date, "timestamp": datetime.datetime}
-#: How other filter languages call ours.
+#: Operations as other filter languages write them.
 _ELSEWHERE = {"==": "=", "eq": "=", "ne": "!=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 
 
 def read_where(given: str | Mapping[str, Any]) -> Where:
-    """A filter as a value, from its text or from JSON.
+    """Parse a filter in text or JSON.
 
     Raises:
         FilterError: it does not parse, or does more than compare columns with literals.
@@ -36,18 +36,18 @@ def read_where(given: str | Mapping[str, Any]) -> Where:
 
 
 def parse_where_json(given: Mapping[str, Any]) -> Where:
-    """A filter as a value, from what JSON makes of `{"country": "Italy", "price": {"<": 40}}`.
+    """Parse a filter in JSON, such as `{"country": "Italy", "price": {"<": 40}}`.
 
-    From Python, dates, timestamps and decimals may also stand as they are.
+    In Python, values may also be dates, timestamps and decimals.
 
     Raises:
-        FilterError: it is no such filter, or too large or too deep.
+        FilterError: it is not a valid filter, or too large or too deep.
     """
     return _Reader().filter(given)
 
 
 class _Reader:
-    """Recursive descent, a method per rule, with a bound on how much is read."""
+    """Recursive descent, a method per rule, with a limit on the characters read."""
 
     def __init__(self) -> None:
         self._left = MAX_LENGTH
@@ -56,7 +56,7 @@ class _Reader:
         if depth > MAX_NESTING:
             raise _refusal(f"the filter nests more than {MAX_NESTING} deep")
         if not isinstance(given, Mapping):
-            raise _refusal(f"{_shown(given)} is no filter: an object with a column belongs here")
+            raise _refusal(f"a filter is an object with a column, not {_shown(given)}")
         if not given:
             raise _refusal("the filter is empty")
         return _all([self._entry(key, value, depth) for key, value in given.items()])
@@ -74,7 +74,7 @@ class _Reader:
 
     def _conditions(self, column: str, given: Mapping[Any, Any]) -> Where:
         if not given:
-            raise _refusal(f"nothing is asked of column {_shown(column)}")
+            raise _refusal(f"column {_shown(column)} has no condition")
         return _all([self._condition(column, self._name(op), v) for op, v in given.items()])
 
     def _condition(self, column: str, op: str, value: object) -> Where:
@@ -131,26 +131,26 @@ class _Reader:
             ((kind, text),) = value.items()
             return _moment(kind, self._text(text))
         if value is None:
-            raise _refusal('null is compared with nothing; {"is_null": true} asks for it')
+            raise _refusal('null cannot be compared; use {"is_null": true}')
         in_list = isinstance(value, list | tuple)
         meant = '; did you mean {"in": [...]}?' if in_list else ""
-        raise _refusal(f"{_shown(value)} stands where a literal belongs{meant}")
+        raise _refusal(f"expected a literal, not {_shown(value)}{meant}")
 
     def _name(self, key: object) -> str:
         if not isinstance(key, str):
-            raise _refusal(f"{_shown(key)} stands where a column or an operation belongs")
+            raise _refusal(f"expected a column or an operation, not {_shown(key)}")
         return self._text(key)
 
     def _text(self, text: str) -> str:
         self._spend(len(text) + 1)
         if any("\ud800" <= character <= "\udfff" for character in text):
-            raise _refusal("the filter holds bytes that are no text")
+            raise _refusal("the filter holds bytes that are not text")
         return text
 
     def _spend(self, characters: int) -> None:
         self._left -= characters
         if self._left < 0:
-            raise _refusal(f"the filter has more than the {MAX_LENGTH} characters that are read")
+            raise _refusal(f"the filter has more than {MAX_LENGTH} characters")
 
 
 def _all(parts: list[Where]) -> Where:
@@ -169,18 +169,18 @@ def _moment(kind: str, text: str) -> datetime.date | datetime.datetime:
     try:
         return _MOMENTS[kind].fromisoformat(text)
     except ValueError as error:
-        raise _refusal(f"{_shown(text)} is no {kind}") from error
+        raise _refusal(f"{_shown(text)} is not a valid {kind}") from error
 
 
 def _number(value: int | float | Decimal) -> int | Decimal:
     if isinstance(value, int):
         if value.bit_length() > MAX_BITS:
-            raise _refusal("a number in the filter is out of every range")
+            raise _refusal("a number in the filter is out of range")
         return value
-    # By its shortest writing: 0.1 is the number that the text grammar reads from `0.1`.
+    # In its shortest form: 0.1 is the number that the text grammar reads from `0.1`.
     number = value if isinstance(value, Decimal) else Decimal(repr(float(value)))
     if not number.is_finite():
-        raise _refusal("a number in the filter is out of every range")
+        raise _refusal("a number in the filter is out of range")
     return number
 
 

@@ -26,7 +26,7 @@ def sync(parts: IndexParts, options: SyncOptions = NO_OPTIONS) -> SyncReport:
 
     Raises:
         HistoryLost: history cannot be followed and `reconcile=False` was passed.
-        RecipeMismatch: the index was built by another recipe.
+        RecipeMismatch: the index was built with another recipe.
         TooManyDeletes: the sync would remove more of the index's rows than it may unasked.
     """
     attempts = Attempts(parts)
@@ -55,7 +55,7 @@ def _sync(attempts: Attempts, options: SyncOptions) -> SyncReport:
         return _done(attempts, attempt, options)
     raise StoreError(
         f"{ATTEMPTS} times in a row another commit or another sync of '{parts.name}' came first",
-        hint="try again; if it goes on, find out what else syncs this index",
+        hint="try again; if it happens again, find out what else syncs this index",
     )
 
 

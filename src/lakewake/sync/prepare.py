@@ -1,6 +1,6 @@
 """Turns changed rows into one batch for a store: chunk, reuse known vectors, embed the rest.
 
-The batch is spooled to a temporary file. So memory stays flat, and the commit that follows is short
+The batch is spooled to a temporary file, so memory stays flat, and the commit that follows is short
 and can be tried again without embedding anything twice.
 """
 
@@ -199,10 +199,10 @@ class Preparation:
         """
         deletes = Ids()
         named = {row: changes.removed.get(row, "") for row in changes.deleted}
-        for lot in chain([named], changes.gone):
-            self.tally.seen_again |= self._quarantined(lot)
-            held = self._existing(lot.keys())
-            _refuse_older(held, lot)
+        for removed in chain([named], changes.gone):
+            self.tally.seen_again |= self._quarantined(removed)
+            held = self._existing(removed.keys())
+            _refuse_older(held, removed)
             deletes.add([chunk.id for chunks in held.values() for chunk in chunks])
             self.tally.rows_deleted += len(held)
         self.tally.chunks_deleted += len(deletes)
@@ -286,9 +286,9 @@ def _in_any_order(hashes: list[str], texts: Mapping[str, str]) -> list[list[str]
     In random order, each finds most of the vectors that the other has kept.
     """
     sizes = np.array([len(texts[h]) for h in hashes])
-    lots = [hashes[n : n + count] for n, count in cuts(sizes, EMBED_TEXTS, EMBED_CHARACTERS)]
-    random.shuffle(lots)
-    return lots
+    groups = [hashes[n : n + count] for n, count in cuts(sizes, EMBED_TEXTS, EMBED_CHARACTERS)]
+    random.shuffle(groups)
+    return groups
 
 
 def _refuse_older(

@@ -59,7 +59,7 @@ def _absorbed(situation: Situation) -> dict[str, str]:
 
 
 class Clock:
-    """Seconds per stage; a stage inside another is taken out of it."""
+    """Seconds per stage. The time of an inner stage does not count for the outer one."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
@@ -78,5 +78,5 @@ class Clock:
             self._inner = outer + whole
 
     def seconds(self) -> dict[str, float]:
-        """So far, with the total."""
+        """The seconds of each stage so far, and the total."""
         return {**self._spent, "total": time.perf_counter() - self._start}

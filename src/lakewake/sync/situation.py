@@ -42,7 +42,7 @@ def assess(parts: IndexParts, options: SyncOptions = NO_OPTIONS) -> Situation:
 
     Raises:
         HistoryLost: history cannot be followed and `reconcile=False` was passed.
-        RecipeMismatch: the index was built by another recipe.
+        RecipeMismatch: the index was built with another recipe.
     """
     if options.rebuild:
         return assess_version(parts, None if options.alone else _readable(parts), options)
@@ -81,7 +81,7 @@ def _readable(parts: IndexParts) -> StoreReader | None:
 
 
 def check_recipe(parts: IndexParts, built_by: Recipe) -> None:
-    """Raise if the index was built by another recipe than the configured one.
+    """Raise if the index was built with another recipe than the configured one.
 
     Raises:
         ConfigError: the table does not have a column that the recipe names.
@@ -89,12 +89,12 @@ def check_recipe(parts: IndexParts, built_by: Recipe) -> None:
     """
     differs = built_by.differs_from(parts.recipe)
     if differs:
-        # A mistyped column does not ask for another recipe.
+        # A mistyped column is not a wish for another recipe: report the column instead.
         check_columns(parts.table.look(None), parts.recipe)
         changes = "; ".join(f"{k} was {a!r}, is now {b!r}" for k, (a, b) in differs.items())
         raise RecipeMismatch(
-            f"index '{parts.name}' was built by another recipe: {changes}",
-            hint=f"`lakewake sync {parts.name} --rebuild` builds it again by the new one",
+            f"index '{parts.name}' was built with another recipe: {changes}",
+            hint=f"`lakewake sync {parts.name} --rebuild` builds it again with the new one",
         )
 
 

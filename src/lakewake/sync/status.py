@@ -1,4 +1,4 @@
-"""Where an index stands beside its table, as a report."""
+"""Reports how far an index is behind its table."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from lakewake.sync.situation import Situation, assess
 def status_report(
     parts: IndexParts, settings: IndexSettings, last_sync: SyncRecord | None
 ) -> StatusReport:
-    """Look at the index and its table, and report where the index stands.
+    """Look at the index and its table, and report how far the index is behind.
 
     Raises:
-        TableError: the table cannot be looked at.
-        StoreError: the index could not be searched: it is damaged or out of reach.
+        TableError: the table cannot be read.
+        StoreError: the index cannot be searched: it is damaged or out of reach.
     """
     situation = assess(parts)
     index, frontier, look, plan = (

@@ -45,7 +45,7 @@ def verify(parts: IndexParts, vectors: Vectors = Vectors.SAMPLE) -> VerifyReport
 def repair(parts: IndexParts, vectors: Vectors = Vectors.SAMPLE) -> VerifyReport:
     """Repair exactly what `verify` finds, in one commit, and verify again."""
     token = uuid4().hex
-    # By the number of the commit: how many rows it was to repair, and whether it landed.
+    # By commit number: how many rows the commit was to repair, and whether it landed.
     tried: dict[int, int] = {}
     landed: set[int] = set()
     for _ in range(ATTEMPTS):
@@ -154,7 +154,9 @@ def _pending(parts: IndexParts, situation: Situation) -> frozenset[RowId]:
         return frozenset()
     changes = read_changes(parts, situation)
     changed = {row for batch in changes.rows for row in batch.ids}
-    return frozenset(changed | set(changes.deleted) | {row for lot in changes.gone for row in lot})
+    return frozenset(
+        changed | set(changes.deleted) | {row for rows in changes.gone for row in rows}
+    )
 
 
 def _without(ids: tuple[RowId, ...], aside: AbstractSet[RowId]) -> tuple[RowId, ...]:

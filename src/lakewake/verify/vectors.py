@@ -15,7 +15,7 @@ from lakewake.model.rows import RowId
 from lakewake.store import StoreReader
 
 COLUMNS = ("_partition", "_key", "_hash", "_text", "_vector")
-#: Chunks in a sample. If one vector in a hundred is wrong, it is found with a chance of 0.92.
+#: Chunks in a sample. If 1 % of the vectors are wrong, it finds one with a probability of 0.92.
 SAMPLE = 250
 #: The same text on another machine or in another batch may differ in the last digits.
 ALIKE = 0.999

@@ -115,8 +115,8 @@ REFUSED = {
     "EXISTS (SELECT 1)": "not allowed",
     "SELECT 1": "does not parse at character 1, near 'SELECT'",
     "a = 1; b = 2": "several statements",
-    "a = b": "a column, where a literal",
-    "a": "a column, where a literal or a comparison",
+    "a = b": "a column, not a literal",
+    "a": "a column, not a comparison",
     "a + 1 = 2": "begins with a column",
     "a = 1 + 1": "an operation",
     "a || 'x' = 'y'": "begins with a column",
@@ -140,14 +140,14 @@ REFUSED = {
     "a LIKE 'x' ESCAPE '!'": "not allowed",
     "a LIKE 1": "LIKE takes a text",
     "a BETWEEN SYMMETRIC 1 AND 2": "not allowed",
-    "t.a = 1": "no plain column name",
+    "t.a = 1": "not a plain column name",
     "a[1] = 1": "begins with a column",
     "a = ?": "not allowed",
     "a = @x": "not allowed",
     "a = 'x' COLLATE nocase": "not allowed",
-    "a = DATE '2024-02-31'": "is no DATE",
-    "a = TIMESTAMP 'noon'": "is no TIMESTAMP",
-    "a = 1e": "is no number",
+    "a = DATE '2024-02-31'": "is not a valid DATE",
+    "a = TIMESTAMP 'noon'": "is not a valid TIMESTAMP",
+    "a = 1e": "is not a number",
     "a = 'open": "does not parse",
     "a = 1 AND": "does not parse",
     "(a = 1": "does not parse",
@@ -156,11 +156,11 @@ REFUSED = {
     "a =< 1": "near '=<': write <=",
     "a ≥ 1": "near '≥': write >=",
     "a = 1 && b = 2": "near '&&': write AND",
-    "a = 1 || b = 2": "|| (an operation; AND or OR belongs here), at character 7",
+    "a = 1 || b = 2": "|| (an operation; expected AND or OR), at character 7",
     "!a = 1": "near '!': write NOT",
     "WHERE a = 1": "near 'WHERE': a filter is only what comes after WHERE",
     "a = 1;": "character 6, near ';': a filter is one condition",
-    'a = "Italy"': "\"Italy\" (a column, where a literal belongs; did you mean 'Italy'?)",
+    'a = "Italy"': "\"Italy\" (a column, not a literal; did you mean 'Italy'?)",
     "a = Italy AND b = 1": "did you mean 'Italy'?",
     'a IN ("it\'s", 1)': "did you mean 'it''s'?), at character 7",
     "a = ‘Italy’": "straight single quotes",
@@ -171,33 +171,33 @@ REFUSED = {
     "'x' = a": "put the column first",
     "DATE '2024-01-31' < a": "put the column first",
     "a = 1 AND true": "put the column first",
-    "NOT a": "a column, where a literal or a comparison",
-    "a =": "does not parse at its end: a literal belongs here",
-    "a = AND b = 1": "near 'AND': a literal belongs here",
-    "a = 1 AND OR a = 1": "near 'OR': a comparison belongs here",
-    "(a = 1 a = 2)": "AND, OR or ) belongs here",
-    "a = 1 b = 2": "b (AND or OR belongs here), at character 7",
-    "a = 1 'x'": "near \"'x'\": AND or OR belongs here",
-    "()": "near ')': a comparison belongs here",
-    "in = 1": "near 'in': a comparison belongs here",
-    "a IN 1": "near '1': ( belongs here",
-    "a IN (1,)": "near ')': a literal belongs here",
-    "a IN (1 2)": "near '2': a comma or ) belongs here",
-    "a BETWEEN 1 2": "near '2': AND belongs here",
-    "a NOT = 1": "near '=': IN, LIKE or BETWEEN belongs here",
+    "NOT a": "a column, not a comparison",
+    "a =": "does not parse at its end: expected a literal",
+    "a = AND b = 1": "near 'AND': expected a literal",
+    "a = 1 AND OR a = 1": "near 'OR': expected a comparison",
+    "(a = 1 a = 2)": "expected AND, OR or )",
+    "a = 1 b = 2": "b (expected AND or OR), at character 7",
+    "a = 1 'x'": "near \"'x'\": expected AND or OR",
+    "()": "near ')': expected a comparison",
+    "in = 1": "near 'in': expected a comparison",
+    "a IN 1": "near '1': expected (",
+    "a IN (1,)": "near ')': expected a literal",
+    "a IN (1 2)": "near '2': expected a comma or )",
+    "a BETWEEN 1 2": "near '2': expected AND",
+    "a NOT = 1": "near '=': expected IN, LIKE or BETWEEN",
     "a NOT NULL": "IS NULL",
     "a = - 1": "- (an operation",
-    "a = 1_000": "near '1_000': this is no number",
-    "2024_price = 1": "a column of that name stands in double quotes",
-    "a = 1e9999999": "is no number",
-    "a = 0x10": "is no number",
+    "a = 1_000": "near '1_000': this is not a number",
+    "2024_price = 1": "put a column of that name in double quotes",
+    "a = 1e9999999": "is not a number",
+    "a = 0x10": "is not a number",
     "a\0 = 1": "begins with a column alone",
-    "a = 'x\udcff'": "bytes that are no text",
+    "a = 'x\udcff'": "bytes that are not text",
 }
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_is_more_or_less_than_a_filter_is_refused_by_name(text: str) -> None:
+def test_an_invalid_filter_is_refused_with_what_is_wrong(text: str) -> None:
     with pytest.raises(FilterError) as refused:
         parse_where(text)
     assert REFUSED[text] in refused.value.fact
@@ -245,7 +245,7 @@ def test_twenty_levels_are_read_and_one_more_is_refused(opening: str, closing: s
         parse_where(opening * 21 + "a = 1" + closing * 21)
 
 
-def test_levels_that_are_closed_do_not_count() -> None:
+def test_closed_parentheses_do_not_count_as_depth() -> None:
     side_by_side = " AND ".join(["(NOT (a = 1))"] * 50)
     assert parse_where(side_by_side) == And((Not(ONE),) * 50)
 
@@ -257,7 +257,7 @@ def test_ten_thousand_characters_are_read_and_one_more_is_refused() -> None:
         parse_where(text + " ")
 
 
-def test_what_is_shown_of_a_long_filter_is_short() -> None:
+def test_an_error_shows_a_short_part_of_a_long_filter() -> None:
     for text in ("f(" + "x" * 5000 + ")", "a = " + "x" * 5000, "'" + "x" * 5000 + "' = a"):
         with pytest.raises(FilterError) as refused:
             parse_where(text)
@@ -265,20 +265,20 @@ def test_what_is_shown_of_a_long_filter_is_short() -> None:
         assert len(refused.value.fact) < 300
 
 
-def test_an_unknown_column_is_answered_with_the_columns_there_are() -> None:
+def test_an_unknown_column_is_refused_with_the_existing_ones() -> None:
     with pytest.raises(FilterError, match="no payload column 'contry'") as refused:
         check_columns(parse_where("contry = 'Italy'"), SCHEMA)
     assert "did you mean 'country'? payload columns: country, Price" in refused.value.hint
     assert "_text" not in refused.value.hint
 
 
-def test_a_column_in_other_letters_is_found_for_the_hint() -> None:
+def test_a_column_in_another_case_is_suggested() -> None:
     with pytest.raises(FilterError) as refused:
         check_columns(parse_where("PRICE > 1"), SCHEMA)
     assert "did you mean 'Price'?" in refused.value.hint
 
 
-def test_only_those_of_our_own_columns_that_mean_something_are_filtered_by() -> None:
+def test_only_documented_columns_of_ours_can_be_filtered() -> None:
     check_columns(parse_where("_key = 'x' AND _partition = 'y'"), SCHEMA)
     with pytest.raises(FilterError, match="_text"):
         check_columns(parse_where("_text = 'x'"), SCHEMA)
@@ -296,9 +296,7 @@ def test_only_those_of_our_own_columns_that_mean_something_are_filtered_by() -> 
         ("points LIKE 'x'", "points = 40"),
     ],
 )
-def test_a_literal_of_another_kind_is_refused_with_the_right_way_to_write_it(
-    text: str, hint: str
-) -> None:
+def test_a_literal_of_the_wrong_type_is_refused_with_the_right_form(text: str, hint: str) -> None:
     with pytest.raises(FilterError, match="holds") as refused:
         check_columns(parse_where(text), SCHEMA)
     assert hint in refused.value.hint
@@ -330,7 +328,7 @@ def test_search_imports_no_store_and_no_embedder_until_they_are_needed() -> None
     assert done.stdout.strip() == "[]"
 
 
-def test_to_parse_a_filter_imports_nothing() -> None:
+def test_parsing_a_filter_imports_nothing_heavy() -> None:
     code = (
         "import sys; from lakewake.search.where import parse_where; before = set(sys.modules);"
         "parse_where(\"a = 1.5 AND b = DATE '2024-01-31'\"); print(set(sys.modules) - before)"

@@ -66,7 +66,7 @@ def test_a_literal_has_the_type_it_is_written_in(value: Any, kind: type) -> None
     assert type(where.value) is kind
 
 
-def test_python_s_own_dates_and_decimals_stand_as_they_are() -> None:
+def test_python_dates_and_decimals_are_taken_unchanged() -> None:
     day, cost = datetime.date(2024, 1, 31), Decimal("9.99")
     assert parse_where_json({"day": {"<": day}, "cost": cost}) == And(
         (Compare("day", "<", day), Compare("cost", "=", cost))
@@ -75,14 +75,14 @@ def test_python_s_own_dates_and_decimals_stand_as_they_are() -> None:
 
 REFUSED: list[tuple[Any, str]] = [
     ({}, "empty"),
-    ([], "is no filter"),
-    ([{"a": 1}], "a list is no filter"),
-    ("a = 1", "is no filter"),
-    (None, "None is no filter"),
+    ([], "a filter is an object"),
+    ([{"a": 1}], "a filter is an object with a column, not a list"),
+    ("a = 1", "a filter is an object"),
+    (None, "a filter is an object with a column, not None"),
     ({"a": None}, "is_null"),
     ({"a": {"=": None}}, "is_null"),
     ({"a": [1, 2]}, 'did you mean {"in"'),
-    ({"a": {}}, "nothing is asked of column 'a'"),
+    ({"a": {}}, "column 'a' has no condition"),
     ({"a": {"lt": 1}}, "did you mean '<'?"),
     ({"a": {"$gte": 1}}, "did you mean '>='?"),
     ({"a": {"==": 1}}, "did you mean '='?"),
@@ -92,8 +92,8 @@ REFUSED: list[tuple[Any, str]] = [
     ({"a": {"in": []}}, "empty list"),
     ({"a": {"in": "xyz"}}, "in takes a list, not 'xyz'"),
     ({"a": {"in": [1, None]}}, "is_null"),
-    ({"a": {"in": [[1]]}}, "a list stands where a literal belongs"),
-    ({"a": {"in": [{"x": 1}]}}, "an object stands where a literal belongs"),
+    ({"a": {"in": [[1]]}}, "expected a literal, not a list"),
+    ({"a": {"in": [{"x": 1}]}}, "expected a literal, not an object"),
     ({"a": {"between": [1]}}, "not 1 values"),
     ({"a": {"between": [1, 2, 3]}}, "not 3 values"),
     ({"a": {"between": 1}}, "between takes a list"),
@@ -102,26 +102,26 @@ REFUSED: list[tuple[Any, str]] = [
     ({"a": {"is_null": 1}}, "is_null takes true or false"),
     ({"and": {"a": 1}}, "and takes a list"),
     ({"or": []}, "or has an empty list"),
-    ({"or": [1]}, "is no filter"),
-    ({"not": [{"a": 1}]}, "a list is no filter"),
+    ({"or": [1]}, "a filter is an object"),
+    ({"not": [{"a": 1}]}, "a filter is an object with a column, not a list"),
     ({"not": {}}, "empty"),
-    ({"a": {"date": "31.1.2024"}}, "'31.1.2024' is no date"),
-    ({"a": {"<": {"timestamp": "now()"}}}, "'now()' is no timestamp"),
-    ({"a": {"<": {"date": 1}}}, "an object stands where a literal belongs"),
-    ({"a": float("nan")}, "out of every range"),
-    ({"a": float("-inf")}, "out of every range"),
-    ({"a": Decimal("sNaN")}, "out of every range"),
-    ({"a": 10**5000}, "out of every range"),
-    ({"a": b"x"}, "bytes stands where a literal belongs"),
-    ({1: 1}, "stands where a column"),
-    ({"a": {1: 1}}, "stands where a column or an operation"),
-    ({"a": "x\udcff"}, "bytes that are no text"),
-    ({"x\udcff": 1}, "bytes that are no text"),
+    ({"a": {"date": "31.1.2024"}}, "'31.1.2024' is not a valid date"),
+    ({"a": {"<": {"timestamp": "now()"}}}, "'now()' is not a valid timestamp"),
+    ({"a": {"<": {"date": 1}}}, "expected a literal, not an object"),
+    ({"a": float("nan")}, "out of range"),
+    ({"a": float("-inf")}, "out of range"),
+    ({"a": Decimal("sNaN")}, "out of range"),
+    ({"a": 10**5000}, "out of range"),
+    ({"a": b"x"}, "expected a literal, not bytes"),
+    ({1: 1}, "expected a column"),
+    ({"a": {1: 1}}, "expected a column or an operation"),
+    ({"a": "x\udcff"}, "bytes that are not text"),
+    ({"x\udcff": 1}, "bytes that are not text"),
 ]
 
 
 @pytest.mark.parametrize(("given", "fact"), REFUSED, ids=[fact for _, fact in REFUSED])
-def test_what_is_more_or_less_than_a_filter_is_refused_by_name(given: Any, fact: str) -> None:
+def test_an_invalid_filter_is_refused_with_what_is_wrong(given: Any, fact: str) -> None:
     with pytest.raises(FilterError) as refused:
         parse_where_json(given)
     assert fact in refused.value.fact
@@ -159,14 +159,14 @@ def test_twenty_levels_are_read_and_one_more_is_refused() -> None:
         parse_where_json(nested(21))
 
 
-def test_what_is_shown_of_a_long_filter_is_short() -> None:
+def test_an_error_shows_a_short_part_of_a_long_filter() -> None:
     for given in ({"a": {"x" * 5000: 1}}, {"a": {"in": "x" * 5000}}, {"a": {"date": "x" * 5000}}):
         with pytest.raises(FilterError) as refused:
             parse_where_json(given)
         assert len(refused.value.fact) < 200
 
 
-def test_columns_are_checked_like_those_of_a_text() -> None:
+def test_columns_are_checked_as_in_a_text_filter() -> None:
     schema = pa.schema({"country": pa.string(), "_text": pa.string()})
     for where in ({"contry": "x"}, {"_text": "x"}, {"country": 4}):
         with pytest.raises(FilterError) as by_json:
@@ -177,5 +177,5 @@ def test_columns_are_checked_like_those_of_a_text() -> None:
         assert str(by_json.value) == str(by_text.value)
 
 
-def test_text_and_json_are_told_apart_by_their_type() -> None:
+def test_text_and_json_are_distinguished_by_type() -> None:
     assert read_where("a = 1") == read_where({"a": 1}) == ONE
