@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from lakewake.config.home import lakewake_home
 from lakewake.errors import LakewakeError, SetupError
 from lakewake.spark import jvm
-from lakewake.spark.jars import BUNDLE, brings, bundle_jar, storage_jars, storage_options
+from lakewake.spark.jars import BUNDLE, bundle_jar, has_jar, storage_jars, storage_options
 from lakewake.spark.java import Java, find_java
 from lakewake.spark.scratch import make_folder, remove_folder
 
@@ -137,7 +137,7 @@ def session_options(given: Mapping[str, str], files: Files, *, verbose: bool) ->
     }
     java = " ".join(_java_options(files, local=local, verbose=verbose))
     _join(options, "spark.driver.extraJavaOptions", " ", java, given)
-    if not brings(given, "hudi-spark"):
+    if not has_jar(given, "hudi-spark"):
         # In local mode the class path is enough: it avoids copying the jar at every start, and
         # class-data archives only cover the class path.
         option = ("spark.driver.extraClassPath", ":") if local else ("spark.jars", ",")
