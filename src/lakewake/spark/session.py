@@ -166,8 +166,8 @@ def _java_options(files: Files, *, local: bool, verbose: bool) -> Iterator[str]:
         yield shlex.quote(f"-Djava.io.tmpdir={files.scratch}")
         # Most commands end before the optimising compiler pays off.
         yield "-XX:TieredStopAtLevel=1"
-        # Without that compiler Java keeps room for 48 MB of code. A watch fills it within minutes,
-        # and from then on code is thrown away and compiled again. This much is Java's usual room.
+        # Without that compiler Java reserves 48 MB for compiled code. A watch fills it within
+        # minutes; from then on code is discarded and compiled again. This is the usual size.
         yield "-XX:ReservedCodeCacheSize=240m"
     if local and files.archive is not None:
         yield "-Xshare:auto"
