@@ -1,1 +1,1 @@
-"""What following a table costs, measured beside what people do today."""
+"""What following a table costs, compared with what people do today."""

@@ -1,6 +1,6 @@
-"""`python -m bench`: run bars, write results, say which are met.
+"""`python -m bench`: run bars, write results, report which are met.
 
-Exit 0: all that were run are met; 1: one is missed, failed or could not be run.
+Exit 0: all bars that ran are met; 1: one is missed, failed or could not be run.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def main(args: Sequence[str]) -> int:
-    """Run the chosen bars; the exit code."""
+    """Run the chosen bars; returns the exit code."""
     chosen = _parse(args)
     run = {
         "began": time.strftime("%Y-%m-%d %H:%M"),
         "size": chosen.size,
         "machine": describe_machine(),
     }
-    # Ended from outside, a run still removes its tables.
+    # A run that is terminated still removes its tables.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     outcomes = {}
     with tempfile.TemporaryDirectory(prefix="lakewake-bench-", dir=chosen.scratch) as scratch:
@@ -52,7 +52,7 @@ def main(args: Sequence[str]) -> int:
 
 
 def _run(bar: Bar, ground: Ground) -> Outcome:
-    """One bar; its failure is a result, and no reason to leave out the others."""
+    """Run one bar. A failure is a result too, and the other bars still run."""
     try:
         return bar.run(ground)
     except Exception as error:
@@ -64,9 +64,9 @@ def _parse(args: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--bars", type=_numbers, default=list(BARS), help="such as 4,5")
     parser.add_argument("--size", choices=SIZES, default="full")
-    parser.add_argument("--out", type=Path, help="where the results go")
+    parser.add_argument("--out", type=Path, help="folder for the results")
     parser.add_argument("--peer", type=Path, help="Python with sentence-transformers and LanceDB")
-    parser.add_argument("--scratch", type=Path, help="where tables are made, and removed again")
+    parser.add_argument("--scratch", type=Path, help="folder for temporary tables")
     chosen = parser.parse_args(args)
     # A small run never replaces the numbers of a full one.
     chosen.out = chosen.out or (RESULTS if chosen.size == "full" else RESULTS / chosen.size)

@@ -18,10 +18,10 @@ GIGABYTE = 1e9
 
 @dataclass(frozen=True)
 class Built:
-    """An index built beside the raw embedder on the same texts.
+    """A built index, and how long the raw embedder took for the same texts.
 
     Attributes:
-        raw: seconds of the embedder on the first half of the texts, then on the second.
+        raw: seconds of the embedder for the first half of the texts, and for the second.
         seconds: of the build.
         report: what the build did.
     """
@@ -34,8 +34,8 @@ class Built:
 
 def built(ground: Ground) -> Built:
     """The index of bars 1 and 7."""
-    built_by: Built = ground.once("the index of bars 1 and 7", lambda: _build(ground))
-    return built_by
+    found: Built = ground.once("the index of bars 1 and 7", lambda: _build(ground))
+    return found
 
 
 def _build(ground: Ground) -> Built:
@@ -51,7 +51,7 @@ def _build(ground: Ground) -> Built:
         embedder.embed(some)
         return time.perf_counter() - began
 
-    # Before and after the build, so that a machine that slows down slows both.
+    # Half before and half after the build: a machine that gets slower affects both.
     first = raw(texts[:half])
     seconds, report = followed.sync()
     return Built(followed, (first, raw(texts[half:])), seconds, report)
@@ -109,9 +109,9 @@ def _watched_build(ground: Ground, rows: int) -> Watched:
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process,
         Watcher(process.pid) as watched,
     ):
-        said, _ = process.communicate()
+        output, _ = process.communicate()
     if process.returncode:
-        raise RuntimeError(f"the build of {rows:,} rows failed: {said}")
+        raise RuntimeError(f"the build of {rows:,} rows failed: {output}")
     return watched
 
 

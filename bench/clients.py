@@ -1,6 +1,6 @@
 """Many clients of one server, in one process: `clients.py URL INDEX QUERIES N SECONDS TOGETHER`.
 
-Prints one JSON object: the time of each answer, how many failed, how many were mixed.
+Prints one JSON object: the time of each answer, how many failed, and how many mixed two versions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ async def ask(
     turn = 0
     while time.monotonic() < ends:
         turn += 1
-        # Every fourth question is for the rows that change together.
+        # Every fourth question asks for the rows that change together.
         checked = turn % 4 == 0
         question = body if checked else {"vector": queries[turn % len(queries)], "k": 10}
         began = time.perf_counter()
@@ -64,8 +64,8 @@ async def main(
     async with httpx.AsyncClient(timeout=TIMEOUT, limits=limits) as client:
         ends = time.monotonic() + float(seconds)
         await asyncio.gather(*(ask(client, body, ends, seen) for _ in range(int(clients))))
-    told = {k: seen[k] for k in ("milliseconds", "failed", "mixed")}
-    print(json.dumps({**told, "versions": [list(map(str, v)) for v in seen["versions"]]}))
+    result = {k: seen[k] for k in ("milliseconds", "failed", "mixed")}
+    print(json.dumps({**result, "versions": [list(map(str, v)) for v in seen["versions"]]}))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Bars 5, 8 and 11: whole processes, from the shell's start of them to their exit."""
+"""Bars 5, 8 and 11: whole processes, from start to exit."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _sync(ground: Ground, followed: Followed) -> list[str]:
 
 
 def _sync_watched(ground: Ground, followed: Followed) -> tuple[float, bool]:
-    """Seconds of a `lakewake sync`, and whether a Java was seen under it."""
+    """Seconds of a `lakewake sync`, and whether it started Java."""
     began = time.perf_counter()
     with (
         subprocess.Popen(
@@ -109,7 +109,7 @@ def _sync_watched(ground: Ground, followed: Followed) -> tuple[float, bool]:
         process.wait()
         seconds = time.perf_counter() - began
     if process.returncode:
-        raise RuntimeError(f"lakewake sync ended with {process.returncode}")
+        raise RuntimeError(f"lakewake sync ended with exit code {process.returncode}")
     return seconds, "java" in watched.programs
 
 
@@ -118,22 +118,22 @@ def _jobs(ground: Ground) -> set[int]:
 
 
 def _hand_written(ground: Ground, followed: Followed) -> list[str]:
-    return ground.peer_script("hand_written_sync", *_peer_places(ground, followed))
+    return ground.peer_script("hand_written_sync", *_peer_paths(ground, followed))
 
 
 def _peer_rebuilt(ground: Ground, followed: Followed) -> float | None:
-    """The peer's index brought in step by its nightly rebuild: seconds, None without a peer."""
+    """Rebuild the peer's index by its nightly script; returns seconds, None without a peer."""
     if not ground.peer:
         return None
     _database(ground).mkdir(exist_ok=True)
     seconds, rows = ground.run(
-        ground.peer_script("nightly_rebuild", *_peer_places(ground, followed))
+        ground.peer_script("nightly_rebuild", *_peer_paths(ground, followed))
     )
     ground.say(f"the peer rebuilt {rows} rows in {seconds:.0f} s")
     return seconds
 
 
-def _peer_places(ground: Ground, followed: Followed) -> tuple[object, ...]:
+def _peer_paths(ground: Ground, followed: Followed) -> tuple[object, ...]:
     return followed.table.path, _database(ground), minilm_folder(), bundle_jar()
 
 

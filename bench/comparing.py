@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def compared(ground: Ground) -> Followed:
-    """The index of bars 13 and 14, in step."""
+    """The index of bars 13 and 14, synced."""
     followed: Followed = ground.once("the index of bars 13 and 14", lambda: _compared(ground))
     followed.sync()
     return followed
@@ -28,7 +28,7 @@ def _compared(ground: Ground) -> Followed:
 
 
 def bar_13(ground: Ground) -> Outcome:
-    """Reconcile a table of which some rows differ, beside a bare scan of it."""
+    """Reconcile a table in which some rows differ, compared with a bare scan of it."""
     followed, sizes = compared(ground), ground.sizes
     scans, reconciles, reports = [], [], []
     warm_ups = min(1, sizes.warm_ups)
@@ -56,7 +56,7 @@ def bar_13(ground: Ground) -> Outcome:
 
 
 def _changed(ground: Ground, turn: int) -> DataFrame:
-    """Rows from all over the table, other ones in every turn."""
+    """Rows from all over the table, different ones in every turn."""
     from pyspark.sql import functions as f
 
     sizes = ground.sizes
@@ -67,7 +67,7 @@ def _changed(ground: Ground, turn: int) -> DataFrame:
 
 
 def bar_14(ground: Ground) -> Outcome:
-    """Verify, beside a bare scan."""
+    """Verify, compared with a bare scan."""
     followed = compared(ground)
     warm_ups = min(1, ground.sizes.warm_ups)
     scans, verifies = [], []

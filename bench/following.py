@@ -1,4 +1,4 @@
-"""Bars 2 and 3: the cost of following is that of the change, not of the table."""
+"""Bars 2 and 3: the cost of following depends on the change, not on the table."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 TYPES = {"CoW": COPY_ON_WRITE, "MoR": MERGE_ON_READ}
 RECIPE = f'text = "{{txt}}"\npayload = ["points"]\nembedding_store = false\n{HASHING}'
-#: The partition that changes lie in.
+#: The partition in which rows change.
 PARTITION = "p0"
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The large table, and a table of one of its partitions alone."""
+    """The large table, and a small table that holds just one of its partitions."""
 
     large: Followed
     small: Followed
@@ -52,13 +52,13 @@ def _pair(ground: Ground, kind: str) -> Pair:
 
 
 def bar_2(ground: Ground) -> Outcome:
-    """Follow changed rows of one partition, in the large table and alone."""
+    """Follow changed rows of one partition, in the large table and in the small one."""
     seen = {kind: _rounds(ground, pair(ground, kind), _change) for kind in TYPES}
     return Outcome(_size_ratios(seen), seen)
 
 
 def bar_3(ground: Ground) -> Outcome:
-    """Follow deleted rows likewise; and changes scattered over the whole table."""
+    """Follow deleted rows in the same way, and changes scattered over the whole table."""
     deleted = {kind: _rounds(ground, pair(ground, kind), _delete) for kind in TYPES}
     scattered = {kind: _scattered(ground, pair(ground, kind)) for kind in TYPES}
     shares = {kind: ratio(s["follow"], s["commit"]) for kind, s in scattered.items()}
@@ -104,7 +104,7 @@ def _expect(report: dict[str, Any], action: str, rows: int) -> None:
 
 
 def _partition_rows(ground: Ground, turn: int) -> DataFrame:
-    """Some rows of the one partition, others in every turn."""
+    """Some rows of the one partition, different ones in every turn."""
     sizes = ground.sizes
     partitions = sizes.wide_rows // sizes.partition_rows
     first, changed = turn * sizes.changed, sizes.changed
@@ -118,7 +118,7 @@ def _change(ground: Ground, followed: Followed, turn: int) -> None:
 
 
 def _delete(ground: Ground, followed: Followed, turn: int) -> None:
-    # Later than any change, or the ordering field would keep the row.
+    # Later than any change: otherwise the ordering field would keep the row.
     followed.table.delete(_partition_rows(ground, turn).selectExpr(*_rewritten("", ts=9)))
 
 
@@ -146,9 +146,9 @@ def _scattered(ground: Ground, tables: Pair) -> dict[str, Any]:
 
 
 def _far_apart(ground: Ground, turn: int) -> DataFrame:
-    """Row numbers from the whole table, none of them among the first, which get deleted."""
+    """Row numbers from the whole table, except the first ones, which get deleted."""
     sizes = ground.sizes
-    # One less than a multiple of the partitions: every row lies in another one.
+    # One less than a multiple of the partitions: every row is in a different one.
     step = sizes.wide_rows // sizes.changed - 1
     end = sizes.wide_rows - turn
     return ground.spark.range(end - 1 - (sizes.changed - 1) * step, end, step)

@@ -1,4 +1,4 @@
-"""What the bars stand on: a scratch folder, one Spark session, tables with their indexes."""
+"""What all bars share: a scratch folder, one Spark session, tables with their indexes."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from lakewake.api import Index
 
-#: For tables of a few rows: compiling a query costs more than interpreting it.
-HASTE = {
+#: For tables of a few rows, where compiling a query costs more than interpreting it.
+SMALL_TABLE_OPTIONS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
@@ -50,7 +50,7 @@ store = "lance://index"
 
 @dataclass(frozen=True)
 class Followed:
-    """A table, and the index that follows it."""
+    """A table and the index that follows it."""
 
     name: str
     folder: Path
@@ -59,21 +59,21 @@ class Followed:
 
     @property
     def config(self) -> Path:
-        """Its configuration."""
+        """The configuration file of the index."""
         return self.folder / "lakewake.toml"
 
     def sync(self) -> tuple[float, dict[str, Any]]:
-        """Bring the index in step: seconds, and what was done."""
+        """Sync the index; returns seconds and the report."""
         began = time.perf_counter()
         report = self.index.sync()
         return time.perf_counter() - began, report.as_dict()
 
 
 class Ground:
-    """One run's sizes, scratch folder, session and what bars share.
+    """The sizes, scratch folder and session of one run, and what its bars share.
 
     Args:
-        peer: the Python of an environment with sentence-transformers; None: there is none.
+        peer: the Python of an environment with sentence-transformers; None if there is none.
     """
 
     def __init__(self, sizes: Sizes, scratch: Path, peer: Path | None) -> None:
@@ -83,11 +83,11 @@ class Ground:
         self._kept: dict[str, Any] = {}
 
     def say(self, text: str) -> None:
-        """A line about what is being done."""
+        """Print a line about the progress."""
         print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
-        """What several bars share, made by the first that asks."""
+        """A value that several bars share, made when the first of them needs it."""
         if name not in self._kept:
             self.say(f"making {name}")
             self._kept[name] = make()
@@ -95,12 +95,13 @@ class Ground:
 
     @cached_property
     def spark(self) -> SparkSession:
-        """The session that tables are written in, and that Lakewake is given."""
-        return start_session({"spark.driver.memory": "4g", **(HASTE if self.sizes.hasty else {})})
+        """The session that writes the tables, and that Lakewake uses."""
+        hasty = SMALL_TABLE_OPTIONS if self.sizes.hasty else {}
+        return start_session({"spark.driver.memory": "4g", **hasty})
 
     @cached_property
     def embedder(self) -> Embedder:
-        """The raw embedder: the default model, nothing around it."""
+        """The raw embedder: the default model alone."""
         return load_embedder(ModelSettings())
 
     def followed(
@@ -114,9 +115,9 @@ class Ground:
         type: str = COPY_ON_WRITE,
         options: Mapping[str, str] | None = None,
     ) -> Followed:
-        """A table of these rows and an index, not built yet."""
+        """A table of these rows and an index that has not been built yet."""
         folder = self.scratch / name
-        # A bar that failed may have left a part of it.
+        # A failed bar may have left a part of it.
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         options = {**(QUICK_COMMITS if self.sizes.hasty else {}), **(options or {})}
@@ -127,7 +128,7 @@ class Ground:
         return Followed(name, folder, table, lakewake.open(config, spark=self.spark)[name])
 
     def wines(self, rows: int) -> DataFrame:
-        """The first so many sample reviews."""
+        """The first `rows` sample reviews."""
         return self.spark.read.parquet(self.once(f"{rows} reviews", lambda: self._reviews(rows)))
 
     def _reviews(self, rows: int) -> str:
@@ -140,21 +141,21 @@ class Ground:
         return [str(Path(sys.executable).with_name("lakewake")), *args]
 
     def peer_script(self, name: str, *args: object) -> list[str]:
-        """The command line of one of the peer's scripts; without torch, ours runs those it can."""
+        """The command line of one of the peer's scripts. Without a peer, our own Python runs it."""
         script = Path(__file__).parent / "peer" / f"{name}.py"
         return [str(self.peer or sys.executable), str(script), *map(str, args)]
 
     def run(self, command: list[str]) -> tuple[float, str]:
-        """Run a command to its end: seconds from start to exit, and the last line it printed."""
+        """Run a command; returns seconds from start to exit, and the last line it printed."""
         began = time.perf_counter()
         done = subprocess.run(command, capture_output=True, text=True, env=environment())
         seconds = time.perf_counter() - began
         if done.returncode:
             raise RuntimeError(f"{command[0]} {command[1]} failed: {done.stderr[-2000:]}")
-        # Java's warnings come before it on the same stream.
+        # The last line: Java prints warnings to the same stream before it.
         return seconds, next(iter(done.stdout.splitlines()[-1:]), "")
 
 
 def environment() -> dict[str, str]:
-    """What every process that is started here gets."""
+    """The environment of every process that a bar starts."""
     return {**os.environ, "JAVA_HOME": str(find_java().home), "HF_HUB_OFFLINE": "1"}

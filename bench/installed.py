@@ -1,4 +1,4 @@
-"""Bar 15: what has to be on the disk before anything runs."""
+"""Bar 15: how much disk space an installation takes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ PROJECT = Path(__file__).parent.parent
 
 
 def bar_15(ground: Ground) -> Outcome:
-    """A fresh environment with Lakewake and its default extras, beside the hand-written stack's."""
+    """A fresh environment with Lakewake and its default extras, and the hand-written stack's."""
     if not ground.peer:
         return Outcome((Measure("of the hand-written stack", None, "≤", 0.25),))
     ours = _fresh_environment(ground)
-    # Not resolved: a virtual environment's Python is a link out of it.
+    # Not resolved: a virtual environment's Python is a link to a path outside it.
     theirs = ground.peer.absolute().parent.parent
     packages = _packages(theirs)
     nvidia = sum(size for name, size in packages.items() if name in ("nvidia", "triton"))
@@ -39,12 +39,12 @@ def _fresh_environment(ground: Ground) -> Path:
     folder = ground.scratch / "installed"
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if uv is None:
-        raise RuntimeError("uv is not there; `make setup` installs it")
+        raise RuntimeError("uv was not found; `make setup` installs it")
     ground.run([uv, "venv", "--quiet", "--python", sys.executable, str(folder)])
     constraints = str(PROJECT / "constraints.txt")
     python = str(folder / "bin" / "python")
     ground.run(
-        # Copies, or files shared with uv's cache would count for nothing.
+        # Copied, so that all files count, not only those that are not shared with uv's cache.
         # Compiled, as the peer's environment is.
         [uv, "pip", "install", "--quiet", "--compile-bytecode", "--link-mode", "copy",
          "--python", python, "--constraint", constraints, str(PROJECT)]

@@ -1,4 +1,4 @@
-"""What the numbers were measured on."""
+"""Describes the machine on which the numbers were measured."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def describe_machine() -> dict[str, object]:
     return {
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)),
-        # How many others wanted them as the run began; a real-time run takes them from these.
+        # How many other processes wanted the cores as the run began. A real-time run has
+        # precedence over them.
         "load": round(os.getloadavg()[0], 1),
         "real_time": os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR),
         "memory_gb": round(memory / 1e9, 1),

@@ -1,4 +1,4 @@
-"""What a bar measured, and whether that meets it. Pure."""
+"""What a bar measured, and whether the bar is met. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Measure:
-    """One number, and what it was to be.
+    """One number and its limit.
 
     Attributes:
-        value: None where it could not be measured in this run.
-        bound: `≤` or `≥`; empty: reported only.
+        value: None if it could not be measured in this run.
+        bound: `≤` or `≥`; empty if the number is only reported.
     """
 
     what: str
@@ -25,14 +25,14 @@ class Measure:
 
     @property
     def missed(self) -> bool:
-        """Whether it was measured and lies on the wrong side."""
+        """Whether it was measured and is on the wrong side of the limit."""
         if self.value is None or not self.bound:
             return False
         return self.value > self.limit if self.bound == "≤" else self.value < self.limit
 
     @property
     def lacking(self) -> bool:
-        """Whether it decides and was not measured."""
+        """Whether it has a limit and was not measured."""
         return self.value is None and bool(self.bound)
 
     def as_text(self) -> str:
@@ -55,11 +55,11 @@ class Measure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one bar found.
+    """The result of one bar.
 
     Attributes:
         seen: all figures behind the measures.
-        fault: why the bar could not be run to its end; empty when it was.
+        fault: why the bar did not run to its end; empty if it did.
     """
 
     measures: tuple[Measure, ...] = ()
@@ -77,12 +77,12 @@ class Outcome:
 
     def as_text(self) -> str:
         """`met 1.7 (≤ 2), 2.9 (≤ 4)`."""
-        said = self.fault or ", ".join(m.as_text() for m in self.measures)
-        return f"{self.verdict} {said}"
+        details = self.fault or ", ".join(m.as_text() for m in self.measures)
+        return f"{self.verdict} {details}"
 
 
 def number(value: float) -> str:
-    """Three digits that count, without an exponent."""
+    """The value with three significant digits, or as an integer from 100 on."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -92,7 +92,7 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that so many percent of all do not exceed."""
+    """The smallest value that `percent` percent of all values do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, max(0, -int(-len(ordered) * percent // 100) - 1))]
 

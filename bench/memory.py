@@ -1,4 +1,4 @@
-"""How much memory a process and all its descendants hold, watched from outside."""
+"""Samples the memory of a process and all its descendants from outside."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Watcher:
 
 
 def descendants(root: int) -> list[int]:
-    """A process and all that it started, directly or not."""
+    """A process and all that it started, directly or indirectly."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdecimal():
@@ -70,22 +70,22 @@ def descendants(root: int) -> list[int]:
 
 
 def parent(pid: int) -> int:
-    """Who started a process; 0 when it is gone."""
+    """The parent of a process; 0 if the process is gone."""
     with suppress(OSError):
-        # The name stands in brackets and may hold anything, brackets as well.
+        # The name is in brackets and may contain anything, including brackets.
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     return 0
 
 
 def resident(pid: int) -> int:
-    """Bytes of memory that a process holds; 0 when it is gone."""
+    """The resident bytes of a process; 0 if it is gone."""
     with suppress(OSError):
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
     return 0
 
 
 def program(pid: int) -> str:
-    """The name of a process; empty when it is gone."""
+    """The name of a process; empty if it is gone."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/comm").read_text().strip()
     return ""

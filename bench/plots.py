@@ -1,4 +1,4 @@
-"""The pictures that the README shows, drawn from the JSON of a run."""
+"""Draws the pictures in the README from the JSON of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 OURS, THEIRS, LIMIT = "#1f77b4", "#b0b0b0", "#d62728"
-WHERE = {"small": "its partition alone", "large": "the whole table"}
+LABELS = {"small": "table of just its partition", "large": "large table"}
 
 
 def draw(folder: Path, bars: list[dict[str, Any]]) -> None:
@@ -43,7 +43,7 @@ def _save(file: Path, picture: Any, content: Any) -> None:
 
 
 def _bars(axes: Axes, bars: list[dict[str, Any]]) -> None:
-    """How much of each bound is used up: left of the line is met."""
+    """The share of each limit that is used: left of the line, the bar is met."""
     names, used = [], []
     for bar in bars:
         for measure in bar["measures"]:
@@ -56,12 +56,12 @@ def _bars(axes: Axes, bars: list[dict[str, Any]]) -> None:
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.tick_params(axis="y", labelsize=6)
-    axes.set_xlabel("of what the bar allows (left of the line: met)")
+    axes.set_xlabel("share of the limit (left of the line: met)")
 
 
 def _one_row(axes: Axes, seen: Mapping[int, dict[str, Any]]) -> None:
     cold = seen[5]["seen"]
-    # Only of the same run: seconds of two machines say nothing about each other.
+    # Only if both are of the same run: seconds of two machines cannot be compared.
     watched = seen[4]["seen"]["found_after"] if 4 in seen and _same_run(seen[4], seen[5]) else []
     times = {
         "nightly rebuild": cold["nightly_rebuild"],
@@ -92,8 +92,9 @@ def _table_size(axes: Axes, bar: Mapping[str, Any]) -> None:
     kinds = list(bar["seen"])
     for offset, (side, color) in enumerate((("small", THEIRS), ("large", OURS))):
         heights = [statistics.median(bar["seen"][kind][side]) for kind in kinds]
-        places = [n + offset * 0.4 for n in range(len(kinds))]
-        axes.bar_label(axes.bar(places, heights, 0.38, color=color, label=WHERE[side]), fmt="%.2f")
+        positions = [n + offset * 0.4 for n in range(len(kinds))]
+        bars = axes.bar(positions, heights, 0.38, color=color, label=LABELS[side])
+        axes.bar_label(bars, fmt="%.2f")
     axes.set_xticks([n + 0.2 for n in range(len(kinds))], kinds)
     axes.set_ylabel("seconds to follow the same change")
     axes.legend(frameon=False)

@@ -1,4 +1,4 @@
-"""What a run leaves behind: one JSON for each bar, and a Markdown table of them."""
+"""Writes the results of a run: a JSON file for each bar, and a Markdown table of all of them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ turn. Trust the ratios more than the seconds, and do not compare lines of differ
 covers the last runs of the same bar, on any processor. All figures are in the bar's JSON file.
 
 """
-#: Runs of a bar that are kept beside the newest.
+#: Earlier runs of a bar that are kept in addition to the newest.
 EARLIER = 9
 
 
 def write_bar(folder: Path, bar: Bar, outcome: Outcome, run: Mapping[str, Any]) -> None:
-    """Keep one bar's outcome, with the run it is of and what earlier runs reached."""
+    """Write one bar's outcome, with its run and the values of earlier runs."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"bar{bar.number:02}.json"
     content = {
@@ -41,7 +41,7 @@ def write_bar(folder: Path, bar: Bar, outcome: Outcome, run: Mapping[str, Any]) 
 
 
 def earlier_runs(newest: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What is kept of the runs up to this one, once there is another."""
+    """The values to keep of the runs up to this one, for the file of the next run."""
     kept = {
         "began": newest["run"]["began"],
         "processor": newest["run"]["machine"]["processor"],
@@ -52,12 +52,12 @@ def earlier_runs(newest: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def read_bars(folder: Path) -> list[dict[str, Any]]:
-    """All bars that a folder holds, in their order."""
+    """All bars in a folder, in order."""
     return [json.loads(file.read_text()) for file in sorted(folder.glob("bar*.json"))]
 
 
 def write_table(folder: Path) -> None:
-    """The Markdown table of all bars that the folder holds."""
+    """Write the Markdown table of all bars in the folder."""
     bars = read_bars(folder)
     (folder / "README.md").write_text(HEAD + _table(bars) + _runs(bars))
 
@@ -77,8 +77,8 @@ def _table(bars: list[dict[str, Any]]) -> str:
 
 
 def _reached(bar: dict[str, Any]) -> str:
-    said = [f"{measure['what']}: {measure['said']}" for measure in bar["measures"]]
-    return bar["fault"].replace("|", " ").replace("\n", " ") or "<br>".join(said)
+    lines = [f"{measure['what']}: {measure['said']}" for measure in bar["measures"]]
+    return bar["fault"].replace("|", " ").replace("\n", " ") or "<br>".join(lines)
 
 
 def _over_runs(bar: dict[str, Any]) -> str:
@@ -95,7 +95,7 @@ def _over_runs(bar: dict[str, Any]) -> str:
 
 
 def _runs(bars: list[dict[str, Any]]) -> str:
-    """The machines and sizes that the table speaks of."""
+    """The machines and sizes of the runs in the table."""
     seen: dict[str, list[int]] = {}
     for bar in bars:
         seen.setdefault(_run(bar["run"]), []).append(bar["bar"])

@@ -1,4 +1,4 @@
-"""Bars 6 and 7: many rows at once, and rows whose text stays as it is."""
+"""Bars 6 and 7: many rows at once, and rows whose text does not change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def bar_6(ground: Ground) -> Outcome:
-    """Many changed rows in one sync, beside row by row. The hashing embedder's time counts too."""
+    """Many changed rows in one sync, compared with one row at a time.
+
+    The time of the hashing embedder is included.
+    """
     sizes = ground.sizes
     rows = ground.wines(sizes.build_rows)
     followed = ground.followed("rewrite", rows, f"{FULL_TEXT}\n{HASHING}")
@@ -32,14 +35,14 @@ def bar_6(ground: Ground) -> Outcome:
             raise AssertionError(f"expected {sizes.rewritten} changed rows, got {report}")
         seconds.append(took)
     per_row = statistics.median(seconds[min(1, sizes.warm_ups) :]) / sizes.rewritten
-    _, said = ground.run(
+    _, printed = ground.run(
         ground.peer_script(
             "row_by_row", ground.scratch / "row_by_row", sizes.build_rows, sizes.one_by_one
         )
     )
-    one_by_one = float(said) / sizes.one_by_one
+    one_by_one = float(printed) / sizes.one_by_one
     return Outcome(
-        (Measure("faster a row", one_by_one / per_row, "≥", 100),),
+        (Measure("times faster per row", one_by_one / per_row, "≥", 100),),
         {
             "rows": sizes.rewritten,
             "seconds": rounded(seconds),
@@ -58,12 +61,12 @@ def _marked(turn: int) -> Column:
 
 
 def bar_7(ground: Ground) -> Outcome:
-    """Rows rewritten with the same text, beside embedding them."""
+    """Rows rewritten with the same text, compared with embedding them."""
     from pyspark.sql import functions as f
 
     sizes, done = ground.sizes, built(ground)
     rows = ground.wines(sizes.build_rows).where(f"ts < {sizes.rewritten}")
-    # The embedder's first half were just these texts.
+    # The first half of the raw embedder's texts starts with these.
     embedding = done.raw[0] * sizes.rewritten / (sizes.build_rows // 2)
     seconds, reports = [], []
     for turn in range(sizes.warm_ups + sizes.rounds):

@@ -1,4 +1,4 @@
-"""Bars 9 and 10: search of a large index, before and after many small commits."""
+"""Bars 9 and 10: searching a large index, before and after many small commits."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from lakewake.api import Index
     from lakewake.model.query import SearchResult
 
-#: Titles are embedded by the real model, so that the vectors lie as real ones do.
+#: Titles are embedded by the real model, so that the vectors are distributed like real ones.
 RECIPE = 'text = "{title}"\npayload = ["country", "points"]'
 K = 10
-#: Cosines of equal vectors differ by so much with the order of summation.
+#: Cosines of equal vectors may differ by this much, depending on the order of summation.
 EQUAL = 1e-5
 #: Partitions are small, so that a one-row commit is quick.
 PARTITIONS = 128
@@ -50,7 +50,6 @@ def searched(ground: Ground) -> Searched:
 
 
 def _searched(ground: Ground) -> Searched:
-
     rows = ground.wines(ground.sizes.search_rows)
     followed = ground.followed(
         "titles",
@@ -97,7 +96,7 @@ def _queries(ground: Ground) -> np.ndarray:
 
 
 def bar_9(ground: Ground) -> Outcome:
-    """Recall and time of in-process searches, beside numpy and a bare LanceDB query."""
+    """Recall and time of in-process searches, compared with numpy and a bare LanceDB query."""
     found = searched(ground)
     _times(found)
     times, recall = _times(found), _recall(found)
@@ -138,7 +137,7 @@ def timed(do: Any, *args: Any) -> float:
 
 
 def _recall(found: Searched) -> float:
-    """The share of hits that are as near as the k-th nearest of all."""
+    """The share of hits that are at least as near as the k-th nearest of all."""
     shares: list[float] = []
     for query in found.queries:
         near = found.vectors @ query
@@ -160,8 +159,8 @@ def _numpy_times(found: Searched) -> list[float]:
 def _lancedb_times(found: Searched) -> list[float]:
     import lancedb
 
-    place = _dataset(found.followed)
-    table = lancedb.connect(str(place.parent)).open_table(place.stem)
+    path = _dataset(found.followed)
+    table = lancedb.connect(str(path.parent)).open_table(path.stem)
 
     def bare(query: np.ndarray) -> None:
         table.search(query, vector_column_name="_vector").limit(K).to_arrow()
@@ -172,8 +171,8 @@ def _lancedb_times(found: Searched) -> list[float]:
 def bar_10(ground: Ground) -> Outcome:
     """The same searches after many one-row commits, each followed by the watch.
 
-    What was before is a copy of the index, searched in turns with the one that went on: the machine
-    may be slower half an hour later, and would be so for both.
+    A copy of the index stays as it was before. Both are searched in turns: if the machine is slower
+    half an hour later, it is slower for both.
     """
     found, commits = searched(ground), ground.sizes.one_row_commits
     before = _copy(ground, found)
@@ -200,7 +199,7 @@ def bar_10(ground: Ground) -> Outcome:
         show=lambda reports: follows.extend(r.as_dict() for r in reports),
     )
     if len(follows) != commits:
-        raise AssertionError(f"{commits} commits were followed by {len(follows)} syncs")
+        raise AssertionError(f"{len(follows)} syncs followed {commits} commits, expected one each")
     after, as_before = _medians(found, before)
     half = next(p for p in curve if p["commits"] * 2 >= commits)
     totals = [f["seconds"]["total"] for f in follows]
@@ -224,7 +223,7 @@ def bar_10(ground: Ground) -> Outcome:
 
 
 def _copy(ground: Ground, found: Searched) -> Index:
-    """The index as it is now, which follows nothing."""
+    """A copy of the index as it is now, which is never synced."""
     folder = ground.scratch / "before"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(found.followed.folder / "index", folder / "index")
@@ -233,7 +232,7 @@ def _copy(ground: Ground, found: Searched) -> Index:
 
 
 def _medians(found: Searched, before: Index) -> tuple[float, float]:
-    """Milliseconds of a search of the index and of its former state, in turns."""
+    """Median milliseconds of searches of the index and of its former state, in turns."""
     times: tuple[list[float], list[float]] = ([], [])
     for warm in (True, False):
         for query in found.queries:
@@ -259,7 +258,7 @@ def _point(found: Searched, commits: int, median: float) -> dict[str, float]:
 
 
 def _commit_one_row(ground: Ground, followed: Followed, n: int) -> None:
-    """A row with a new title, another row in each commit."""
+    """Commit one row with a new title, a different row each time."""
     from pyspark.sql import functions as f
 
     row = f"wine_{n * 97 % ground.sizes.search_rows}"

@@ -1,4 +1,4 @@
-"""Bars 16 to 20: the server, as a process of its own, asked over HTTP."""
+"""Bars 16 to 20: the server as a separate process, over HTTP."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from bench.searching import K, Searched, in_buckets, searched, timed
 READY_WITHIN = 60.0
 FOLLOWED_WITHIN = 300.0
 CLIENTS = 16
-#: Rows that every commit of bar 17 rewrites together: an answer with two versions is mixed.
+#: Rows that every commit of bar 17 rewrites together. An answer with two versions of them is mixed.
 TOGETHER = 10
-#: What loads the model and nothing else, to tell its memory from the server's.
+#: Loads the model and nothing else, to measure its share of the server's memory.
 MODEL_ALONE = """
 import os, sys
 from lakewake.embed.registry import load_embedder
@@ -54,7 +54,7 @@ class Served:
         return client.post(f"{self.url}/indexes/{self.name}/search", json=body)
 
     def ask(self, connection: HTTPConnection, body: dict[str, Any]) -> Any:
-        """One search, with as little client as there can be."""
+        """One search, with the smallest possible client."""
         connection.request(
             "POST",
             f"/indexes/{self.name}/search",
@@ -67,7 +67,7 @@ class Served:
         return json.loads(answer.read())
 
     def end(self) -> float:
-        """Ask it to end: seconds until it did."""
+        """Send SIGTERM; returns the seconds until the server has ended."""
         began = time.perf_counter()
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(timeout=60)
@@ -76,7 +76,7 @@ class Served:
 
 @contextmanager
 def serving(ground: Ground, followed: Followed, *flags: str) -> Iterator[Served]:
-    """`lakewake serve` of one index, ready; ended with the context."""
+    """`lakewake serve` of one index, ready to answer; it ends with the context."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
@@ -97,7 +97,7 @@ def serving(ground: Ground, followed: Followed, *flags: str) -> Iterator[Served]
 def _until_ready(url: str, process: subprocess.Popen[bytes], began: float) -> None:
     while time.perf_counter() - began < READY_WITHIN:
         if process.poll() is not None:
-            raise RuntimeError(f"the server ended with {process.returncode} before it was ready")
+            raise RuntimeError(f"the server ended before it was ready: code {process.returncode}")
         with suppress(httpx.TransportError):
             if httpx.get(f"{url}/ready").status_code == 200:
                 return
@@ -108,8 +108,8 @@ def _until_ready(url: str, process: subprocess.Popen[bytes], began: float) -> No
 def bar_16(ground: Ground) -> Outcome:
     """What HTTP adds to a search, with the same query vectors, in turns.
 
-    Asked by the standard library's client over one connection, question written and answer read as
-    JSON; what httpx adds beyond that is told beside it.
+    The client is that of the standard library, over one connection; writing and reading JSON is
+    included. What httpx adds is reported separately.
     """
     found = searched(ground)
     times: dict[str, list[float]] = {"in_process": [], "http": [], "httpx": []}
@@ -139,7 +139,7 @@ def bar_16(ground: Ground) -> Outcome:
 
 
 def bar_17(ground: Ground) -> Outcome:
-    """Many clients while one writer commits and the watch follows as fast as they can."""
+    """Many clients, while a writer commits and the watch follows as fast as they can."""
     found, seconds = searched(ground), ground.sizes.serve_seconds
     _commit_together(ground, found.followed, 0)
     found.followed.sync()
@@ -171,7 +171,7 @@ def bar_17(ground: Ground) -> Outcome:
 
 
 def _until_followed(ground: Ground, followed: Followed, served: Served) -> None:
-    """One commit, until the server answers from it: by then the watch has its Spark."""
+    """Commit once and wait until the server answers from it: then the watch has started Spark."""
     address = f"{served.url}/indexes/{served.name}/status"
     before = httpx.get(address).json()["instant"]
     _commit_together(ground, followed, -1)
@@ -183,7 +183,7 @@ def _until_followed(ground: Ground, followed: Followed, served: Served) -> None:
 
 
 def _clients(ground: Ground, found: Searched, served: Served, seconds: float) -> dict[str, Any]:
-    """What so many clients saw, in a process of their own."""
+    """What `CLIENTS` clients saw; they run in a process of their own."""
     file = ground.scratch / "queries.json"
     file.write_text(json.dumps(found.queries[:100].tolist()))
     script = Path(__file__).with_name("clients.py")
@@ -196,7 +196,7 @@ def _clients(ground: Ground, found: Searched, served: Served, seconds: float) ->
 
 
 def _commit_together(ground: Ground, followed: Followed, n: int) -> None:
-    """The same new number in several rows, by one commit."""
+    """Write the same new number to several rows in one commit."""
     from pyspark.sql import functions as f
 
     keys = [f"wine_{k}" for k in range(TOGETHER)]
@@ -209,7 +209,7 @@ def _commit_together(ground: Ground, followed: Followed, n: int) -> None:
 
 @contextmanager
 def _writing(ground: Ground, followed: Followed) -> Iterator[list[int]]:
-    """Commits one after the other, in a thread, while the context lasts."""
+    """Commit again and again in a thread while the context lasts."""
     ended, commits = threading.Event(), list[int]()
 
     def write() -> None:
@@ -227,7 +227,7 @@ def _writing(ground: Ground, followed: Followed) -> Iterator[list[int]]:
 
 
 def bar_18(ground: Ground) -> Outcome:
-    """From the start of the process until it says that it is ready."""
+    """From the start of the process until it reports that it is ready."""
     found, seconds = searched(ground), list[float]()
     for _ in range(max(2, ground.sizes.rounds)):
         with serving(ground, found.followed) as served:
@@ -239,7 +239,7 @@ def bar_18(ground: Ground) -> Outcome:
 
 
 def bar_19(ground: Ground) -> Outcome:
-    """What the server holds beyond the model, after searches of every kind."""
+    """The server's memory beyond the model, after searches of every kind."""
     found = searched(ground)
     _, model = ground.run([sys.executable, "-c", MODEL_ALONE])
     with serving(ground, found.followed) as served, httpx.Client(timeout=60) as client:
@@ -257,7 +257,7 @@ def bar_19(ground: Ground) -> Outcome:
 
 
 def bar_20(ground: Ground) -> Outcome:
-    """SIGTERM while clients ask: what runs is finished, and the process ends."""
+    """SIGTERM while clients search: running requests finish, and the process ends."""
     found = searched(ground)
     codes: list[int | str] = []
     with serving(ground, found.followed) as served:
@@ -284,7 +284,7 @@ def bar_20(ground: Ground) -> Outcome:
 
 
 def _ask_until_gone(served: Served, found: Searched, codes: list[int | str]) -> None:
-    """Ask over new connections until nobody takes them; what was taken must be answered."""
+    """Search over new connections until they are refused; accepted ones must be answered."""
     body = {"vector": found.queries[0].tolist(), "k": K}
     while True:
         try:

@@ -1,4 +1,4 @@
-"""How much of everything: the bars' own workloads, and a small one that only shows they run."""
+"""Sizes of the bars' workloads: the full ones, and small ones that only check that they run."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ class Sizes:
     Attributes:
         build_rows: bars 1, 6, 7: rows of the table.
         rewritten: bars 6, 7: how many of them change at once.
-        one_by_one: bar 6: rows that the peer writes row by row.
-        small_rows: bars 4, 5, 8: rows of the table that one row changes in.
+        one_by_one: bar 6: rows that the peer writes one at a time.
+        small_rows: bars 4, 5, 8: rows of the table in which one row changes.
         watch_rounds: bar 4.
         wide_rows: bars 2, 3: rows of the large table.
         partition_rows: bars 2, 3: rows of each of its partitions.
         changed: bars 2, 3, 13: rows that change at once.
-        rounds: measured rounds where two sides take turns, after `warm_ups` of them.
+        rounds: measured rounds in which two sides take turns, after `warm_ups` unmeasured ones.
         search_rows: bars 9, 10, 11.
-        queries: bars 9, 10: searches whose times are taken.
+        queries: bars 9, 10: searches that are timed.
         one_row_commits: bar 10.
         memory_rows: bar 12: rows of the smaller and the larger table.
         compare_rows: bars 13, 14.
-        serve_seconds: bar 17: how long clients ask while a writer commits.
-        hasty: Spark and Hudi set up to be quick on tables of a few rows; nothing is compared then.
+        serve_seconds: bar 17: how long clients search while a writer commits.
+        hasty: make Spark and Hudi quick on tables of a few rows; the numbers then mean nothing.
     """
 
     name: str

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 COPY_ON_WRITE = "COPY_ON_WRITE"
 MERGE_ON_READ = "MERGE_ON_READ"
-#: For bars that are about the index and would otherwise spend their time in Hudi's commits.
+#: For bars that measure the index and would otherwise spend most of their time in Hudi's commits.
 QUICK_COMMITS = {
     "hoodie.metadata.enable": "false",
     "hoodie.embed.timeline.server": "false",
@@ -38,30 +38,30 @@ class Table:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def load(self, frame: DataFrame) -> None:
-        """The first rows, one file for each partition."""
+        """Write the first rows, one file for each partition."""
         files = frame.repartition(2, self.partition).sortWithinPartitions(self.partition)
         self._write(files, "bulk_insert", "overwrite", {"hoodie.bulkinsert.sort.mode": "NONE"})
 
     def upsert(self, frame: DataFrame) -> float:
-        """One commit; how many seconds it took."""
+        """Make one commit; returns its seconds."""
         return self._write(frame, "upsert")
 
     def delete(self, frame: DataFrame) -> float:
-        """One commit of hard deletes; how many seconds it took."""
+        """Make one commit of hard deletes; returns its seconds."""
         return self._write(frame, "delete")
 
     def rows(self) -> DataFrame:
-        """The table as it is."""
+        """The current rows of the table."""
         return self.spark.read.format("hudi").load(self.path)
 
     def scan(self) -> float:
-        """A bare Spark scan of all rows and columns, in seconds."""
+        """Scan all rows and columns with bare Spark; returns seconds."""
         began = time.perf_counter()
         self.rows().write.format("noop").mode("overwrite").save()
         return time.perf_counter() - began
 
     def incremental(self, after: str) -> float:
-        """A bare incremental query of what was completed after a time, in seconds."""
+        """Run a bare incremental query of commits completed after a time; returns seconds."""
         began = time.perf_counter()
         self.spark.read.format("hudi").options(
             **{
@@ -72,7 +72,7 @@ class Table:
         return time.perf_counter() - began
 
     def completed(self) -> list[Path]:
-        """The timeline's completed instants, in the order of their completion."""
+        """The files of the timeline's completed instants, in order of completion."""
         done = Path(self.path, ".hoodie", "timeline").glob("*_*.*")
         return sorted(done, key=lambda file: completion(file))
 
@@ -90,7 +90,7 @@ class Table:
             "hoodie.datasource.write.recordkey.field": self.key,
             "hoodie.datasource.write.precombine.field": "ts",
             "hoodie.datasource.write.partitionpath.field": self.partition,
-            # Rounds are to be alike: no compaction in one of them.
+            # Rounds must be alike, so none of them compacts.
             "hoodie.compact.inline": "false",
             **self.options,
             **(more or {}),
@@ -106,7 +106,7 @@ def completion(instant: Path) -> str:
 
 
 def wide_rows(numbers: DataFrame, partitions: int) -> DataFrame:
-    """A row with a sentence for each number, dealt out to partitions; made inside Spark."""
+    """A row with a sentence for each number, spread evenly over partitions; made inside Spark."""
     words = ", ".join(f"'{w}'" for w in WORDS)
     some = ", ".join(
         f"element_at(array({words}), cast(pmod(xxhash64(id, {n}), {len(WORDS)}) AS int) + 1)"

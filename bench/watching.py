@@ -1,4 +1,4 @@
-"""Bar 4: how long a commit takes to be found by a search, while a watch runs."""
+"""Bar 4: how long it takes until a search finds a commit, while a watch runs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from lakewake import sample
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: Between two looks of the watch, and between two of ours.
+#: Seconds between two looks of the watch, between two of our searches, and until we give up.
 INTERVAL = 0.1
-GLANCE = 0.02
+POLL_SECONDS = 0.02
 PATIENCE = 600.0
 
 
 def small(ground: Ground) -> Followed:
-    """The table of bars 4, 5 and 8, its index built and in step."""
+    """The table of bars 4, 5 and 8, with its index built and synced."""
     followed: Followed = ground.once("the table of bars 4, 5 and 8", lambda: _small(ground))
     followed.sync()
     return followed
@@ -37,7 +37,7 @@ def _small(ground: Ground) -> Followed:
 
 
 def corrected(ground: Ground, text: str) -> DataFrame:
-    """One row with another description."""
+    """One row with a new description."""
     from pyspark.sql import functions as f
 
     row = ground.wines(ground.sizes.small_rows).where("wine_id = 'wine_0'")
@@ -83,18 +83,18 @@ def _watch(ground: Ground, followed: Followed) -> Iterator[None]:
         subprocess.Popen(command, stdout=out, stderr=out, env=environment()) as process,
     ):
         try:
-            # The first commit starts its JVM.
+            # The watch starts its JVM for the first commit.
             _until_found(ground, followed, f"First note: {time.time_ns()}")
             yield
         except TimeoutError as error:
-            raise TimeoutError(f"{error}; the watch said: {log.read_text()[-500:]}") from error
+            raise TimeoutError(f"{error}; the watch logged: {log.read_text()[-500:]}") from error
         finally:
             process.send_signal(signal.SIGINT)
 
 
 def _until_found(ground: Ground, followed: Followed, text: str) -> float:
-    """Commit one row, and search until it is found; seconds since the commit's completion."""
-    # Embedded once: a model that runs all the time would take the watch's share of the cores.
+    """Commit one row and search until it is found; returns seconds since the commit completed."""
+    # Embedded once: embedding again and again would take cores from the watch.
     query = ground.embedder.embed([f"{_title()}. {text}"])[0].tolist()
     with ThreadPoolExecutor(1) as pool:
         known = len(followed.table.completed())
@@ -111,7 +111,7 @@ def _until_found(ground: Ground, followed: Followed, text: str) -> float:
 
 
 def _title() -> str:
-    """Of the row that is corrected: with it the query is the very text that is indexed."""
+    """The title of the corrected row: with it, the query equals the indexed text."""
     title: str = sample.wines(1)["title"][0].as_py()
     return title
 
@@ -124,4 +124,4 @@ def _finds(followed: Followed, query: list[float], text: str) -> bool:
 def _pause(deadline: float) -> None:
     if time.monotonic() > deadline:
         raise TimeoutError(f"not found in {PATIENCE:.0f} s")
-    time.sleep(GLANCE)
+    time.sleep(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Build the whole LanceDB table anew, every night: read all, embed all, overwrite.
+"""Rebuild the whole LanceDB table every night: read all, embed all, overwrite.
 
 Usage: nightly_rebuild.py TABLE DATABASE MODEL_FOLDER HUDI_BUNDLE
 """

@@ -1,7 +1,7 @@
 """Compares an index with a table inside Spark, by row id, source hash and payload hash.
 
 There are two passes. The first reduces every row to a few numbers and finds those that may differ;
-only this pass reads the whole table. The second compares just these rows in full.
+it is the main cost for a whole table. The second compares just these rows in full.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def read_scan_parts(spark: SparkSession, index: ScanParts) -> DataFrame:
 
 @dataclass(frozen=True)
 class _FirstError:
-    """Tries to read scan parts on an executor, and returns our error: Spark would only print it."""
+    """Reads the start of scan parts on an executor; returns our error, not Spark's text of it."""
 
     parts: tuple[Iterable[pa.RecordBatch], ...]
 

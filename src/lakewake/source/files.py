@@ -250,7 +250,8 @@ class GroupReader:
     def _refuse_disorder(self, touched: Touched) -> None:
         """Raise if an absorbed instant completed later than a pending one.
 
-        A merged read selects by completion time, so it could not tell the two apart.
+        A merged read selects by completion time: the rows before the window would lack what that
+        instant wrote.
         """
         first = min(i.completed or "" for i in self.pending)
         late = [r for r, completed in self._frontier.instants.items() if completed >= first]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def changed(old: DataFrame, new: DataFrame, *, contents: bool) -> DataFrame:
-    """The newest version of each row that has changed, appeared or gone.
+    """The newest version of each row that has changed, appeared or disappeared.
 
     Adds the columns `gone` (not in `new`), `fresh` (not in `old`), `former` (the instant of the old
     version) and `copies` (how many there are in `new`).

@@ -50,7 +50,7 @@ def storage_jars(
     Raises:
         SetupError: the session is local and they have not been fetched.
     """
-    if not any(table.startswith("s3a://") for table in tables) or brings(options, "hadoop-aws"):
+    if not any(table.startswith("s3a://") for table in tables) or has_jar(options, "hadoop-aws"):
         return ()
     jars = tuple(map(jar_path, S3_JARS))
     missing = next((jar for jar in jars if not jar.is_file()), None)
@@ -73,7 +73,7 @@ def storage_options(tables: Collection[str]) -> dict[str, str]:
     return spark_options(find_s3())
 
 
-def brings(options: Mapping[str, str], jar: str) -> bool:
+def has_jar(options: Mapping[str, str], jar: str) -> bool:
     """Whether the user's own options put a jar with this name on the class path."""
     keys = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
     return any(jar in options.get(key, "") for key in keys)

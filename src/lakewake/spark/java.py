@@ -70,7 +70,7 @@ def choose(found: Sequence[Java]) -> Java | None:
 
 
 def no_java(found: Sequence[Java]) -> SetupError:
-    """The error for a machine with only these Javas, none of which is supported."""
+    """The error for a machine with only these Javas, which Spark does not support."""
     hint = "run `lakewake setup`, which installs Java 17; or install it and set JAVA_HOME to it"
     if not found:
         return SetupError("no Java was found; Spark needs Java 17", hint=hint)

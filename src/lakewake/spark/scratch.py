@@ -79,7 +79,7 @@ def _is_ours(folder: Path) -> bool:
 
 @contextmanager
 def _unowned(folder: Path) -> Iterator[bool]:
-    """Whether no process owns the folder. If so, it is locked meanwhile against other removers."""
+    """Whether no process owns the folder; if so, it is locked until the context ends."""
     try:
         lock = (folder / LOCK).open("rb")
     except FileNotFoundError:

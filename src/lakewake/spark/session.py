@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from lakewake.config.home import lakewake_home
 from lakewake.errors import LakewakeError, SetupError
 from lakewake.spark import jvm
-from lakewake.spark.jars import BUNDLE, brings, bundle_jar, storage_jars, storage_options
+from lakewake.spark.jars import BUNDLE, bundle_jar, has_jar, storage_jars, storage_options
 from lakewake.spark.java import Java, find_java
 from lakewake.spark.scratch import make_folder, remove_folder
 
@@ -137,7 +137,7 @@ def session_options(given: Mapping[str, str], files: Files, *, verbose: bool) ->
     }
     java = " ".join(_java_options(files, local=local, verbose=verbose))
     _join(options, "spark.driver.extraJavaOptions", " ", java, given)
-    if not brings(given, "hudi-spark"):
+    if not has_jar(given, "hudi-spark"):
         # In local mode the class path is enough: it avoids copying the jar at every start, and
         # class-data archives only cover the class path.
         option = ("spark.driver.extraClassPath", ":") if local else ("spark.jars", ",")
@@ -166,8 +166,8 @@ def _java_options(files: Files, *, local: bool, verbose: bool) -> Iterator[str]:
         yield shlex.quote(f"-Djava.io.tmpdir={files.scratch}")
         # Most commands end before the optimising compiler pays off.
         yield "-XX:TieredStopAtLevel=1"
-        # Without that compiler Java keeps room for 48 MB of code. A watch fills it within minutes,
-        # and from then on code is thrown away and compiled again. This much is Java's usual room.
+        # Without that compiler Java reserves 48 MB for compiled code. A watch fills it within
+        # minutes; from then on code is discarded and compiled again. This is the usual size.
         yield "-XX:ReservedCodeCacheSize=240m"
     if local and files.archive is not None:
         yield "-Xshare:auto"
