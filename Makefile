@@ -1,4 +1,4 @@
-# Everything a newcomer needs: `make demo`, `make test`. `make help` lists the rest.
+# Start with `make demo` or `make test`. `make help` lists the rest.
 SHELL  := /bin/bash
 KNOWN  := import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))
 PYTHON ?= $(shell for p in python3 python3.12 python3.11; do $$p -c '$(KNOWN)' 2>/dev/null && echo $$p && break; done)
@@ -7,11 +7,11 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PEER   := .venv-peer
 FAST   := tests/unit/ tests/property/ tests/contract/
-# Each worker has a Spark session of its own, and keeps about one core busy.
+# Each worker has its own Spark session and keeps about one core busy.
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
-# Behind a company's proxy its certificates are in the system's store, not in uv's.
+# A company's proxy has its certificates in the system's store, not in uv's.
 export UV_SYSTEM_CERTS ?= 1
 
 .DEFAULT_GOAL := help
@@ -24,14 +24,14 @@ setup: $(STAMP)  ## install everything, once
 	@$(BIN)/python -m compileall -q src
 	@$(BIN)/lakewake setup
 
-demo: setup  ## a table, an index, one changed row: watch the index follow
+demo: setup  ## write a table, build an index, change a row and watch the index follow
 	@$(BIN)/lakewake demo
 
-test: check browser  ## set up, then lint, types and all tests
-	@echo "tests: Spark, Hudi and Lance together"
+test: check browser  ## everything in check, then the tests with real Spark, Hudi and Lance
+	@echo "tests: Spark, Hudi and Lance"
 	@$(PYTEST) $(filter-out $(FAST),$(wildcard tests/*/))
 
-check: setup  ## lint, types, layering and the fast tests
+check: setup  ## lint, type check, layers and the fast tests (about two minutes)
 	@echo "check: ruff, mypy, import-linter"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -40,43 +40,43 @@ check: setup  ## lint, types, layering and the fast tests
 	@echo "check: fast tests"
 	@$(PYTEST) $(FAST)
 
-# For the tests of the page. Without it they are skipped, and say so.
+# For the tests of the page. Without Chromium they are reported as skipped.
 browser:
-	@command -v chromium >/dev/null || { echo "setup: installing Chromium, for the tests of the page"; \
+	@command -v chromium >/dev/null || { echo "setup: installing Chromium for the tests of the page"; \
 	  { test "$$(id -u)" = 0 && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y \
 	    --no-install-recommends chromium fonts-liberation; } >/dev/null 2>&1 \
 	  || echo "setup: Chromium cannot be installed here; the tests of the page are skipped"; }
 
-soak: setup  ## the long tests: hundreds of random histories, watchers for minutes
+soak: setup  ## run the long tests: hundreds of random histories, watchers for minutes (hours)
 	@$(BIN)/python -m pytest tests -m soak -s
 
-matrix: setup  ## every Hudi scenario on default settings, tables of older Hudi versions, a Spark cluster, S3
+matrix: setup  ## test every Hudi scenario on default settings, older Hudi versions, a Spark cluster and S3 (an hour)
 	@$(BIN)/python -m pytest tests -m matrix --ignore tests/objectstore
 	@$(BIN)/python -m pytest tests/objectstore -m matrix
 
-mutants: setup  ## break each rule on purpose and show the test that notices
+mutants: setup  ## break one rule at a time and show the test that fails (about five minutes)
 	@$(BIN)/python tests/mutants.py
 
-bench: setup $(PEER)/.installed  ## measure every bar beside what people do today (an hour); BARS=4,5 some
+bench: setup $(PEER)/.installed  ## measure every bar beside what people use today (an hour); BARS=4,5 measures two
 	@$(BIN)/python -m bench --peer $(PEER)/bin/python $(if $(BARS),--bars $(BARS)) $(if $(SIZE),--size $(SIZE))
 
-clean:  ## remove what make made here; fetched models and jars stay in the user's cache
+clean:  ## remove what make created here; downloaded models and jars stay in your cache
 	rm -rf $(VENV) $(PEER) build dist src/*.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Redone when the pinned versions change; a broken install leaves no stamp. Compiled here, because
-# where Python may not write bytecode every start would compile all it imports: 0.7 s of 1.6 s.
+# Runs again when the pinned versions change; a failed install leaves no stamp. It compiles bytecode:
+# if Python may not write it later, every start compiles what it imports (0.7 s of 1.6 s).
 $(STAMP): pyproject.toml constraints.txt
-	@$(or $(PYTHON),false) -c '$(KNOWN)' || { echo "setup: Python 3.11 or 3.12 is needed; give one with make PYTHON=…" >&2; exit 1; }
-	@test -x $(BIN)/python || { echo "setup: making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; }
+	@$(or $(PYTHON),false) -c '$(KNOWN)' || { echo "setup: Python 3.11 or 3.12 is needed; name one with make PYTHON=…" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "setup: creating $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; }
 	@echo "setup: installing pinned packages (about 1 GB, 1 to 2 minutes the first time)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.7
 	@$(BIN)/uv pip install --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable '.[dev,bench]'
 	@touch $@
 
-# What hand-written scripts need, with torch: an environment of its own, 6 GB.
+# The packages of the hand-written scripts, with torch, in an environment of their own (6 GB).
 $(PEER)/.installed: bench/constraints.txt | setup
-	@echo "bench: installing the peers' packages (6 GB, some minutes the first time)"
+	@echo "bench: installing the peers' packages (6 GB, a few minutes the first time)"
 	@rm -rf $(PEER) && $(BIN)/uv venv --quiet --python $(BIN)/python $(PEER)
 	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(PEER)/bin/python --constraint bench/constraints.txt sentence-transformers lancedb pyspark pandas
 	@touch $@

@@ -13,9 +13,9 @@ from bench.measures import Outcome, number
 HEAD = """\
 # Benchmark results
 
-Written by `make bench`. Each line is of one run on one machine, the two sides in turns: trust the
-ratios more than the seconds, and compare no line with another of another run. The range is over the
-last runs of the same bar, on whatever processors they were. All figures are in the line's JSON.
+Written by `make bench`. Each line comes from one run on one machine, with the two sides measured in
+turn. Trust the ratios more than the seconds, and do not compare lines of different runs. The range
+covers the last runs of the same bar, on any processor. All figures are in the bar's JSON file.
 
 """
 #: Runs of a bar that are kept beside the newest.

@@ -110,7 +110,7 @@ def test_no_table_at_the_path_is_an_error_that_names_it(command: str, folder: Pa
     assert not (folder / "index").exists()
 
 
-def test_a_folder_that_is_no_hudi_table_is_an_error_that_names_it(folder: Path) -> None:
+def test_a_folder_that_is_not_a_hudi_table_is_named_in_the_error(folder: Path) -> None:
     (folder / "lake" / "wine_reviews").mkdir(parents=True)
     refused(lakewake(folder, "sync"), 1, ".*lake/wine_reviews")
     assert not (folder / "index").exists()
@@ -140,12 +140,12 @@ def test_an_empty_table_gives_an_empty_index_in_step_with_it(empty_table: Path) 
 
 
 @pytest.mark.parametrize("where", ["price <", "price < 3; DROP TABLE wines", "len(title) > 3", ""])
-def test_a_filter_that_is_none_is_refused(where: str, empty_index: Path) -> None:
+def test_an_invalid_filter_is_refused(where: str, empty_index: Path) -> None:
     done = lakewake(empty_index, "search", "wines", "red", "--where", where)
     assert "nothing was written" in refused(done, 2, "")
 
 
-def test_with_json_an_error_is_one_object_on_stdout_and_words_on_stderr(tmp_path: Path) -> None:
+def test_with_json_an_error_is_one_object_on_stdout_and_text_on_stderr(tmp_path: Path) -> None:
     done = lakewake(tmp_path, "status", "--json")
     assert done.returncode == 2
     error = json.loads(done.stdout)
@@ -160,7 +160,7 @@ def test_with_json_an_index_that_fails_is_named(folder: Path) -> None:
     assert (result["indexes"], result["index"], result["error"]) == ([], "wines", "TableMissing")
 
 
-def test_an_index_that_fails_does_not_keep_the_others_from_being_looked_at(folder: Path) -> None:
+def test_one_failing_index_does_not_hide_the_others(folder: Path) -> None:
     other = CONFIG.replace('"wines"', '"beers"').replace("wine_reviews", "beer_reviews")
     (folder / "lakewake.toml").write_text(CONFIG + other)
     done = lakewake(folder, "status")
@@ -191,7 +191,7 @@ def test_init_does_not_replace_a_configuration(empty_table: Path) -> None:
     assert (empty_table / "lakewake.toml").read_text() == CONFIG
 
 
-def test_init_says_what_it_guessed_and_writes_a_configuration_that_works(
+def test_init_reports_its_guesses_and_writes_a_configuration_that_works(
     empty_table: Path,
 ) -> None:
     (empty_table / "lakewake.toml").unlink()
@@ -205,12 +205,12 @@ def test_init_says_what_it_guessed_and_writes_a_configuration_that_works(
     )
 
 
-def test_init_without_a_table_at_the_path_writes_nothing(tmp_path: Path) -> None:
+def test_init_writes_nothing_if_there_is_no_table_at_the_path(tmp_path: Path) -> None:
     refused(lakewake(tmp_path, "init", "lake/wine_reviews"), 1, ".*lake/wine_reviews")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
     # stdout closed for reading before anything is written
     read, write = os.pipe()
     os.close(read)
@@ -224,6 +224,6 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_no_colour_where_there_is_no_terminal(folder: Path) -> None:
+def test_output_has_no_colour_without_a_terminal(folder: Path) -> None:
     done = lakewake(folder, "status")
     assert "\x1b" not in done.stdout + done.stderr

@@ -13,6 +13,7 @@ import pytest
 from lakewake.demo import CONFIG, MARK, prepare_folder
 from lakewake.errors import ConfigError
 from support.listening import Listening
+from support.shell import run_here
 from support.winemag import write_wine_csv
 
 LAKEWAKE = Path(sys.executable).with_name("lakewake")
@@ -50,7 +51,7 @@ def test_the_demo_listens_on_nothing_beyond_loopback(watched: Listening) -> None
 
 
 @pytest.mark.spark
-def test_the_demo_runs_to_its_end_and_says_that_every_expectation_held(
+def test_the_demo_ends_and_reports_that_every_expectation_held(
     demo: subprocess.CompletedProcess[str],
 ) -> None:
     assert demo.returncode == 0, demo.stderr
@@ -77,12 +78,14 @@ def test_the_demo_runs_to_its_end_and_says_that_every_expectation_held(
         "index and table agree",
     ],
 )
-def test_the_screen_of_the_demo_shows(words: str, demo: subprocess.CompletedProcess[str]) -> None:
+def test_the_demo_prints_each_expected_line(
+    words: str, demo: subprocess.CompletedProcess[str]
+) -> None:
     assert words in demo.stdout
 
 
 @pytest.mark.spark
-def test_the_demo_reads_well_where_there_is_no_terminal(
+def test_the_demo_reads_well_without_a_terminal(
     demo: subprocess.CompletedProcess[str],
 ) -> None:
     assert "\x1b" not in demo.stdout + demo.stderr
@@ -98,7 +101,7 @@ def test_nothing_of_sparks_own_log_reaches_the_user(
 
 
 @pytest.mark.spark
-def test_the_three_commands_at_the_end_can_be_run_as_they_stand(
+def test_the_three_commands_at_the_end_can_be_run_as_printed(
     home: Path, demo: subprocess.CompletedProcess[str]
 ) -> None:
     commands = demo.stdout.partition("Try next:\n")[2].splitlines()
@@ -124,11 +127,12 @@ def test_the_index_of_the_demo_is_in_step_and_answers_in_json(
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("demo", "spark")
 def test_a_second_demo_on_the_real_csv_replaces_the_first_and_shows_the_same_as_json(
-    home: Path, demo: subprocess.CompletedProcess[str]
+    home: Path,
 ) -> None:
     file = write_wine_csv(home / "winemag-data-130k-v2.csv", 40)
-    done = lakewake(home, "demo", "--csv", str(file), "--rows", "30", "--json", "--quiet")
+    done = run_here(home, "demo", "--csv", str(file), "--rows", "30", "--json", "--quiet")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert [s["sync"]["action"] for s in report["steps"] if "sync" in s] == [
@@ -145,14 +149,14 @@ def test_a_second_demo_on_the_real_csv_replaces_the_first_and_shows_the_same_as_
     assert done.stderr == ""
 
 
-def test_a_folder_of_someone_else_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_foreign_folder_is_refused_and_left_unchanged(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     with pytest.raises(ConfigError, match="not made by a demo"):
         prepare_folder(tmp_path)
     assert [f.name for f in tmp_path.iterdir()] == ["lake"]
 
 
-def test_a_former_demo_loses_its_table_and_index_but_not_what_a_person_put_beside(
+def test_an_older_demo_loses_its_table_and_index_but_not_the_users_files(
     tmp_path: Path,
 ) -> None:
     prepare_folder(tmp_path)
@@ -167,7 +171,7 @@ def test_an_empty_folder_can_be_used(tmp_path: Path) -> None:
     assert prepare_folder(tmp_path).read_text() == CONFIG
 
 
-def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+def test_a_file_at_the_path_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "demo").write_text("a file")
     with pytest.raises(ConfigError, match="not made by a demo"):
         prepare_folder(tmp_path / "demo")

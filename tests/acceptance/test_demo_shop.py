@@ -12,6 +12,7 @@ import pytest
 from lakewake.demo.shop import ADVICE, CONFIG, QUESTION, kept_config
 from lakewake.demo.table import MARK, make_folder
 from support.chat_service import Handler, says, serving
+from support.shell import run_here
 
 LAKEWAKE = Path(sys.executable).with_name("lakewake")
 
@@ -19,11 +20,9 @@ ROWS = 80
 NEW = "Fellgate Stormchild Hiking Jacket"
 
 
-def lakewake(folder: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+def lakewake(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     own = {k: v for k, v in os.environ.items() if not k.startswith("LAKEWAKE_RECOMMEND")}
-    return subprocess.run(
-        [LAKEWAKE, *args], cwd=folder, capture_output=True, text=True, env={**own, **env}
-    )
+    return subprocess.run([LAKEWAKE, *args], cwd=folder, capture_output=True, text=True, env=own)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +60,7 @@ def test_the_answer_changes_with_the_table_and_every_expectation_holds(
 
 
 @pytest.mark.spark
-def test_the_command_at_the_end_can_be_run_as_it_stands(
+def test_the_command_at_the_end_can_be_run_as_printed(
     home: Path, demo: subprocess.CompletedProcess[str]
 ) -> None:
     commands = demo.stdout.partition("Try next:\n")[2].splitlines()
@@ -72,8 +71,9 @@ def test_the_command_at_the_end_can_be_run_as_it_stands(
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("demo", "spark")
 def test_with_a_model_the_demo_shows_its_answer(
-    home: Path, demo: subprocess.CompletedProcess[str]
+    home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def praises_the_first(handler: Handler) -> None:
         name = handler.rows[0].splitlines()[0].removeprefix("name: ")
@@ -81,13 +81,9 @@ def test_with_a_model_the_demo_shows_its_answer(
 
     with serving() as service:
         service.script = [praises_the_first]
-        url = f"http://127.0.0.1:{service.port}/v1"
-        done = lakewake(
-            home,
-            *("demo", "--shop", "--rows", "40", "--json", "--quiet"),
-            LAKEWAKE_RECOMMEND_URL=url,
-            LAKEWAKE_RECOMMEND_NAME="tiny",
-        )
+        monkeypatch.setenv("LAKEWAKE_RECOMMEND_URL", f"http://127.0.0.1:{service.port}/v1")
+        monkeypatch.setenv("LAKEWAKE_RECOMMEND_NAME", "tiny")
+        done = run_here(home, "demo", "--shop", "--rows", "40", "--json", "--quiet")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     told = [s["recommendation"] for s in json.loads(done.stdout)["steps"] if "recommendation" in s]
@@ -98,7 +94,7 @@ def test_with_a_model_the_demo_shows_its_answer(
     assert NEW in {hit["payload"]["name"] for hit in told[1]["hits"]}
 
 
-def test_what_a_person_added_to_the_configuration_stays(tmp_path: Path) -> None:
+def test_additions_of_the_user_to_the_configuration_stay(tmp_path: Path) -> None:
     assert kept_config(tmp_path) == CONFIG + ADVICE
     make_folder(tmp_path, CONFIG + '[recommend]\nurl = "http://localhost:1/v1"\nname = "m"\n')
     assert kept_config(tmp_path).endswith('name = "m"\n')
@@ -106,7 +102,7 @@ def test_what_a_person_added_to_the_configuration_stays(tmp_path: Path) -> None:
     assert kept_config(tmp_path) == CONFIG + ADVICE
 
 
-def test_a_csv_of_wines_is_no_shop(tmp_path: Path) -> None:
+def test_a_csv_of_wines_is_refused_by_the_shop_demo(tmp_path: Path) -> None:
     done = lakewake(tmp_path, "demo", "--shop", "--csv", "wines.csv")
     assert done.returncode == 2
     assert "leave out --csv" in done.stderr

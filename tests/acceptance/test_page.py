@@ -50,7 +50,7 @@ def served(server: PageServer) -> Served:
     return server
 
 
-def test_results_come_as_one_types(page: Page, served: Served) -> None:
+def test_results_appear_while_typing(page: Page, served: Served) -> None:
     page.goto(served.url)
     ask(page, ITS_WORDS)
     expect(hit(page, FIRST).locator("h3")).to_contain_text(FIRST)
@@ -60,7 +60,7 @@ def test_results_come_as_one_types(page: Page, served: Served) -> None:
     expect(page.locator("#found-words")).to_contain_text("as of commit")
 
 
-def test_a_slow_answer_to_an_earlier_question_is_dropped(page: Page, server: PageServer) -> None:
+def test_a_slow_answer_to_an_earlier_query_is_dropped(page: Page, server: PageServer) -> None:
     slow = server.hold("lemon")
     page.goto(server.url)
     box = page.get_by_role("searchbox")
@@ -74,7 +74,7 @@ def test_a_slow_answer_to_an_earlier_question_is_dropped(page: Page, server: Pag
     assert hits(page).all_inner_texts() == shown
 
 
-def test_the_mode_is_sent_with_the_question(page: Page, server: PageServer) -> None:
+def test_the_mode_is_sent_with_the_query(page: Page, server: PageServer) -> None:
     page.goto(server.url)
     ask(page, "lemon")
     expect(hits(page).first).to_be_visible()
@@ -83,7 +83,7 @@ def test_the_mode_is_sent_with_the_question(page: Page, server: PageServer) -> N
     assert server.asked[-1]["mode"] == "keyword"
 
 
-def test_a_ticked_country_filters(page: Page, served: Served) -> None:
+def test_ticking_a_country_filters_the_results(page: Page, served: Served) -> None:
     page.goto(served.url)
     ask(page, "palate finish")
     expect(hits(page).first).to_be_visible()
@@ -93,7 +93,7 @@ def test_a_ticked_country_filters(page: Page, served: Served) -> None:
     expect(hits(page).first).to_be_visible()
 
 
-def test_a_price_range_filters(page: Page, served: Served) -> None:
+def test_a_price_range_filters_the_results(page: Page, served: Served) -> None:
     page.goto(served.url)
     ask(page, ITS_WORDS)
     expect(hit(page, FIRST)).to_be_visible()
@@ -105,7 +105,7 @@ def test_a_price_range_filters(page: Page, served: Served) -> None:
     expect(page.get_by_label("price, at least")).to_have_value("")
 
 
-def test_several_filters_hold_together(page: Page, server: PageServer) -> None:
+def test_several_filters_are_combined(page: Page, server: PageServer) -> None:
     page.goto(server.url)
     ask(page, "palate")
     for country in ("Italy", "France"):
@@ -119,14 +119,14 @@ def test_several_filters_hold_together(page: Page, server: PageServer) -> None:
     assert server.asked[-1]["where"] == {"and": [chosen, {"points": {"<=": 94}}]}
 
 
-def test_a_thumb_of_the_slider_sets_its_end(page: Page, server: PageServer) -> None:
+def test_a_slider_thumb_sets_its_bound(page: Page, server: PageServer) -> None:
     page.goto(server.url)
     low = page.locator("[data-column=points] .slider input").first
     low.evaluate("(e) => { e.value = 90; e.dispatchEvent(new Event('input')); }")
     expect(page.get_by_label("points, at least")).to_have_value("90")
 
 
-def test_a_thumb_back_at_its_end_asks_for_nothing(page: Page, server: PageServer) -> None:
+def test_a_slider_thumb_back_at_its_end_removes_the_filter(page: Page, server: PageServer) -> None:
     page.goto(server.url)
     for column in ("points", "price"):
         high = page.locator(f"[data-column={column}] .slider input").last
@@ -137,7 +137,7 @@ def test_a_thumb_back_at_its_end_asks_for_nothing(page: Page, server: PageServer
         expect(field).to_have_value("")
 
 
-def test_the_keyboard_is_enough(page: Page, served: Served) -> None:
+def test_the_page_can_be_used_by_keyboard_alone(page: Page, served: Served) -> None:
     page.goto(served.url)
     expect(badge(page)).to_contain_text("in step")
     page.keyboard.press("/")
@@ -158,7 +158,7 @@ def test_the_keyboard_is_enough(page: Page, served: Served) -> None:
     expect(hits(page)).to_have_count(0)
 
 
-def test_what_has_the_focus_is_seen_to_have_it(page: Page, served: Served) -> None:
+def test_the_focused_element_is_visibly_focused(page: Page, served: Served) -> None:
     page.goto(served.url)
     expect(badge(page)).to_contain_text("in step")
     for _ in range(6):
@@ -173,7 +173,7 @@ def test_what_has_the_focus_is_seen_to_have_it(page: Page, served: Served) -> No
         assert width >= 1, page.evaluate("document.activeElement.outerHTML")
 
 
-def test_a_changed_row_arrives_by_itself_and_is_marked_for_a_moment(
+def test_a_changed_row_appears_without_a_reload_and_is_marked_for_a_moment(
     page: Page, served: Served
 ) -> None:
     page.goto(served.url)
@@ -213,13 +213,13 @@ def test_the_focus_stays_on_its_row_when_results_are_refreshed(
     expect(hit(page, FIRST)).to_be_focused()
 
 
-def test_the_badge_says_in_step_and_how_soon_after_the_commit(page: Page, served: Served) -> None:
+def test_the_badge_shows_in_step_and_the_delay_after_the_commit(page: Page, served: Served) -> None:
     page.goto(served.url)
     words = re.compile(r"in step with commit \d+\s\w{3}\s\d\d:\d\d:\d\d, [\d.]+ \w+ after it")
     expect(badge(page)).to_contain_text(words)
 
 
-def test_a_commit_that_the_index_lacks_is_seen_before_it_is_absorbed(
+def test_a_commit_that_the_index_lacks_is_shown_before_it_is_absorbed(
     page: Page, server: PageServer
 ) -> None:
     page.goto(server.url)
@@ -236,7 +236,7 @@ def test_a_commit_that_the_index_lacks_is_seen_before_it_is_absorbed(
     expect(page.locator(".commit").nth(1)).to_have_attribute("data-joined", "after")
 
 
-def test_why_an_index_does_not_catch_up_is_told(page: Page, server: PageServer) -> None:
+def test_the_page_shows_why_an_index_does_not_catch_up(page: Page, server: PageServer) -> None:
     page.goto(server.url)
     expect(badge(page)).to_contain_text("in step")
     server.embedder.failure = "the model's service answered 500"
@@ -244,9 +244,7 @@ def test_why_an_index_does_not_catch_up_is_told(page: Page, server: PageServer) 
     expect(page.locator("#sync")).to_contain_text("the model's service answered 500")
 
 
-def test_what_a_sync_did_is_told_when_its_commit_is_pointed_at(
-    page: Page, server: PageServer
-) -> None:
+def test_pointing_at_a_commit_shows_what_its_sync_did(page: Page, server: PageServer) -> None:
     server.change("wine_1", price=11.0)
     page.goto(server.url)
     detail = page.locator("#sync")
@@ -266,7 +264,7 @@ def test_what_a_sync_did_is_told_when_its_commit_is_pointed_at(
     expect(detail).to_contain_text("build")
 
 
-def test_the_arrow_keys_walk_along_the_commits(page: Page, server: PageServer) -> None:
+def test_the_arrow_keys_move_along_the_commits(page: Page, server: PageServer) -> None:
     server.change("wine_1", price=11.0)
     page.goto(server.url)
     expect(page.locator(".commit")).to_have_count(2)
@@ -276,7 +274,7 @@ def test_the_arrow_keys_walk_along_the_commits(page: Page, server: PageServer) -
     expect(page.locator("#sync")).to_contain_text("there is no index yet")
 
 
-def test_without_a_question_the_page_says_what_to_do_and_shows_the_newest_sync(
+def test_without_a_query_the_page_shows_what_to_do_and_the_newest_sync(
     page: Page, served: Served
 ) -> None:
     page.goto(served.url)
@@ -286,7 +284,7 @@ def test_without_a_question_the_page_says_what_to_do_and_shows_the_newest_sync(
     expect(state).to_contain_text(re.compile(r"Newest sync .*60 embedded"))
 
 
-def test_a_question_that_nothing_answers_says_so(page: Page, server: PageServer) -> None:
+def test_a_query_without_results_shows_a_message(page: Page, server: PageServer) -> None:
     page.goto(server.url)
     page.get_by_label("keyword").check()
     ask(page, "qqqq")
@@ -315,7 +313,9 @@ def test_an_error_shows_the_servers_fact_and_hint(page: Page, server: PageServer
     expect(alert).to_contain_text("lakewake verify wines --repair")
 
 
-def test_a_busy_server_is_asked_again_by_itself(page: Page, server: PageServer) -> None:
+def test_a_request_to_a_busy_server_is_repeated_automatically(
+    page: Page, server: PageServer
+) -> None:
     said = {"error": "too many searches at once", "hint": "ask again in a moment"}
     server.fail(Fault("search", 429, said, {"Retry-After": "1"}))
     page.goto(server.url)
@@ -325,7 +325,7 @@ def test_a_busy_server_is_asked_again_by_itself(page: Page, server: PageServer) 
     expect(hit(page, FIRST)).to_be_visible()
 
 
-def test_a_server_that_is_gone_is_noticed_and_its_return_too(page: Page, served: Served) -> None:
+def test_the_page_notices_when_the_server_stops_and_returns(page: Page, served: Served) -> None:
     page.goto(served.url)
     expect(badge(page)).to_contain_text("in step")
     served.stop()
@@ -342,7 +342,7 @@ def test_a_server_that_is_gone_is_noticed_and_its_return_too(page: Page, served:
     expect(badge(page)).not_to_contain_text("last seen")
 
 
-def test_a_page_that_is_not_seen_asks_nothing(page: Page, server: PageServer) -> None:
+def test_a_hidden_page_sends_no_requests(page: Page, server: PageServer) -> None:
     asked: list[str] = []
     page.goto(server.url)
     expect(badge(page)).to_contain_text("in step")
@@ -370,7 +370,7 @@ def test_html_in_a_row_is_shown_as_text(page: Page, served: Served) -> None:
     assert page.title() == "wines · Lakewake"
 
 
-def test_a_text_without_an_end_does_not_fill_the_page(page: Page, server: PageServer) -> None:
+def test_a_very_long_text_does_not_fill_the_page(page: Page, server: PageServer) -> None:
     page.goto(server.url)
     endless = f"{ITS_WORDS} " * 5_883
     server.change("wine_0", title="", description=endless)
@@ -422,7 +422,7 @@ def test_values_that_a_filter_does_not_list_are_counted(page: Page, server: Page
     expect(variety).to_contain_text(f"and {total - listed} more, less frequent")
 
 
-def test_more_rows_come_on_demand_and_more_like_one(page: Page, server: PageServer) -> None:
+def test_more_rows_and_rows_like_one_load_on_demand(page: Page, server: PageServer) -> None:
     page.goto(server.url)
     ask(page, "palate finish nose")
     expect(hits(page)).to_have_count(10)
@@ -438,7 +438,7 @@ def test_more_rows_come_on_demand_and_more_like_one(page: Page, server: PageServ
     expect(page.get_by_role("searchbox")).to_have_value("palate finish nose")
 
 
-def test_the_recommendation_names_its_rows_and_who_wrote_it(page: Page, server: PageServer) -> None:
+def test_the_recommendation_names_its_rows_and_its_author(page: Page, server: PageServer) -> None:
     server.recommend_by(says(f"{FIRST} fits [1]."))
     page.goto(server.url)
     ask(page, ITS_WORDS)
@@ -465,7 +465,7 @@ def test_the_recommendation_is_shown_while_it_is_written(page: Page, server: Pag
     expect(panel.locator(".used button").first).to_be_visible()
 
 
-def test_a_model_that_failed_is_told_with_its_reason(page: Page, server: PageServer) -> None:
+def test_a_failed_model_is_shown_with_the_reason(page: Page, server: PageServer) -> None:
     server.recommend_by(status(500))
     page.goto(server.url)
     ask(page, ITS_WORDS)
@@ -474,7 +474,7 @@ def test_a_model_that_failed_is_told_with_its_reason(page: Page, server: PageSer
     expect(page.locator("#answer .reason")).to_contain_text("500")
 
 
-def test_a_key_is_asked_for_sent_and_forgotten_with_the_tab(
+def test_a_key_is_requested_sent_and_forgotten_with_the_tab(
     page: Page, server: PageServer, tmp_path: Path
 ) -> None:
     key = server.ask_for_a_key(tmp_path / "keys.toml")
@@ -493,7 +493,7 @@ def test_a_key_is_asked_for_sent_and_forgotten_with_the_tab(
 
 
 @pytest.mark.parametrize("width", [320, 390, 768])
-def test_on_a_phone_nothing_goes_sideways(page: Page, server: PageServer, width: int) -> None:
+def test_a_phone_needs_no_horizontal_scrolling(page: Page, server: PageServer, width: int) -> None:
     for n in range(30):
         server.change(f"wine_{n}", price=float(n))
     long = {"title": "Verylongwordwithoutanyspace" * 6, "country": "x" * 80}
@@ -513,7 +513,7 @@ def _brightness(page: Page) -> float:
     return sum(float(n) for n in re.findall(r"[\d.]+", rgb)[:3]) / 3
 
 
-def test_the_page_is_dark_where_the_system_is_and_can_be_switched(
+def test_the_page_follows_the_systems_dark_mode_and_can_be_switched(
     page: Page, served: Served
 ) -> None:
     page.emulate_media(color_scheme="dark")
@@ -528,14 +528,14 @@ def test_the_page_is_dark_where_the_system_is_and_can_be_switched(
     assert _brightness(page) < 60
 
 
-def test_nothing_moves_for_those_who_asked_for_less_motion(page: Page, served: Served) -> None:
+def test_nothing_moves_if_reduced_motion_is_preferred(page: Page, served: Served) -> None:
     page.emulate_media(reduced_motion="reduce")
     page.goto(served.url)
     expect(badge(page)).to_contain_text("in step")
     assert page.evaluate("() => document.getAnimations().length") == 0
 
 
-def test_the_page_asks_nobody_but_its_own_server(page: Page, served: Served) -> None:
+def test_the_page_sends_requests_to_its_own_server_only(page: Page, served: Served) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(served.url)
@@ -545,7 +545,7 @@ def test_the_page_asks_nobody_but_its_own_server(page: Page, served: Served) -> 
     assert all(url.startswith(served.url) for url in asked)
 
 
-def test_the_question_stands_in_the_address(page: Page, served: Served) -> None:
+def test_the_query_is_part_of_the_address(page: Page, served: Served) -> None:
     page.goto(served.url)
     ask(page, ITS_WORDS)
     expect(hit(page, FIRST)).to_be_visible()

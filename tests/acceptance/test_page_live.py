@@ -116,7 +116,7 @@ def served(
     server.stop()
 
 
-def test_a_real_commit_arrives_on_the_page_by_itself(page: Page, served: LiveServer) -> None:
+def test_a_real_commit_appears_on_the_page_without_a_reload(page: Page, served: LiveServer) -> None:
     page.goto(served.url)
     expect(page.locator("#state")).to_contain_text("60 rows of wines")
     expect(page.locator("#state")).to_contain_text(re.compile(r"Newest sync .*60 embedded"))
@@ -151,7 +151,7 @@ def test_the_recommendation_comes_from_the_rows_without_a_model(
     expect(page.locator("#answer")).to_contain_text("lava rock", timeout=30_000)
 
 
-def test_the_real_server_goes_and_comes_back(page: Page, served: LiveServer) -> None:
+def test_the_page_survives_a_restart_of_the_real_server(page: Page, served: LiveServer) -> None:
     page.goto(served.url)
     expect(badge(page)).to_contain_text("in step")
     served.stop()
@@ -169,7 +169,9 @@ def test_the_real_server_goes_and_comes_back(page: Page, served: LiveServer) -> 
 if shot := os.environ.get("LAKEWAKE_SCREENSHOTS"):
 
     @pytest.mark.parametrize("look", ["light", "dark", "phone"])
-    def test_screenshots_for_the_documents(page: Page, served: LiveServer, look: str) -> None:
+    def test_screenshots_for_the_documentation_are_taken(
+        page: Page, served: LiveServer, look: str
+    ) -> None:
         width, height = (390, 844) if look == "phone" else (1440, 960)
         page.set_viewport_size({"width": width, "height": height})
         page.emulate_media(color_scheme="dark" if look == "dark" else "light")

@@ -52,7 +52,7 @@ def test_the_configuration_is_valid(tmp_path):
 
 
 @pytest.mark.spark
-def test_the_commands_do_what_they_say(lake):
+def test_the_commands_do_what_the_readme_says(lake):
     (block,) = snippets("bash")
     commands = [shlex.split(line, comments=True) for line in block.splitlines()]
     executable = str(Path(sys.executable).parent / "lakewake")
@@ -70,9 +70,7 @@ def test_the_commands_do_what_they_say(lake):
 
 
 @pytest.mark.spark
-def test_the_python_snippets_run_and_the_served_question_is_answered(
-    lake, spark, monkeypatch, capsys
-):
+def test_the_python_snippets_run_and_the_served_query_is_answered(lake, spark, monkeypatch, capsys):
     (config,) = snippets("toml")
     monkeypatch.chdir(lake)
     (lake / "lakewake.toml").write_text(config.replace("lance://index", "lance://python-index"))

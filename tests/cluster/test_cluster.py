@@ -147,7 +147,7 @@ def story(cluster, spark, tmp_path_factory) -> Story:
 
 
 @pytest.mark.parametrize("step", ["build", "follow", "reconcile"])
-def test_a_cluster_makes_the_index_of_one_machine(step, story):
+def test_a_cluster_builds_the_same_index_as_one_machine(step, story):
     assert story.steps[step].report["action"] == step
     assert story.steps[step].there.equals(story.steps[step].here)
 
@@ -158,7 +158,7 @@ def test_a_build_embeds_each_text_once(story):
     assert (report["embedded"], report["reused"]) == (TEXTS, ROWS - TEXTS)
 
 
-def test_following_does_no_more_than_what_changed(story):
+def test_following_works_only_on_what_changed(story):
     report = story.steps["follow"].report
     assert (report["rows_changed"], report["rows_deleted"]) == (CHANGED, DELETED)
     assert (report["embedded"], report["chunks_deleted"]) == (CHANGED, DELETED)
@@ -178,9 +178,7 @@ def test_verify_finds_the_rows_that_an_index_lost(story):
     assert {row["key"] for row in story.damaged["missing"]} == {"7", "70"}
 
 
-def test_an_executor_killed_in_the_midst_of_a_build_costs_nothing_but_time(
-    cluster, spark, tmp_path
-):
+def test_an_executor_killed_during_a_build_costs_only_time(cluster, spark, tmp_path):
     write(spark, tmp_path, texts(0, ROWS, "text", 1), "bulk_insert")
     with running_driver(config(tmp_path, "there", HASHED, cluster.options())) as driver:
         driver.tell("sync")
@@ -193,7 +191,7 @@ def test_an_executor_killed_in_the_midst_of_a_build_costs_nothing_but_time(
     assert contents(tmp_path, "there").equals(built_here(spark, tmp_path, "here"))
 
 
-def test_executors_without_our_packages_and_the_model_are_sent_both(cluster, spark, tmp_path):
+def test_executors_are_sent_our_packages_and_the_model(cluster, spark, tmp_path):
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
     rows = texts(0, 10_000, "text", 1).replace(f"% {TEXTS}", "% 40")

@@ -21,7 +21,7 @@ class TestInMemory(HistoryContract):
     def log(self) -> SyncLog:
         return MemoryLog()
 
-    def test_older_records_leave_memory(self) -> None:
+    def test_the_memory_log_drops_records_beyond_its_limit(self) -> None:
         log = MemoryLog()
         for second in range(KEPT + 3):
             log.append(record(second))
@@ -43,7 +43,7 @@ def in_folder(folder: Path, **given: int) -> LocationLog:
     return LocationLog(Folder(folder.parent), folder.name, **given)
 
 
-def test_names_sort_by_time(folder: Path) -> None:
+def test_record_file_names_sort_by_time(folder: Path) -> None:
     log = in_folder(folder)
     for second in (9, 10, 3600):
         log.append(record(second))
@@ -55,7 +55,7 @@ def test_names_sort_by_time(folder: Path) -> None:
     ]
 
 
-def test_the_oldest_files_go(folder: Path) -> None:
+def test_the_oldest_record_files_are_removed(folder: Path) -> None:
     log = in_folder(folder, kept=3, prune_every=1)
     for second in range(10):
         log.append(record(second))
@@ -63,7 +63,7 @@ def test_the_oldest_files_go(folder: Path) -> None:
     assert newest(log, 10) == (record(9), record(8), record(7))
 
 
-def test_most_syncs_do_not_look_for_old_files_and_readers_do_not_notice(folder: Path) -> None:
+def test_readers_return_only_the_kept_records_before_old_files_are_pruned(folder: Path) -> None:
     log = in_folder(folder, kept=3, prune_every=10**9)
     for second in range(10):
         log.append(record(second))
@@ -92,7 +92,7 @@ def test_two_syncs_that_prune_the_same_files_at_once_both_succeed(folder: Path) 
     assert newest(in_folder(folder), 10) == (record(11),)
 
 
-def test_a_file_that_is_no_record_is_passed_over(folder: Path) -> None:
+def test_a_file_that_is_not_a_record_is_skipped(folder: Path) -> None:
     log = in_folder(folder)
     log.append(record(1))
     good = os.listdir(folder)[0]
@@ -103,7 +103,7 @@ def test_a_file_that_is_no_record_is_passed_over(folder: Path) -> None:
     assert newest(log, 10) == (record(1),)
 
 
-def test_a_record_is_read_once(folder: Path) -> None:
+def test_a_record_file_is_read_once(folder: Path) -> None:
     log = in_folder(folder)
     log.append(record(1))
     assert newest(log, 1) == (record(1),)
@@ -114,7 +114,7 @@ def test_a_record_is_read_once(folder: Path) -> None:
     assert newest(log, 1) == ()
 
 
-def test_the_last_is_told_without_reading_the_others(folder: Path) -> None:
+def test_the_last_record_is_found_without_reading_the_others(folder: Path) -> None:
     log = in_folder(folder)
     for second in range(30):
         log.append(record(second))
@@ -126,7 +126,7 @@ def test_the_last_is_told_without_reading_the_others(folder: Path) -> None:
         newest(log, 2)
 
 
-def test_a_place_that_cannot_be_read_is_an_error_that_names_it(folder: Path) -> None:
+def test_a_location_that_cannot_be_read_is_named_in_the_error(folder: Path) -> None:
     # No permission bits: tests may run as one who may do everything.
     folder.symlink_to(folder)
     with pytest.raises(StoreError, match=r"wines\.history") as caught:
@@ -134,7 +134,7 @@ def test_a_place_that_cannot_be_read_is_an_error_that_names_it(folder: Path) -> 
     assert caught.value.hint
 
 
-def test_it_has_begun_once_anything_lies_where_the_index_does(folder: Path) -> None:
+def test_a_history_has_begun_once_the_folder_of_the_index_has_a_file(folder: Path) -> None:
     log = in_folder(folder)
     assert not log.begun()
     (folder.parent / "embeddings.sqlite").write_bytes(b"")
@@ -142,14 +142,16 @@ def test_it_has_begun_once_anything_lies_where_the_index_does(folder: Path) -> N
     assert not folder.exists()
 
 
-def test_it_lies_beside_the_index(tmp_path: Path) -> None:
+def test_the_history_is_stored_beside_the_index(tmp_path: Path) -> None:
     settings = IndexSettings("wines", "table", f"lance://{tmp_path}/index")
     open_history(settings, tmp_path).append(record(1))
     assert os.listdir(tmp_path / "index") == ["wines.history"]
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_of_an_index_elsewhere_it_lies_with_the_embedding_store(kept: bool, tmp_path: Path) -> None:
+def test_the_history_of_a_remote_index_is_stored_beside_the_vector_cache(
+    kept: bool, tmp_path: Path
+) -> None:
     store = EmbeddingStoreSettings(str(tmp_path / "kept")) if kept else None
     settings = IndexSettings("wines", "t", "other://host:6333/wines", embedding_store=store)
     log = open_history(settings, tmp_path)
@@ -158,7 +160,7 @@ def test_of_an_index_elsewhere_it_lies_with_the_embedding_store(kept: bool, tmp_
     assert newest(open_history(settings, tmp_path), 5) == (record(1),)
 
 
-def test_in_memory_it_is_the_same_for_all_who_open_the_index(tmp_path: Path) -> None:
+def test_a_memory_index_has_one_history_however_often_it_is_opened(tmp_path: Path) -> None:
     mine = IndexSettings("wines", "t", f"memory://{tmp_path}")
     other = IndexSettings("beers", "t", f"memory://{tmp_path}")
     open_history(mine, tmp_path).append(record(1))

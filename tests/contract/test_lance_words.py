@@ -54,7 +54,7 @@ def assert_right(store: LanceStore) -> None:
     ASKED.assert_alike(index, built_of(index, contents(index).values()))
 
 
-def test_words_that_are_in_files_are_not_counted_again(
+def test_words_counted_in_files_are_not_counted_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = []
@@ -80,7 +80,7 @@ def test_words_that_are_in_files_are_not_counted_again(
     ],
     ids=["gone", "empty", "foreign", "short", "forged", "a folder"],
 )
-def test_words_whose_files_are_damaged_are_counted_from_the_texts(
+def test_words_are_counted_from_the_texts_if_their_files_are_damaged(
     folder: Path, damage: Callable[[Path], object]
 ) -> None:
     for file in files(folder):
@@ -88,7 +88,7 @@ def test_words_whose_files_are_damaged_are_counted_from_the_texts(
     assert_right(opened(folder))
 
 
-def test_chunks_that_a_restore_brings_back_are_found(folder: Path) -> None:
+def test_chunks_brought_back_by_a_restore_are_found(folder: Path) -> None:
     location = str(folder / "wines.g1.lance")
     store = opened(folder)
     before = contents(store.open())
@@ -103,7 +103,7 @@ def test_chunks_that_a_restore_brings_back_are_found(folder: Path) -> None:
     assert_right(opened(folder))
 
 
-def test_files_of_fragments_that_are_gone_are_removed(folder: Path) -> None:
+def test_word_files_of_removed_fragments_are_removed(folder: Path) -> None:
     before = set(files(folder))
     lance.dataset(str(folder / "wines.g1.lance")).optimize.compact_files()
     assert opened(folder).maintain()["texts_indexed"]
@@ -111,7 +111,7 @@ def test_files_of_fragments_that_are_gone_are_removed(folder: Path) -> None:
     assert not before & set(files(folder))
 
 
-def test_dropping_old_versions_leaves_the_files(
+def test_dropping_old_versions_keeps_the_word_files(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lance_upkeep, "KEEP_FOR", timedelta(microseconds=1))
@@ -122,7 +122,7 @@ def test_dropping_old_versions_leaves_the_files(
     assert files(folder) == before
 
 
-def test_a_reader_of_an_older_version_answers_when_its_files_are_gone(folder: Path) -> None:
+def test_a_reader_of_an_older_version_answers_without_its_word_files(folder: Path) -> None:
     location = str(folder / "wines.g1.lance")
     old = LanceReader(lance.dataset(location), 1, "wines")
     expected = built_of(old, contents(old).values())
@@ -131,7 +131,7 @@ def test_a_reader_of_an_older_version_answers_when_its_files_are_gone(folder: Pa
     ASKED.assert_alike(old, expected)
 
 
-def test_a_reader_that_was_asked_can_be_pickled(folder: Path) -> None:
+def test_a_reader_can_be_pickled_after_a_search(folder: Path) -> None:
     index = opened(folder).open()
     assert index is not None
     found = index.keyword(Words("red", 3))
@@ -140,7 +140,7 @@ def test_a_reader_that_was_asked_can_be_pickled(folder: Path) -> None:
     assert pickle.loads(sent).keyword(Words("red", 3)).equals(found)
 
 
-def test_an_index_of_an_earlier_version_answers_right_and_loses_lances_own_index(
+def test_an_index_of_an_earlier_version_answers_correctly_and_loses_lances_own_index(
     tmp_path: Path,
 ) -> None:
     """Which those versions searched, and which counts the words of chunks that are gone."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import json
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
@@ -16,7 +18,7 @@ import pyarrow as pa
 import pytest
 from qdrant_client.models import FieldCondition, Filter, MatchValue
 
-from lakewake.errors import ConfigError, EmbedError, SetupError, StaleFrontier, StoreError
+from lakewake.errors import ConfigError, EmbedError, StaleFrontier, StoreError
 from lakewake.model.chunks import Batch
 from lakewake.model.query import Query
 from lakewake.model.rows import RowId
@@ -81,7 +83,7 @@ class TestQdrantOverHttp(StoreContract):
         served.close()
 
 
-def test_all_is_found_by_the_payload_indexes_of_the_real_engine(tmp_path: Path) -> None:
+def test_the_real_engine_finds_every_row_by_its_payload_indexes(tmp_path: Path) -> None:
     location = EdgePlace(str(tmp_path), indexed=True)
     store = QdrantStore(location, "wines", "wines")
     rows = [chunk(str(n), str(n), **{**FULL, "points": n, "country": f"c{n}"}) for n in range(20)]
@@ -142,7 +144,7 @@ def held(points: Points) -> int:
     return points.count(collection, Filter())
 
 
-def test_an_index_on_disk_is_there_again_when_it_is_opened_again(tmp_path: Path) -> None:
+def test_an_index_on_disk_can_be_opened_again(tmp_path: Path) -> None:
     location = QdrantFolder(str(tmp_path / "index"))
     store = QdrantStore(location, "wines", "wines")
     store.create(recipe(), batch(chunk("a"), chunk("b")), frontier(1), after=0)
@@ -154,7 +156,7 @@ def test_an_index_on_disk_is_there_again_when_it_is_opened_again(tmp_path: Path)
     CONNECTIONS.close(location)
 
 
-def test_a_folder_that_another_client_has_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_a_folder_open_in_another_client_is_a_clear_error(tmp_path: Path) -> None:
     other = QdrantFolder(str(tmp_path)).connect()
     try:
         with pytest.raises(StoreError, match="in use by another process") as error:
@@ -172,16 +174,14 @@ def test_the_plain_name_of_the_collection_is_an_alias_of_the_active_generation(
     assert points.alias("wines") == generations(points)[1]
 
 
-def test_a_collection_of_somebody_else_is_left_alone(store: QdrantStore, points: Points) -> None:
+def test_a_foreign_collection_is_left_alone(store: QdrantStore, points: Points) -> None:
     points.create("wines", 4, {})
     with pytest.raises(StoreError, match="no index of Lakewake"):
         store.create(recipe(), batch(chunk("a")), frontier(1), after=0)
     assert points.names() == ["wines"]
 
 
-def test_two_indexes_do_not_share_a_collection_unawares(
-    built: QdrantStore, location: InMemory
-) -> None:
+def test_a_collection_of_another_index_is_refused(built: QdrantStore, location: InMemory) -> None:
     other = QdrantStore(location, "beers", "wines")
     create = lambda: other.create(recipe(), batch(), frontier(1), after=0)  # noqa: E731
     for call in (other.open, other.generation, create, other.maintain):
@@ -190,7 +190,7 @@ def test_two_indexes_do_not_share_a_collection_unawares(
     assert len(contents(built.open())) == 3
 
 
-def test_a_changed_chunk_is_a_new_point_and_the_former_one_stays_for_its_readers(
+def test_a_changed_chunk_is_a_new_point_and_the_old_one_stays_for_its_readers(
     built: QdrantStore, points: Points
 ) -> None:
     before = built.open()
@@ -201,7 +201,7 @@ def test_a_changed_chunk_is_a_new_point_and_the_former_one_stays_for_its_readers
     assert contents(built.open())[chunk("a")["_id"]]["_text"] == "orange"
 
 
-def test_what_no_reader_sees_any_more_is_removed(
+def test_points_that_no_reader_sees_are_removed(
     built: QdrantStore, points: Points, at_once: None
 ) -> None:
     built.commit(
@@ -214,7 +214,7 @@ def test_what_no_reader_sees_any_more_is_removed(
     assert built.maintain() == {}
 
 
-def test_a_reader_whose_points_may_be_gone_says_so_instead_of_telling_half(
+def test_a_reader_whose_points_may_be_gone_raises_instead_of_returning_half(
     built: QdrantStore, at_once: None
 ) -> None:
     old = built.open()
@@ -231,7 +231,7 @@ def test_a_reader_whose_points_may_be_gone_says_so_instead_of_telling_half(
             read()
 
 
-def test_a_version_that_is_pinned_outlives_upkeep(
+def test_a_pinned_version_outlives_upkeep(
     built: QdrantStore, points: Points, at_once: None
 ) -> None:
     old = built.open()
@@ -242,7 +242,7 @@ def test_a_version_that_is_pinned_outlives_upkeep(
     assert built.maintain() == {"points_removed": 1}
 
 
-def test_the_pin_of_a_reader_that_was_killed_counts_no_more_after_a_day(
+def test_the_pin_of_a_killed_reader_expires_after_a_day(
     built: QdrantStore, at_once: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with built.open().pinned():
@@ -251,7 +251,7 @@ def test_the_pin_of_a_reader_that_was_killed_counts_no_more_after_a_day(
         assert built.maintain()["points_removed"] == 1
 
 
-def test_a_batch_that_failed_on_its_way_leaves_no_point(built: QdrantStore, points: Points) -> None:
+def test_a_failed_batch_leaves_no_point(built: QdrantStore, points: Points) -> None:
     def failing() -> pa.RecordBatchReader:
         def rows() -> Any:
             yield from batch(*(chunk(str(n)) for n in range(300))).rows()
@@ -267,7 +267,9 @@ def test_a_batch_that_failed_on_its_way_leaves_no_point(built: QdrantStore, poin
     assert held(points) == 3
 
 
-def test_upkeep_removes_former_generations_and_attempts(built: QdrantStore, points: Points) -> None:
+def test_upkeep_removes_older_generations_and_abandoned_builds(
+    built: QdrantStore, points: Points
+) -> None:
     with built.staging(after=1) as staging:
         staged(staging, "never used")
     built.create(recipe("dot"), batch(chunk("z")), frontier(2), after=1)
@@ -276,7 +278,7 @@ def test_upkeep_removes_former_generations_and_attempts(built: QdrantStore, poin
     assert contents(built.open()) == as_stored(chunk("z"))
 
 
-def test_upkeep_leaves_a_build_alone_that_is_on_its_way(built: QdrantStore, points: Points) -> None:
+def test_upkeep_leaves_a_running_build_alone(built: QdrantStore, points: Points) -> None:
     with built.staging(after=1) as staging:
         written = [staged(staging, "z")]
         assert built.maintain() == {}
@@ -302,7 +304,7 @@ def stage_and_fail(store: QdrantStore, points: Points) -> None:
         raise EmbedError("the provider is gone")
 
 
-def test_a_build_that_fails_while_it_is_staged_leaves_no_collection(
+def test_a_build_that_fails_while_staging_leaves_no_collection(
     built: QdrantStore, points: Points
 ) -> None:
     for _ in range(2):
@@ -320,13 +322,13 @@ def test_a_staged_build_that_is_refused_leaves_no_collection(
     assert held(points) == 3
 
 
-def test_a_staged_build_that_is_active_stays_whatever_fails_then(built: QdrantStore) -> None:
+def test_an_active_staged_build_stays_if_a_later_step_fails(built: QdrantStore) -> None:
     with pytest.raises(KeyboardInterrupt):
         build_staged(built, after=1, error=KeyboardInterrupt())
     assert contents(built.open()) == as_stored(chunk("z"))
 
 
-def test_a_staged_build_of_which_it_is_not_known_whether_it_is_active_stays(
+def test_a_staged_build_that_may_be_active_stays(
     built: QdrantStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     overwrite = Points.overwrite
@@ -341,7 +343,7 @@ def test_a_staged_build_of_which_it_is_not_known_whether_it_is_active_stays(
     assert contents(built.open()) == as_stored(chunk("z"))
 
 
-def test_upkeep_sets_an_alias_that_was_lost(built: QdrantStore, points: Points) -> None:
+def test_upkeep_restores_a_lost_alias(built: QdrantStore, points: Points) -> None:
     points.create("other", 4, {})
     points.set_alias("wines", "other")
     assert built.maintain() == {"alias_set": 1}
@@ -369,7 +371,7 @@ def test_upkeep_removes_old_pages_that_no_frontier_names(
     assert reader.frontier() == more
 
 
-def test_a_page_that_comes_back_is_not_taken_for_an_old_one(
+def test_upkeep_keeps_an_old_page_that_a_frontier_names_again(
     built: QdrantStore, points: Points
 ) -> None:
     many = replace(frontier(2), duplicates=named(5_000))
@@ -398,7 +400,7 @@ def test_points_with_long_texts_are_read_a_few_at_a_time(
     assert sum(len(page) for page in pages) == 12
 
 
-def test_staged_parts_of_an_index_that_moved_on_are_stale(built: QdrantStore) -> None:
+def test_staged_writes_are_stale_once_the_index_has_moved_on(built: QdrantStore) -> None:
     with built.staging() as staging:
         written = [staged(staging, "late")]
     built.commit(batch(chunk("d")), frontier(1), frontier(2))
@@ -407,7 +409,7 @@ def test_staged_parts_of_an_index_that_moved_on_are_stale(built: QdrantStore) ->
         built.commit(late, frontier(2), frontier(3))
 
 
-def test_a_part_of_which_points_are_missing_is_not_committed(
+def test_a_staged_write_with_missing_points_is_not_committed(
     built: QdrantStore, points: Points
 ) -> None:
     with built.staging() as staging:
@@ -419,11 +421,11 @@ def test_a_part_of_which_points_are_missing_is_not_committed(
 
 
 @pytest.mark.parametrize("damage", [{"format": 2}, {"version": "x"}, {"schema": "?"}])
-def test_a_damaged_frontier_is_said_and_a_rebuild_replaces_it(
+def test_a_damaged_frontier_is_an_error_and_a_rebuild_replaces_it(
     built: QdrantStore, points: Points, damage: dict[str, Any]
 ) -> None:
     points.set("wines.frontier", damage, Filter())
-    with pytest.raises(StoreError, match="does not say where") as error:
+    with pytest.raises(StoreError, match="has no readable frontier") as error:
         built.open()
     assert "--rebuild" in error.value.hint
     assert built.generation() == 1
@@ -459,14 +461,14 @@ def test_a_deleted_frontier_leaves_no_index_and_can_be_built_again(
     assert built.maintain() == {"generations_removed": 1}
 
 
-def test_an_index_is_read_anew_only_when_it_has_moved(built: QdrantStore) -> None:
+def test_an_index_is_opened_again_only_if_it_has_moved(built: QdrantStore) -> None:
     first = built.open()
     assert built.open() is first
     built.commit(batch(chunk("d")), frontier(1), frontier(2))
     assert built.open().frontier() == frontier(2)
 
 
-def test_large_indexes_are_read_in_ranges_that_overlap_nowhere(
+def test_a_large_index_is_read_in_ranges_that_do_not_overlap(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("lakewake.store.qdrant.reader.SCAN_PARTS_FROM", 10)
@@ -483,7 +485,7 @@ def test_large_indexes_are_read_in_ranges_that_overlap_nowhere(
     served.close()
 
 
-def test_vectors_of_any_length_come_back_as_they_were(store: QdrantStore) -> None:
+def test_vectors_of_any_length_are_read_back_unchanged(store: QdrantStore) -> None:
     unit = np.zeros(8, np.float32)
     unit[3] = 1
     vectors = {
@@ -501,11 +503,11 @@ def test_vectors_of_any_length_come_back_as_they_were(store: QdrantStore) -> Non
     assert set(keys(found)) == {"unit", "long", "short"}
 
 
-def test_a_query_without_direction_finds_nothing(built: QdrantStore) -> None:
+def test_a_zero_query_vector_finds_nothing(built: QdrantStore) -> None:
     assert built.open().search(Query(np.zeros(8, np.float32), 3)).num_rows == 0
 
 
-def test_a_filter_that_qdrant_cannot_tell_still_fills_the_answer(store: QdrantStore) -> None:
+def test_a_filter_that_qdrant_cannot_evaluate_still_finds_k_rows(store: QdrantStore) -> None:
     rows = [chunk(str(n), str(n), country="odd" if n % 10 else "even") for n in range(60)]
     store.create(recipe(), batch(*rows), frontier(1), after=0)
     found = store.open().search(query("7", 6, where=Like("country", "e%n")))
@@ -523,7 +525,9 @@ def test_a_filter_that_qdrant_cannot_tell_still_fills_the_answer(store: QdrantSt
         ("qdrant://[::1]:6333/w", "http://[::1]:6333", "w"),
     ],
 )
-def test_an_address_names_server_and_collection(url: str, address: str, collection: str) -> None:
+def test_an_address_names_the_server_and_the_collection(
+    url: str, address: str, collection: str
+) -> None:
     scheme, _, location = url.partition("://")
     found, name = server(scheme, location, "the-index")
     assert (found.url, name) == (address, collection)
@@ -541,7 +545,7 @@ def test_an_address_names_server_and_collection(url: str, address: str, collecti
         "qdrants://user:s3cr3t@host/wines",
     ],
 )
-def test_an_address_with_more_or_less_in_it_is_refused(url: str) -> None:
+def test_an_address_with_missing_or_extra_parts_is_refused(url: str) -> None:
     with pytest.raises(ConfigError) as error:
         open_store(url, "wines")
     assert error.value.hint
@@ -555,21 +559,18 @@ def test_the_registry_opens_a_folder(tmp_path: Path) -> None:
     CONNECTIONS.close(QdrantFolder(f"{tmp_path}/index/qdrant"))
 
 
-def test_without_the_client_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.delitem(sys.modules, "lakewake.store.qdrant")
-    for name in [n for n in sys.modules if n.split(".")[0] == "qdrant_client"]:
-        monkeypatch.delitem(sys.modules, name)
-    for name in [n for n in sys.modules if n.startswith("lakewake.store.qdrant.")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "qdrant_client", None)
-    with pytest.raises(SetupError) as error:
-        open_store("qdrant://host:6333/wines", "wines")
-    assert "lakewake[qdrant]" in error.value.hint
+def test_without_the_client_the_error_names_the_extra() -> None:
+    script = (
+        "import sys; sys.modules['qdrant_client'] = None\n"
+        "from lakewake.store.registry import open_store\n"
+        "open_store('qdrant://host:6333/wines', 'wines')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "SetupError: the Qdrant client is not installed" in done.stderr
+    assert "pip install 'lakewake[qdrant]'" in done.stderr
 
 
-def test_executors_are_sent_the_client_and_what_it_needs() -> None:
+def test_executors_are_sent_the_client_and_its_dependencies() -> None:
     assert {"qdrant-client", "pydantic", "httpx"} <= closure(needed_packages())
 
 
@@ -584,7 +585,7 @@ def test_a_recall_of_1_makes_every_search_exact(tmp_path: Path) -> None:
     CONNECTIONS.close(location)
 
 
-def test_a_qdrant_without_indexes_says_that_it_is_exact() -> None:
+def test_a_qdrant_without_indexes_reports_exact_search() -> None:
     location = InMemory()
     store = QdrantStore(location, "wines", "wines")
     store.create(recipe(), batch(chunk("a")), frontier(1), after=0)

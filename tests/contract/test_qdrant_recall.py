@@ -111,7 +111,7 @@ class TestQdrant(RecallContract):
         return deleted_of(store._fence)
 
 
-def test_more_candidates_are_held_after_deletes(indexed: QdrantStore) -> None:
+def test_a_search_considers_more_candidates_after_deletes(indexed: QdrantStore) -> None:
     before = searching(indexed)
     assert (before.probes, before.partitions) == (128, 0)
     change(indexed, 1, chunks(0, 0, deletes=tuple(ids(0, GONE))), upkeep=False)
@@ -137,7 +137,9 @@ def test_searches_with_a_filter_are_exact(indexed: QdrantStore) -> None:
     assert recall(indexed, topics(0, TOPICS)[: GONE * PER_TOPIC : 40], others).min() == 1
 
 
-def test_a_graph_in_the_making_is_not_probed(fresh: QdrantStore, tmp_path: Path) -> None:
+def test_a_graph_that_is_still_being_built_is_not_probed(
+    fresh: QdrantStore, tmp_path: Path
+) -> None:
     client(tmp_path).status = models.CollectionStatus.YELLOW
     assert "questions_probed" not in fresh.maintain()
     assert "not probed yet" in searching(fresh).why
@@ -145,7 +147,7 @@ def test_a_graph_in_the_making_is_not_probed(fresh: QdrantStore, tmp_path: Path)
     assert fresh.maintain()["questions_probed"] == 24
 
 
-def test_a_graph_that_was_made_since_the_probe_is_probed_again(tmp_path: Path) -> None:
+def test_a_graph_built_since_the_probe_is_probed_again(tmp_path: Path) -> None:
     store = opened(tmp_path)
     store.create(RECIPE, chunks(0, 40), frontier(1), after=0)
     store.maintain()
@@ -157,7 +159,7 @@ def test_a_graph_that_was_made_since_the_probe_is_probed_again(tmp_path: Path) -
     CONNECTIONS.close(location(tmp_path))
 
 
-def test_a_writer_that_comes_in_between_is_not_disturbed(
+def test_a_probe_does_not_disturb_a_concurrent_writer(
     indexed: QdrantStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change(indexed, 1, chunks(0, 0, deletes=tuple(ids(0, GONE))), upkeep=False)
@@ -177,12 +179,12 @@ def test_a_writer_that_comes_in_between_is_not_disturbed(
     assert indexed.maintain()["questions_probed"]
 
 
-def test_a_rebuilt_index_is_probed_for_itself(indexed: QdrantStore) -> None:
+def test_a_rebuilt_index_gets_its_own_probe(indexed: QdrantStore) -> None:
     indexed.create(RECIPE, chunks(TOPICS, 40), frontier(2), after=1)
     assert "not probed yet" in searching(indexed).why
 
 
-def test_a_reader_that_was_sent_elsewhere_searches_as_here(indexed: QdrantStore) -> None:
+def test_a_pickled_reader_searches_with_the_same_effort(indexed: QdrantStore) -> None:
     reader = reader_of(indexed)
     assert isinstance(reader, QdrantReader)
     sent = pickle.loads(pickle.dumps(QdrantReader(reader.fence, reader.head, reader.asking)))
@@ -190,7 +192,7 @@ def test_a_reader_that_was_sent_elsewhere_searches_as_here(indexed: QdrantStore)
     assert sent.searching() == reader.searching()
 
 
-def test_a_frontier_of_an_earlier_version_is_read_and_probed(indexed: QdrantStore) -> None:
+def test_an_index_with_a_frontier_of_an_earlier_version_is_probed(indexed: QdrantStore) -> None:
     head = indexed._read()
     before = {name: v for name, v in head.payload().items() if name != "searching"}
     indexed._points.overwrite(

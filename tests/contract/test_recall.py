@@ -90,12 +90,12 @@ class TestLance(RecallContract):
         return store._deleted
 
 
-def test_a_new_index_is_searched_by_few_of_its_partitions(indexed: LanceStore) -> None:
+def test_a_search_of_a_new_index_reads_few_partitions(indexed: LanceStore) -> None:
     how = searching(indexed)
     assert (how.mode, how.probes, how.partitions) == ("approximate", 20, CHUNKS // 32)
 
 
-def test_questions_about_deleted_topics_go_to_more_partitions(indexed: LanceStore) -> None:
+def test_queries_about_deleted_topics_read_more_partitions(indexed: LanceStore) -> None:
     change(indexed, 1, chunks(0, 0, deletes=tuple(ids(0, GONE))), upkeep=False)
     how = searching(indexed)
     assert how.probes == how.partitions
@@ -106,7 +106,7 @@ def test_questions_about_deleted_topics_go_to_more_partitions(indexed: LanceStor
     assert min(how.kinds.values()) >= RECALL
 
 
-def test_a_version_that_is_opened_again_is_searched_as_it_was(
+def test_a_version_opened_again_is_searched_with_the_same_effort(
     indexed: LanceStore, tmp_path: Path
 ) -> None:
     former, location = reader_of(indexed), tmp_path / "wines.g1.lance"
@@ -117,7 +117,7 @@ def test_a_version_that_is_opened_again_is_searched_as_it_was(
     assert again.searching().probes == 20 < searching(indexed).probes
 
 
-def test_a_little_below_its_bound_an_index_keeps_its_partitions(indexed: LanceStore) -> None:
+def test_an_index_a_little_below_its_bound_keeps_its_partitions(indexed: LanceStore) -> None:
     most = TOPICS - LEAST // PER_TOPIC
     change(indexed, 1, chunks(0, 0, deletes=(*ids(0, most), f"c{most * PER_TOPIC}")))
     # A few more chunks would make them useful again.
@@ -126,7 +126,7 @@ def test_a_little_below_its_bound_an_index_keeps_its_partitions(indexed: LanceSt
     assert coverage_of(indexed._dataset(1)).partitions
 
 
-def test_far_below_it_the_approximate_index_is_dropped(indexed: LanceStore) -> None:
+def test_an_index_far_below_its_bound_drops_its_approximate_index(indexed: LanceStore) -> None:
     change(indexed, 1, chunks(0, 0, deletes=tuple(ids(0, 40))), upkeep=False)
     assert indexed.maintain()["approximate_dropped"] == 1
     assert indexed.maintain() == {}
@@ -153,7 +153,7 @@ def test_partitions_that_no_longer_fit_are_trained_again(
     assert indexed.maintain() == {}
 
 
-def test_recall_1_means_that_no_approximate_index_is_made(tmp_path: Path) -> None:
+def test_recall_1_creates_no_approximate_index(tmp_path: Path) -> None:
     store = build(tmp_path, recall=1.0)
     assert store.maintain() == {"pointer_written": 1} or store.maintain() == {}
     assert coverage_of(store._dataset(1)).partitions == 0
@@ -166,7 +166,7 @@ def test_recall_1_drops_an_approximate_index(indexed: LanceStore, tmp_path: Path
     assert exact.maintain() == {"approximate_dropped": 1}
 
 
-def test_an_index_that_was_never_probed_is_searched_in_all_its_partitions(
+def test_an_index_that_was_never_probed_is_searched_in_all_partitions(
     indexed: LanceStore, tmp_path: Path
 ) -> None:
     lance.dataset(str(tmp_path / "wines.g1.lance")).update_config({}, replace=True)
@@ -174,7 +174,7 @@ def test_an_index_that_was_never_probed_is_searched_in_all_its_partitions(
     assert (how.mode, how.probes, how.recall_mean) == ("approximate", how.partitions, None)
 
 
-def test_recent_questions_are_a_kind_of_their_own(indexed: LanceStore) -> None:
+def test_recent_queries_are_judged_as_a_kind_of_their_own(indexed: LanceStore) -> None:
     for question in topics(7, 1)[:30]:
         reader_of(indexed).search(Query(question, 3))
     change(indexed, 1, chunks(0, 0, deletes=tuple(ids(0, GONE))))
@@ -198,13 +198,13 @@ def probed(effort: Effort, mean: float = 1.0, worst: float = 1.0, **kinds: float
         (probed(FEW, 0.995, stored=1.0, deleted=0.98), False),
     ],
 )
-def test_a_promise_is_kept_by_the_mean_by_each_kind_and_by_the_worst_tenth(
+def test_a_promise_holds_for_the_mean_each_kind_and_the_worst_tenth(
     found: Probed, keeps: bool
 ) -> None:
     assert found.keeps(0.99) is keeps
 
 
-def test_efforts_go_from_few_partitions_to_all() -> None:
+def test_efforts_range_from_few_partitions_to_all() -> None:
     tried = efforts(1000)
     assert [e.probes for e in tried] == [50, 100, 200, 1000, 1000]
     assert [e.probes for e in efforts(30)] == [20, 30, 30]
@@ -223,29 +223,29 @@ class TestDecide:
         self.measured = measured
         return decision
 
-    def test_the_cheapest_that_keeps_the_promise_is_taken(self) -> None:
+    def test_the_cheapest_effort_that_keeps_the_promise_is_chosen(self) -> None:
         fine = {e: probed(e) for e in efforts(200)}
         assert self.decided(fine) == (fine[FEW], fine[ALL])
         assert self.measured == [FEW, ALL]
 
-    def test_more_partitions_are_searched_where_few_are_not_enough(self) -> None:
+    def test_more_partitions_are_searched_if_few_are_not_enough(self) -> None:
         fine = {e: probed(e) for e in efforts(200)[2:]}
         assert self.decided(fine) == (fine[Effort(80, 10)], fine[ALL])
 
-    def test_more_are_compared_where_all_partitions_are_not_enough(self) -> None:
+    def test_more_candidates_are_compared_if_all_partitions_are_not_enough(self) -> None:
         fine = {MOST: probed(MOST)}
         assert self.decided(fine) == (fine[MOST], fine[MOST])
 
-    def test_a_sample_that_just_keeps_it_is_not_relied_on(self) -> None:
+    def test_an_effort_that_barely_keeps_the_promise_is_not_chosen(self) -> None:
         fine = {e: probed(e) for e in efforts(200)[1:]}
         assert self.decided({**fine, FEW: probed(FEW, 0.994)}) == (fine[Effort(40, 5)], fine[ALL])
         all_just = {e: probed(e, 0.994) for e in efforts(200)}
         assert self.decided(all_just) == (all_just[MOST], all_just[MOST])
 
-    def test_searches_are_exact_where_nothing_keeps_it(self) -> None:
+    def test_searches_are_exact_if_no_effort_keeps_the_promise(self) -> None:
         assert self.decided({}) == (None, None)
 
-    def test_partitions_are_trained_again_for_what_is_there_and_not_for_what_is_gone(self) -> None:
+    def test_partitions_are_trained_again_for_stored_chunks_and_not_for_deleted_ones(self) -> None:
         fine = {e: probed(e) for e in efforts(200)[1:]}
         gone = {**fine, FEW: probed(FEW, 0.95, stored=1.0, deleted=0.9)}
         there = {**fine, FEW: probed(FEW, 0.95, stored=0.9, deleted=1.0)}
@@ -268,11 +268,11 @@ class TestChoose:
     ) -> Effort | None:
         return choose(there, Asking(recall, 100_000), filtered=filtered)[0]
 
-    def test_few_partitions_without_a_filter_and_all_with_one(self) -> None:
+    def test_a_search_with_a_filter_reads_all_partitions_and_one_without_reads_few(self) -> None:
         assert self.chosen(self.there) == FEW
         assert self.chosen(self.there, filtered=True) == ALL
 
-    def test_a_probe_is_due_by_what_was_deleted_and_by_what_changed(self) -> None:
+    def test_a_probe_is_due_after_enough_deletes_or_changes(self) -> None:
         asking = Asking(0.99, 100_000)
         assert not is_due(self.there, asking)
         assert is_due(self.there, replace(asking, recall=0.98))
@@ -283,16 +283,16 @@ class TestChoose:
             assert is_due(replace(self.there, decision=last), asking) is due
         assert is_due(replace(self.there, decision=None), asking)
 
-    def test_all_partitions_when_much_was_deleted_since(self) -> None:
+    def test_a_search_reads_all_partitions_after_many_deletes(self) -> None:
         assert self.chosen(replace(self.there, covered=99_500)) == FEW
         assert self.chosen(replace(self.there, covered=99_499)) == ALL
 
-    def test_exactly_below_the_bound_and_where_recall_is_1(self) -> None:
+    def test_a_search_is_exact_below_the_bound_and_if_recall_is_1(self) -> None:
         assert self.chosen(replace(self.there, chunks=99_999)) is None
         assert self.chosen(self.there, recall=1.0) is None
         assert self.chosen(replace(self.there, partitions=0)) is None
 
-    def test_exactly_where_the_probe_did_not_find_what_is_promised(self) -> None:
+    def test_a_search_is_exact_if_the_probe_missed_the_promise(self) -> None:
         low = replace(self.decision, plain=probed(FEW, 0.98))
         assert self.chosen(replace(self.there, decision=low)) is None
         assert self.chosen(replace(self.there, decision=low), recall=0.98) == FEW

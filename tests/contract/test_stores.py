@@ -101,7 +101,7 @@ class TestLanceWithLookups(StoreContract):
         monkeypatch.setattr(lance_store, "HELD_DELETES", -1)
         return Tended(str(tmp_path), "wines", lookup_min_chunks=1, words_min_chunks=1)
 
-    def test_chunks_are_looked_up_by_indexes(self, built: LanceStore, tmp_path: Path) -> None:
+    def test_id_key_and_hash_have_lookup_indexes(self, built: LanceStore, tmp_path: Path) -> None:
         described = lance.dataset(str(tmp_path / "wines.g1.lance")).describe_indices()
         assert {tuple(i.field_names) for i in described} == {
             ("_id",),
@@ -115,7 +115,7 @@ class TestLanceWithApproximateIndex(StoreContract):
     def store(self, tmp_path: Path) -> Store:
         return Tended(str(tmp_path), "wines", ann_min_chunks=1)
 
-    def test_it_has_one(self, built: LanceStore) -> None:
+    def test_the_index_has_one_partition(self, built: LanceStore) -> None:
         assert coverage_of(built._dataset(1)).partitions == 1
 
     @pytest.mark.skip(reason="its chunks have no vectors, so that Lance cannot train on them")
@@ -167,7 +167,7 @@ def test_a_replayed_batch_writes_no_version(built: LanceStore, folder: Path) -> 
     assert versions(folder) == 2
 
 
-def test_pages_that_no_frontier_names_any_more_go_with_the_commit(
+def test_pages_that_no_frontier_names_are_removed_by_the_commit(
     built: LanceStore, folder: Path
 ) -> None:
     def pages() -> set[str]:
@@ -187,7 +187,7 @@ def test_pages_that_no_frontier_names_any_more_go_with_the_commit(
     assert pages() == set()
 
 
-def test_a_page_that_is_lost_is_named_as_damage(built: LanceStore, folder: Path) -> None:
+def test_a_lost_page_is_reported_as_damage(built: LanceStore, folder: Path) -> None:
     many = replace(frontier(2), duplicates=named(5_000))
     built.commit(batch(), frontier(1), many)
     lance.dataset(str(folder / "wines.g1.lance")).delete(f"_id LIKE '{PAGE_ID}%'")
@@ -263,7 +263,7 @@ def test_a_killed_build_without_a_manifest_does_not_block(folder: Path) -> None:
     assert contents(store.open()) == as_stored(chunk("a"))
 
 
-def test_a_builder_that_was_overtaken_cannot_undo_the_commits_since(
+def test_a_builder_that_was_overtaken_cannot_undo_later_commits(
     store: LanceStore, folder: Path
 ) -> None:
     def slow() -> pa.RecordBatchReader:
@@ -277,7 +277,7 @@ def test_a_builder_that_was_overtaken_cannot_undo_the_commits_since(
     assert contents(store.open()) == as_stored(chunk("theirs"), chunk("more"))
 
 
-def test_a_batch_made_for_a_generation_does_not_land_in_the_next(
+def test_a_batch_for_one_generation_does_not_land_in_the_next(
     built: LanceStore, folder: Path
 ) -> None:
     built.open()
@@ -288,7 +288,7 @@ def test_a_batch_made_for_a_generation_does_not_land_in_the_next(
     assert contents(built.open()) == as_stored(chunk("z"))
 
 
-def test_a_compaction_in_between_is_survived(built: LanceStore, folder: Path) -> None:
+def test_a_commit_lands_despite_a_concurrent_compaction(built: LanceStore, folder: Path) -> None:
     location = str(folder / "wines.g1.lance")
     for n in range(1, 4):
         built.commit(batch(chunk(f"k{n}")), frontier(n), frontier(n + 1))
@@ -307,7 +307,7 @@ def test_a_compaction_in_between_is_survived(built: LanceStore, folder: Path) ->
     assert {r["_key"] for r in contents(built.open()).values()} == {*"abcd", "k1", "k2", "k3"}
 
 
-def test_a_commit_that_was_overtaken_by_its_own_replay_is_done(
+def test_a_commit_overtaken_by_its_own_replay_counts_as_landed(
     built: LanceStore, folder: Path
 ) -> None:
     def rows() -> pa.RecordBatchReader:
@@ -362,7 +362,7 @@ def test_upkeep_drops_old_versions_once_there_are_many_but_not_tagged_ones(
     assert reader.frontier() == frontier(KEEP_VERSIONS + 5)
 
 
-def test_a_version_that_is_pinned_outlives_upkeep_and_one_that_was_let_go_does_not(
+def test_a_pinned_version_outlives_upkeep_and_a_released_one_does_not(
     folder: Path, many_versions: LanceStore
 ) -> None:
     old = LanceReader(lance.dataset(str(folder / "wines.g1.lance"), version=1), 1, "wines")
@@ -374,7 +374,7 @@ def test_a_version_that_is_pinned_outlives_upkeep_and_one_that_was_let_go_does_n
     assert lance.dataset(str(folder / "wines.g1.lance")).tags.list() == {}
 
 
-def test_the_pin_of_a_reader_that_was_killed_is_removed_in_time(
+def test_the_pin_of_a_killed_reader_is_removed_later(
     folder: Path, many_versions: LanceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset = lance.dataset(str(folder / "wines.g1.lance"))
@@ -384,7 +384,7 @@ def test_the_pin_of_a_reader_that_was_killed_is_removed_in_time(
     assert dataset.tags.list() == {}
 
 
-def test_an_index_is_read_anew_only_when_it_has_changed(built: LanceStore, folder: Path) -> None:
+def test_an_index_is_opened_again_only_if_it_has_changed(built: LanceStore, folder: Path) -> None:
     first = built.open()
     assert built.open() is first
     LanceStore(str(folder), "wines").commit(batch(chunk("d")), frontier(1), frontier(2))
@@ -394,7 +394,7 @@ def test_an_index_is_read_anew_only_when_it_has_changed(built: LanceStore, folde
     assert len(contents(second)) == 4
 
 
-def test_an_index_made_again_in_the_same_place_is_read_anew(
+def test_an_index_created_again_at_the_same_location_is_opened_again(
     built: LanceStore, folder: Path
 ) -> None:
     assert built.open() is not None
@@ -431,7 +431,9 @@ class TestApproximateIndex:
         assert store.open().searching().mode == "approximate"
         return store
 
-    def test_what_was_staged_is_found_beside_it(self, indexed: LanceStore, dimension: int) -> None:
+    def test_staged_chunks_are_found_before_they_are_in_the_approximate_index(
+        self, indexed: LanceStore, dimension: int
+    ) -> None:
         schema = indexed.open().schema()
         new = [chunk(f"n{n}", f"n{n}", _vector=vector_of(f"n{n}", dimension)) for n in range(20)]
         moved = chunk("0", "moved", _vector=vector_of("moved", dimension))
@@ -447,10 +449,10 @@ class TestApproximateIndex:
         former = reader.search(Query(np.array(vector_of("0", dimension), np.float32), 1))
         assert former["_similarity"][0].as_py() < 0.999
 
-    def test_it_is_made_once(self, indexed: LanceStore) -> None:
+    def test_an_approximate_index_is_created_once(self, indexed: LanceStore) -> None:
         assert indexed.maintain() == {}
 
-    def test_it_finds_nearly_what_the_exact_search_finds(
+    def test_an_approximate_search_finds_nearly_what_an_exact_one_finds(
         self, indexed: LanceStore, dimension: int
     ) -> None:
         reader = indexed.open()
@@ -465,7 +467,7 @@ class TestApproximateIndex:
                 assert cosines.get(key, cosine) == pytest.approx(cosine)
         assert np.mean(recall) >= RECALL
 
-    def test_a_narrow_filter_still_fills_the_answer(
+    def test_a_search_with_a_narrow_filter_still_finds_k_rows(
         self, indexed: LanceStore, dimension: int
     ) -> None:
         reader = indexed.open()
@@ -474,14 +476,18 @@ class TestApproximateIndex:
         found = reader.search(Query(q, 7, where=Compare("points", "<", 7)))
         assert {*keys(found)} == {str(n) for n in range(7)}
 
-    def test_more_rows_than_there_are_gives_all(self, indexed: LanceStore, dimension: int) -> None:
+    def test_a_search_for_more_rows_than_exist_returns_all(
+        self, indexed: LanceStore, dimension: int
+    ) -> None:
         reader = indexed.open()
         assert reader is not None
         q = np.array(vector_of("q", dimension), np.float32)
         assert len({*keys(reader.search(Query(q, 5_000)))}) == 2_000
         assert len({*keys(reader.search(Query(q, 600)))}) == 600
 
-    def test_a_row_committed_since_is_found(self, indexed: LanceStore, dimension: int) -> None:
+    def test_a_row_committed_after_the_approximate_index_is_found(
+        self, indexed: LanceStore, dimension: int
+    ) -> None:
         reader = indexed.open()
         assert reader is not None
         new = chunk("new", "new", points=1, _vector=vector_of("new", dimension))
@@ -508,7 +514,7 @@ class TestApproximateIndex:
     def partitions(self, store: LanceStore) -> int:
         return coverage_of(store._dataset(1)).partitions
 
-    def test_it_is_refreshed_when_many_chunks_wait(
+    def test_an_approximate_index_takes_in_new_chunks_once_there_are_many(
         self, indexed: LanceStore, dimension: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("lakewake.store.lance.upkeep.MIN_WAITING", 10)
@@ -519,7 +525,7 @@ class TestApproximateIndex:
         # Lance by itself would join them to one, and a search would look at all there is.
         assert self.partitions(indexed) == before == 3
 
-    def test_it_is_made_anew_when_the_index_has_outgrown_it(
+    def test_an_approximate_index_is_created_again_once_it_is_outgrown(
         self, indexed: LanceStore, dimension: int
     ) -> None:
         self.commit_new(indexed, dimension, rows=1_800)
@@ -539,7 +545,7 @@ class TestApproximateIndex:
         (253, 507, True),
     ],
 )
-def test_an_approximate_index_has_about_as_many_partitions_as_it_would_be_made_with(
+def test_an_approximate_index_is_outgrown_if_its_partition_count_is_far_off(
     there: int, wanted: int, misshapen: bool
 ) -> None:
     assert _misshapen(there, wanted) is misshapen
@@ -564,7 +570,7 @@ def test_a_file_in_place_of_the_dataset_is_an_error(folder: Path) -> None:
     assert (folder / "wines.g1.lance").read_text() == "not a dataset"
 
 
-def test_a_lance_dataset_that_is_no_index_is_left_alone(folder: Path) -> None:
+def test_a_lance_dataset_that_is_not_an_index_is_left_alone(folder: Path) -> None:
     folder.mkdir()
     location = str(folder / "wines.g1.lance")
     lance.write_dataset(pa.table({"a": [1, 2]}), location)
@@ -658,7 +664,7 @@ def test_a_memory_store_is_the_same_for_the_whole_process() -> None:
 
 
 @pytest.mark.parametrize("url", ["redis://x", "index", "", "lance://", "://x"])
-def test_an_address_that_is_no_store_is_refused_with_the_valid_ones(url: str) -> None:
+def test_an_invalid_store_address_is_refused_with_the_valid_schemes(url: str) -> None:
     with pytest.raises(ConfigError) as error:
         open_store(url, "wines")
     assert "lance://" in error.value.hint

@@ -53,30 +53,30 @@ def held(store: VectorCache, *hashes: str) -> dict[str, list[float]]:
     return {h: v.tolist() for h, v in store.get(hashes).items()}
 
 
-def test_it_gives_back_exactly_what_was_put(store: VectorCache) -> None:
+def test_a_cache_returns_exactly_what_was_put(store: VectorCache) -> None:
     store.put({"a": ONE, "b": TWO})
     assert held(store, "a", "b", "c") == {"a": ONE.tolist(), "b": TWO.tolist()}
     assert store.get(["a"])["a"].dtype == np.float32
 
 
-def test_it_holds_nothing_at_first(store: VectorCache) -> None:
+def test_a_new_cache_is_empty(store: VectorCache) -> None:
     assert held(store, "a") == {}
     assert held(store) == {}
 
 
-def test_the_last_put_counts(store: VectorCache) -> None:
+def test_the_last_put_of_a_text_wins(store: VectorCache) -> None:
     store.put({"a": ONE})
     store.put({"a": TWO})
     assert held(store, "a") == {"a": TWO.tolist()}
 
 
-def test_thousands_are_asked_for_at_once(store: VectorCache) -> None:
+def test_thousands_of_vectors_are_read_at_once(store: VectorCache) -> None:
     many = {f"h{n}": np.full(4, n, np.float32) for n in range(5_000)}
     store.put(many)
     assert held(store, *many) == {h: v.tolist() for h, v in many.items()}
 
 
-def test_a_file_is_there_for_the_next_process(path: Path) -> None:
+def test_a_cache_file_is_used_by_the_next_process(path: Path) -> None:
     first = SqliteVectorCache(path, MODEL)
     first.put({"a": ONE})
     first.close()
@@ -107,7 +107,7 @@ def test_a_damaged_entry_counts_as_absent_and_can_be_put_again(path: Path, damag
     assert held(store, "a") == {"a": ONE.tolist()}
 
 
-def test_a_file_that_is_no_database_is_reported_once_and_left_as_it_is(path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_reported_once_and_left_unchanged(path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"not a database, but long enough to be taken for one" * 100)
     before, said = path.read_bytes(), []
@@ -120,7 +120,7 @@ def test_a_file_that_is_no_database_is_reported_once_and_left_as_it_is(path: Pat
     assert path.read_bytes() == before
 
 
-def test_a_file_damaged_while_open_is_reported_once_and_done_without(path: Path) -> None:
+def test_a_file_damaged_while_open_is_reported_once_and_then_ignored(path: Path) -> None:
     first = SqliteVectorCache(path, MODEL)
     first.put({f"h{n}": ONE for n in range(1_000)})
     first.close()
@@ -135,7 +135,7 @@ def test_a_file_damaged_while_open_is_reported_once_and_done_without(path: Path)
     assert len(said) == 1
 
 
-def test_a_place_that_cannot_be_written_is_reported_once_and_done_without(tmp_path: Path) -> None:
+def test_a_read_only_location_is_reported_once_and_then_ignored(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     said: list[str] = []
     store = SqliteVectorCache(tmp_path / "file" / "embeddings.sqlite", MODEL, said.append)
@@ -144,7 +144,7 @@ def test_a_place_that_cannot_be_written_is_reported_once_and_done_without(tmp_pa
     assert len(said) == 1
 
 
-def test_a_file_locked_for_a_while_is_read_meanwhile_and_written_again_after(
+def test_a_locked_file_is_still_read_and_is_written_again_later(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vector_cache, "BUSY_SECONDS", 0.01)
@@ -170,7 +170,7 @@ def test_a_file_locked_for_a_while_is_read_meanwhile_and_written_again_after(
     assert held(store, "b") == {"b": TWO.tolist()}
 
 
-def test_without_room_anywhere_it_holds_nothing_and_hinders_nobody(path: Path) -> None:
+def test_a_cache_without_disk_space_is_empty_and_raises_nothing(path: Path) -> None:
     script = (
         "import pathlib, resource, signal, sys, numpy as np\n"
         "from lakewake.model.recipe import ModelIdentity\n"
@@ -191,7 +191,7 @@ def test_without_room_anywhere_it_holds_nothing_and_hinders_nobody(path: Path) -
     assert found == "[]"
 
 
-def test_a_folder_removed_under_it_is_made_again(path: Path) -> None:
+def test_a_removed_cache_folder_is_created_again(path: Path) -> None:
     said: list[str] = []
     store = SqliteVectorCache(path, MODEL, said.append)
     store.put({"a": ONE})
@@ -202,7 +202,7 @@ def test_a_folder_removed_under_it_is_made_again(path: Path) -> None:
     assert said == []
 
 
-def test_several_writers_at_once_lose_nothing(path: Path) -> None:
+def test_concurrent_threads_lose_no_vector(path: Path) -> None:
     said: list[str] = []
 
     def write(writer: int) -> None:
@@ -221,7 +221,7 @@ def test_several_writers_at_once_lose_nothing(path: Path) -> None:
     assert set(SqliteVectorCache(path, MODEL).get(hashes)) == set(hashes)
 
 
-def test_what_a_killed_process_had_put_is_there(path: Path) -> None:
+def test_vectors_put_by_a_killed_process_are_kept(path: Path) -> None:
     script = (
         "import os, sys, pathlib, numpy as np\n"
         "from lakewake.model.recipe import ModelIdentity\n"
@@ -247,7 +247,7 @@ for n in range(100):
 """
 
 
-def test_two_processes_that_put_at_once_lose_nothing(path: Path) -> None:
+def test_two_concurrent_processes_lose_no_vector(path: Path) -> None:
     writers = [
         subprocess.Popen(
             [sys.executable, "-c", WRITING, str(path), name],
@@ -291,7 +291,7 @@ def test_the_file_stops_growing_at_its_bound(path: Path) -> None:
     assert path.stat().st_size < BOUND + 50 * 2_000
 
 
-def test_what_was_put_longest_ago_goes_first(path: Path) -> None:
+def test_the_oldest_vectors_are_removed_first(path: Path) -> None:
     store = SqliteVectorCache(path, WIDE, max_bytes=BOUND)
     store.put(vectors(*numbered(0, 250)))
     assert len(store.get(numbered(0, 250))) == 250
@@ -301,7 +301,7 @@ def test_what_was_put_longest_ago_goes_first(path: Path) -> None:
     assert 0 < left[0] <= 250
 
 
-def test_what_is_used_again_stays(path: Path) -> None:
+def test_vectors_that_are_used_again_stay(path: Path) -> None:
     store = SqliteVectorCache(path, WIDE, max_bytes=BOUND)
     store.put(vectors(*numbered(0, 300)))
     aged(path)
@@ -311,7 +311,7 @@ def test_what_is_used_again_stays(path: Path) -> None:
     assert len(store.get(numbered(300, 400))) == 100
 
 
-def test_a_bound_that_was_lowered_is_reached_step_by_step(path: Path) -> None:
+def test_a_lowered_bound_is_reached_step_by_step(path: Path) -> None:
     large = SqliteVectorCache(path, WIDE)
     large.put(vectors(*numbered(0, 12_000)))
     large.close()
@@ -323,7 +323,7 @@ def test_a_bound_that_was_lowered_is_reached_step_by_step(path: Path) -> None:
     assert len(small.get(numbered(0, 12_000))) < left
 
 
-def test_a_use_is_noted_once_a_day(path: Path) -> None:
+def test_a_use_is_recorded_at_most_once_a_day(path: Path) -> None:
     store = SqliteVectorCache(path, MODEL)
     store.put({"a": ONE, "b": TWO})
     aged(path)

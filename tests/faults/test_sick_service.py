@@ -90,7 +90,7 @@ def built(folder: Path, service: Service) -> DiskLake:
     [status(429, Retry_After="300"), status(503), drips, drips_headers, stalls, zipped],
     ids=["Retry-After 300", "503", "drips", "drips headers", "stalls", "zipped"],
 )
-def test_keyword_searches_go_on_while_the_embedding_service_is_sick(
+def test_keyword_searches_work_while_the_embedding_service_fails(
     sick: tuple[Sick, Server], sickness: Callable[[Handler, list[str]], None]
 ) -> None:
     service, server = sick
@@ -117,7 +117,7 @@ def test_keyword_searches_go_on_while_the_embedding_service_is_sick(
     assert ask()[0] == 200
 
 
-def test_a_service_that_asks_for_minutes_fails_a_question_at_once_and_is_asked_again_by_the_next(
+def test_a_service_that_asks_for_minutes_fails_a_query_at_once_and_the_next_query_tries_again(
     sick: tuple[Sick, Server],
 ) -> None:
     service, server = sick
@@ -132,7 +132,7 @@ def test_a_service_that_asks_for_minutes_fails_a_question_at_once_and_is_asked_a
         assert client.post(SEARCH, json={"text": "smoky red"}).status_code == 200
 
 
-def test_a_drip_ends_with_the_time_of_the_question(sick: tuple[Sick, Server]) -> None:
+def test_a_slow_answer_ends_with_the_time_limit_of_the_query(sick: tuple[Sick, Server]) -> None:
     service, server = sick
     service.do(drips)
     with server.client() as client:

@@ -42,7 +42,7 @@ def stalling_service() -> Iterator[tuple[int, threading.Semaphore]]:
             end.set()
 
 
-def test_a_sync_that_is_told_to_end_says_so_and_removes_what_a_killed_one_left(
+def test_a_terminated_sync_reports_it_and_removes_the_files_of_a_killed_one(
     spark: Any, small_tables: dict[str, str], tmp_path: Path
 ) -> None:
     table = HudiTables(spark, tmp_path / "table", options=small_tables)

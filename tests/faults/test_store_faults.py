@@ -125,7 +125,7 @@ def check_recovered(parts: SampleParts, options: SyncOptions, *, embedded: int =
     assert ask(parts, "text number 239").hits[0].key == "k239"
 
 
-def test_a_full_disk_under_the_batch_lands_nothing_and_names_the_place(folder):
+def test_a_full_disk_under_the_batch_lands_nothing_and_names_the_location(folder):
     said = told(folder, "new", full_at="embed")
     assert (said["error"], said["landed"]) == ("StoreError", "nothing was written")
     assert f"cannot write the batch to {folder.parent / 'tmp'}" in said["fact"]
@@ -136,7 +136,7 @@ def test_a_full_disk_under_the_batch_lands_nothing_and_names_the_place(folder):
 
 
 @pytest.mark.parametrize("history", ["new", "changed", "archived"])
-def test_a_full_disk_under_the_index_leaves_what_was_there(history, folder):
+def test_a_full_disk_under_the_index_changes_nothing(history, folder):
     if history != "new":
         sync(lance_parts(folder, "new"))
     said = told(folder, history, full_at="write")
@@ -148,7 +148,7 @@ def test_a_full_disk_under_the_index_leaves_what_was_there(history, folder):
     check_recovered(lance_parts(folder, history), SyncOptions())
 
 
-def test_a_read_only_store_is_served_as_it_was_until_it_can_be_written(folder):
+def test_a_read_only_store_serves_its_old_version_until_it_is_writable(folder):
     sync(lance_parts(folder, "new"))
     inside = [folder, *folder.rglob("*")]
     for path in inside:
@@ -179,7 +179,7 @@ def test_a_folder_deleted_while_a_sync_runs_is_built_again_by_that_sync(stage, f
     assert verify(parts).agrees
 
 
-def test_a_dataset_deleted_beside_its_pointer_is_said_and_rebuilt(folder):
+def test_a_dataset_deleted_beside_its_pointer_is_reported_and_rebuilt(folder):
     parts = lance_parts(folder, "new")
     sync(parts)
     shutil.rmtree(folder / "sample.g1.lance")
@@ -213,7 +213,7 @@ def garble(file: Path) -> None:
         (garble, "_versions/*.manifest"),
     ],
 )
-def test_a_damaged_file_of_an_index_is_said_and_rebuilt(damage, pattern, folder):
+def test_a_damaged_file_of_an_index_is_reported_and_rebuilt(damage, pattern, folder):
     sync(lance_parts(folder, "new"))
     (file,) = (folder / "sample.g1.lance").glob(pattern)
     damage(file)
@@ -226,7 +226,7 @@ def test_a_damaged_file_of_an_index_is_said_and_rebuilt(damage, pattern, folder)
     check_recovered(parts, REBUILD)
 
 
-def test_wherever_bytes_are_damaged_no_false_text_is_served_and_a_rebuild_recovers(folder):
+def test_damaged_bytes_never_serve_a_false_text_and_a_rebuild_recovers(folder):
     sync(lance_parts(folder, "new"))
     sound, dice, hints = data_file(folder).read_bytes(), random.Random(5), set()
     for _ in range(12):
@@ -247,7 +247,7 @@ def test_wherever_bytes_are_damaged_no_false_text_is_served_and_a_rebuild_recove
     assert all("`lakewake sync sample --rebuild`" in hint for hint in hints)
 
 
-def test_a_text_that_is_not_its_hash_is_not_served(folder):
+def test_a_text_that_does_not_match_its_hash_is_not_served(folder):
     parts = lance_parts(folder, "new")
     sync(parts)
     spoil(folder)
@@ -259,7 +259,7 @@ def test_a_text_that_is_not_its_hash_is_not_served(folder):
     assert ask(parts, "text number 1").hits[0].key == "k1"
 
 
-def test_a_vector_that_was_damaged_is_not_carried_into_a_rebuild(folder):
+def test_a_damaged_vector_is_not_carried_into_a_rebuild(folder):
     parts = lance_parts(folder, "new")
     sync(parts)
     spoil(folder)
@@ -269,7 +269,7 @@ def test_a_vector_that_was_damaged_is_not_carried_into_a_rebuild(folder):
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"\x00" * 60, b'{"format": 1, "generation": 7, "dataset": "other"}']
 )
-def test_a_damaged_pointer_is_said_and_rebuilt(content, folder):
+def test_a_damaged_pointer_is_reported_and_rebuilt(content, folder):
     parts = lance_parts(folder, "new")
     sync(parts)
     pointer = folder / "sample.json"
@@ -283,7 +283,7 @@ def test_a_damaged_pointer_is_said_and_rebuilt(content, folder):
     assert pointer.read_bytes() == pointer_text("sample", 2)
 
 
-def test_a_damaged_pointer_removed_as_the_hint_says_gives_the_index_back(folder):
+def test_removing_a_damaged_pointer_as_the_hint_says_restores_the_index(folder):
     parts = lance_parts(folder, "new")
     sync(parts)
     pointer = folder / "sample.json"
@@ -297,7 +297,7 @@ def test_a_damaged_pointer_removed_as_the_hint_says_gives_the_index_back(folder)
     assert sync(parts).action is Action.NOTHING
 
 
-def test_a_damaged_embedding_store_costs_time_and_nothing_else(folder):
+def test_a_damaged_vector_cache_costs_only_time(folder):
     (folder / "embeddings.sqlite").write_bytes(b"no database" * 1000)
     parts, said = lance_parts(folder, "new"), []
     parts.vector_cache._say = said.append  # type: ignore[attr-defined]

@@ -79,14 +79,14 @@ def test_a_rebuild_embeds_nothing(tmp_path):
     assert embedded_by(parts, SyncOptions(rebuild=True)) == []
 
 
-def test_an_index_that_is_gone_is_built_again_and_embeds_nothing(tmp_path):
+def test_a_deleted_index_is_built_again_and_embeds_nothing(tmp_path):
     sync(lance_parts(tmp_path, "new"))
     shutil.rmtree(tmp_path / "sample.g1.lance")
     (tmp_path / "sample.json").unlink()
     assert embedded_by(lance_parts(tmp_path, "new")) == []
 
 
-def test_what_is_spoilt_in_the_file_is_embedded_again_and_nothing_else(tmp_path):
+def test_only_damaged_entries_of_the_file_are_embedded_again(tmp_path):
     vector_cache = stored(tmp_path)
     first = sample_parts(vector_cache=vector_cache)
     first.table.upsert({rid(f"k{n}"): values(f"text {n}") for n in range(5)})
@@ -96,7 +96,7 @@ def test_what_is_spoilt_in_the_file_is_embedded_again_and_nothing_else(tmp_path)
     assert len(embedded_by(sample_parts(first.table, vector_cache=stored(tmp_path)))) == 1
 
 
-def test_what_another_syncer_embeds_meanwhile_is_not_embedded_again(tmp_path):
+def test_texts_embedded_by_another_syncer_are_not_embedded_again(tmp_path):
     # Whole lots: which one comes first is left to chance.
     texts = [f"text {n}" for n in range(7 * EMBED_TEXTS)]
     other = stored(tmp_path)
@@ -119,7 +119,7 @@ def test_what_another_syncer_embeds_meanwhile_is_not_embedded_again(tmp_path):
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_without_a_file_a_text_is_still_embedded_once_in_a_sync(damaged, tmp_path):
+def test_without_a_cache_file_a_text_is_embedded_once_per_sync(damaged, tmp_path):
     if damaged:
         (tmp_path / FILE).write_bytes(b"no database" * 1000)
     vector_cache = stored(tmp_path) if damaged else SqliteVectorCache(None, sample_recipe().model)
@@ -130,7 +130,7 @@ def test_without_a_file_a_text_is_still_embedded_once_in_a_sync(damaged, tmp_pat
 
 
 @pytest.mark.spark
-def test_a_second_index_on_the_same_texts_embeds_nothing_unless_it_is_switched_off(
+def test_a_second_index_on_the_same_texts_embeds_nothing_unless_the_cache_is_off(
     spark, small_tables, tmp_path
 ):
     table = HudiTables(spark, tmp_path / "table", options=small_tables)

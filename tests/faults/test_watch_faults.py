@@ -14,20 +14,20 @@ import lakewake
 from lakewake.errors import StoreError
 from support.hudi.tables import HudiTables, row
 from support.oracle import built_from_nothing, indexed
-from support.watching import CONFIG, LAKEWAKE, counting_service, embedded_by, wait_until, watching
+from support.shell import run_here
+from support.watching import CONFIG, counting_service, embedded_by, wait_until, watching
 
 pytestmark = pytest.mark.spark
 
 
 def rebuilt(config: Path) -> dict[str, object]:
     """The report of the command that the hint names."""
-    command = [LAKEWAKE, "sync", "sample", "--rebuild", "--json", "--config", config]
-    ran = subprocess.run(command, capture_output=True, text=True)
+    ran = run_here(config.parent, "sync", "sample", "--rebuild", "--json")
     assert ran.returncode == 0, ran.stderr
     return dict(json.loads(ran.stdout)["indexes"][0])
 
 
-def test_two_watchers_share_the_work_and_survive_whatever_happens_to_the_folder(
+def test_two_watchers_share_the_work_and_survive_damage_to_the_folder(
     spark, small_tables, tmp_path
 ):
     table = HudiTables(spark, tmp_path / "table", options=small_tables)

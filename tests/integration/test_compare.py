@@ -92,7 +92,7 @@ def history(seed: int) -> tuple[list[tuple[object, ...]], list[list[object]], se
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_first_pass_loses_nothing_that_the_second_would_find(spark, seed):
+def test_the_first_pass_misses_no_difference_that_the_second_finds(spark, seed):
     table, index, spoilt = history(seed)
     rows = spark.createDataFrame(table, ROWS)
     stored = spark.createDataFrame(index, STORED)

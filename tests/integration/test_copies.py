@@ -52,7 +52,7 @@ def test_a_row_stays_when_its_copy_without_text_is_deleted(type_, spark, small_t
     ("deleted", "left"),
     [("refused", {"k0": "accepted", "k1": "text of k1"}), ("accepted", {"k1": "text of k1"})],
 )
-def test_a_copy_of_a_row_in_quarantine_is_noted(deleted, left, spark, small_tables, tmp_path):
+def test_a_copy_of_a_quarantined_row_is_recorded(deleted, left, spark, small_tables, tmp_path):
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
     table.write([row("k0", "refused"), row("k1")])
     parts = following(spark, table.path, tmp_path / "index")
@@ -77,7 +77,7 @@ def written_by_two(table: HudiTables) -> None:
 
 
 @pytest.mark.parametrize("deleted", ["first", "second"])
-def test_a_key_that_two_writers_added_at_once_is_noted(deleted, spark, small_tables, tmp_path):
+def test_a_key_added_by_two_writers_at_once_is_recorded(deleted, spark, small_tables, tmp_path):
     table = HudiTables(spark, tmp_path / "table", options={**small_tables, **OCC})
     table.write([row("k0")])
     parts = following(spark, table.path, tmp_path / "index")
@@ -92,7 +92,7 @@ def test_a_key_that_two_writers_added_at_once_is_noted(deleted, spark, small_tab
 
 
 @pytest.mark.parametrize("deleted", ["first", "second"])
-def test_so_it_is_when_only_one_of_them_had_completed_at_the_last_sync(
+def test_a_key_added_by_two_writers_is_recorded_if_one_completed_before_the_last_sync(
     deleted, spark, small_tables, tmp_path
 ):
     table = HudiTables(spark, tmp_path / "table", options={**small_tables, **OCC})
@@ -116,7 +116,7 @@ def test_so_it_is_when_only_one_of_them_had_completed_at_the_last_sync(
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_an_upsert_that_changes_both_copies_tells_that_there_are_two(spark, small_tables, tmp_path):
+def test_an_upsert_that_changes_both_copies_reveals_the_duplicate(spark, small_tables, tmp_path):
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
     table.write([row("k0", " "), row("k1")])
     parts = following(spark, table.path, tmp_path / "index")
@@ -130,7 +130,7 @@ def test_an_upsert_that_changes_both_copies_tells_that_there_are_two(spark, smal
 
 
 @pytest.mark.parametrize("type_", [COW, MOR])
-def test_a_copy_that_an_upsert_adds_is_noted(type_, spark, small_tables, tmp_path):
+def test_a_copy_added_by_an_upsert_is_recorded(type_, spark, small_tables, tmp_path):
     table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)
     table.write([row("k0"), row("k1")])
     parts = following(spark, table.path, tmp_path / "index")

@@ -42,7 +42,7 @@ def table(request, spark, small_tables, tmp_path) -> HudiTables:
     return made
 
 
-def test_workers_build_and_follow_as_one_process_does(table, spark, tmp_path):
+def test_workers_build_and_follow_the_same_index_as_one_process(table, spark, tmp_path):
     parts = distributed(spark, table.path, tmp_path / "index")
     built = sync(parts)
     assert (built.rows_changed, built.embedded, built.reused) == (10, 6, 4)
@@ -89,7 +89,7 @@ def test_a_text_that_workers_cannot_read_is_in_quarantine(spark, small_tables, t
     assert [r.key for r in parts.store.open().frontier().quarantine] == ["odd"]
 
 
-def test_the_price_is_told_without_workers_writing_anything(table, spark, tmp_path):
+def test_a_plan_is_made_without_workers_writing_anything(table, spark, tmp_path):
     parts = distributed(spark, table.path, tmp_path / "index")
     assert plan_next(parts).to_embed == 6
     assert not (tmp_path / "index").exists()

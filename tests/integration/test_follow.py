@@ -94,7 +94,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_following_an_operation_equals_a_build_and_does_no_more_than_it(case, table, parts):
+def test_following_an_operation_equals_a_build_and_does_no_extra_work(case, table, parts):
     case.does(table)
     report = sync(parts)
     assert report.action is Action.FOLLOW

@@ -17,7 +17,9 @@ pytestmark = pytest.mark.spark
 COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
 
 
-def test_a_file_id_that_begins_like_another_is_not_taken_for_it(spark, small_tables, tmp_path):
+def test_a_file_id_that_is_a_prefix_of_another_is_not_confused_with_it(
+    spark, small_tables, tmp_path
+):
     table = HudiTables(spark, tmp_path / "table", MOR, options=small_tables)
     parts_ = [f"p{n:02}" for n in range(12)]
     table.write([row(f"k{p}", part=p) for p in parts_], "bulk_insert")
@@ -60,7 +62,7 @@ def test_a_partial_update_by_merge_into_that_comes_late_is_followed(
         spark.sql(f"DROP TABLE {name}")
 
 
-def test_an_older_copy_by_a_slow_writer_does_not_win_over_the_newer_one(
+def test_an_older_copy_by_a_slow_writer_does_not_replace_the_newer_one(
     spark, small_tables, tmp_path
 ):
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
@@ -109,7 +111,7 @@ def test_a_delete_whose_former_base_file_is_not_named_is_followed(spark, small_t
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_a_column_younger_than_a_file_is_null_in_it(spark, small_tables, tmp_path):
+def test_a_column_added_after_a_file_was_written_is_null_in_it(spark, small_tables, tmp_path):
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
 
     def write(columns: str, *rows: tuple, operation: str = "upsert") -> None:
@@ -142,9 +144,7 @@ def test_partition_values_that_look_like_patterns_are_followed(spark, small_tabl
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_files_that_vanish_while_a_build_streams_them_make_it_look_again(
-    spark, small_tables, tmp_path
-):
+def test_a_build_starts_again_if_files_vanish_while_it_reads_them(spark, small_tables, tmp_path):
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
     table.write([row("a"), row("b")])
     table.write([row("a", "changed", ts=2)])

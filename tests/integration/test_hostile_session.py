@@ -84,7 +84,7 @@ def _overwrite(table: HudiTables) -> None:
 
 
 @pytest.mark.parametrize("type_", [COW, MOR])
-def test_an_index_is_followed_in_a_session_where_every_setting_is_against_it(
+def test_an_index_is_followed_in_a_session_with_hostile_settings(
     type_, spark, hostile, small_tables, tmp_path
 ):
     table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)
@@ -106,7 +106,7 @@ def test_an_index_is_followed_in_a_session_where_every_setting_is_against_it(
     assert repair(parts).repaired == 0
 
 
-def test_a_file_that_is_gone_is_missed_where_the_caller_ignores_missing_files(
+def test_a_missing_file_is_noticed_if_the_caller_ignores_missing_files(
     spark, hostile, small_tables, tmp_path
 ):
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
@@ -126,7 +126,7 @@ def test_a_file_that_is_gone_is_missed_where_the_caller_ignores_missing_files(
     assert indexed(parts) == built_in_a_clean_session(parts, spark)
 
 
-def test_a_file_that_spark_does_not_list_is_missed(spark, small_tables, tmp_path, monkeypatch):
+def test_a_file_that_spark_does_not_list_is_noticed(spark, small_tables, tmp_path, monkeypatch):
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
     table.write([row("a"), row("b")])
     parts = following(spark, table.path, tmp_path / "index")
@@ -184,7 +184,7 @@ def _state(session: SparkSession) -> tuple:
     )
 
 
-def test_defaults_that_no_option_takes_back_are_refused(spark):
+def test_defaults_that_no_option_overrides_are_refused(spark):
     defaults = spark._jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration
     [(key, value)] = ELSEWHEN.items()
     defaults.addToGlobalProps(key, value)
@@ -208,7 +208,7 @@ print(json.dumps(built_from_nothing(parts), sort_keys=True))
 """
 
 
-def test_settings_of_the_whole_spark_and_hudi_defaults_do_not_reach_a_read(
+def test_global_spark_settings_and_hudi_defaults_do_not_affect_a_read(
     spark, small_tables, tmp_path
 ):
     import json

@@ -132,7 +132,7 @@ def test_insert_overwrite_replaces_the_partitions_that_the_file_has(lake: Lake):
     assert [key for (key,) in lake.rows("id")] == ["w0", "w3", "w9"]
 
 
-def test_a_table_of_two_keys_and_no_partition(lake: Lake):
+def test_a_table_with_two_keys_and_no_partition_is_written(lake: Lake):
     given = {"key": ("id", "sub"), "ordering": "ts"}
     lake.ingest("a.csv", "id,sub,t,ts\n1,a,x,1\n1,b,y,1\n", **given)
     report = lake.ingest("b.csv", "id,sub,t,ts\n1,b,z,2\n")
@@ -149,7 +149,7 @@ def test_an_existing_table_decides_the_types_and_takes_new_columns(lake: Lake):
     assert ("7", 1, 2.0, "3", 5) in lake.rows("id", "points", "price", "note", "stars")
 
 
-def test_parquet_with_vectors_and_times(lake: Lake):
+def test_vectors_and_times_in_parquet_are_ingested(lake: Lake):
     table = pa.table(
         {
             "id": ["a", "b"],
@@ -196,7 +196,9 @@ def test_equal_keys_without_an_ordering_field_are_refused(lake: Lake):
         ({"name": "beers"}, "has name wines, not beers"),
     ],
 )
-def test_what_contradicts_an_existing_table_is_refused(lake: Lake, claim: dict, fact: str):
+def test_a_request_that_contradicts_an_existing_table_is_refused(
+    lake: Lake, claim: dict, fact: str
+):
     shape = {
         "hoodie.table.name": "wines",
         "hoodie.table.type": "COPY_ON_WRITE",
@@ -234,14 +236,14 @@ def test_a_request_that_cannot_be_met_writes_nothing(
     assert not lake.table.exists()
 
 
-def test_a_folder_that_holds_something_else_is_left_alone(lake: Lake):
+def test_a_folder_with_other_files_is_left_alone(lake: Lake):
     (lake.table / "others").mkdir(parents=True)
     with pytest.raises(TableError, match="holds something else"):
         lake.create()
     assert [p.name for p in lake.table.iterdir()] == ["others"]
 
 
-def test_what_hudi_refuses_is_told_with_its_reason_and_nothing_landed(lake: Lake):
+def test_a_write_that_hudi_refuses_is_an_error_with_the_reason_and_lands_nothing(lake: Lake):
     lake.create()
     error = lake.refused(
         "wines.csv", WINES, options={"hoodie.datasource.write.keygenerator.class": "no.such.Class"}
@@ -251,6 +253,6 @@ def test_what_hudi_refuses_is_told_with_its_reason_and_nothing_landed(lake: Lake
     assert "no.such.Class" in error.fact
 
 
-def test_the_default_settings_work_too(spark: SparkSession, tmp_path: Path):
+def test_hudis_default_settings_work(spark: SparkSession, tmp_path: Path):
     report = Lake(spark, tmp_path, {}).create()
     assert (report.inserted, report.instant) == (3, look_at(report.table).newest)

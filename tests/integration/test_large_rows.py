@@ -83,7 +83,7 @@ def test_large_rows_are_built_followed_compared_and_repaired(
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_a_row_larger_than_all_that_is_collected_at_once_is_followed(
+def test_a_row_larger_than_the_collect_limit_is_followed(
     spark, small_tables, small_memory, tmp_path
 ):
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
@@ -95,7 +95,7 @@ def test_a_row_larger_than_all_that_is_collected_at_once_is_followed(
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_large_rows_that_are_stored_twice_are_asked_of_the_table(
+def test_large_rows_stored_twice_are_read_from_the_table(
     spark, small_tables, small_memory, tmp_path
 ):
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
@@ -112,10 +112,8 @@ def test_large_rows_that_are_stored_twice_are_asked_of_the_table(
 
 
 @pytest.mark.parametrize("type_", [COW, MOR])
-def test_rows_that_are_gone_are_passed_on_in_lots(
-    type_, spark, small_tables, monkeypatch, tmp_path
-):
-    for name, value in (("COLLECT_ROWS", 5), ("LOT_ROWS", 3)):
+def test_removed_rows_are_passed_on_in_groups(type_, spark, small_tables, monkeypatch, tmp_path):
+    for name, value in (("COLLECT_ROWS", 5), ("SLICE_ROWS", 3)):
         monkeypatch.setattr(hudi, name, value)
     monkeypatch.setattr(spool, "HELD_IDS", 4)
     monkeypatch.setattr(compare, "FEW", 5)
@@ -139,7 +137,7 @@ def test_rows_that_are_gone_are_passed_on_in_lots(
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_rows_that_differ_are_named_however_many_they_are(
+def test_any_number_of_differing_rows_is_named(
     spark, small_tables, small_memory, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(compare, "FEW", 5)

@@ -36,7 +36,9 @@ def test_the_index_equals_a_build_after_every_sync(name, type_, spark, small_tab
 
 
 @pytest.mark.parametrize(("name", "type_"), ON_DEFAULTS)
-def test_so_it_does_on_hudis_default_settings(name, type_, spark, tmp_path):
+def test_the_index_equals_a_build_after_every_sync_on_hudis_default_settings(
+    name, type_, spark, tmp_path
+):
     assert play(HISTORIES[name], type_, spark, tmp_path)
 
 
@@ -63,9 +65,7 @@ def test_a_restore_of_a_large_table_embeds_only_texts_that_the_index_lacks(
 
 
 @pytest.mark.parametrize("type_", [COW, MOR])
-def test_verify_names_rows_stored_twice_and_finds_no_fault_in_them(
-    type_, spark, small_tables, tmp_path
-):
+def test_verify_names_rows_stored_twice_and_still_agrees(type_, spark, small_tables, tmp_path):
     table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)
     table.write([row("a"), row("b")])
     parts = following(spark, table.path, tmp_path / "index")

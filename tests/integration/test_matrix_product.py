@@ -81,7 +81,7 @@ def ivy(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("type_", TYPES)
 @pytest.mark.parametrize("version", BUNDLES)
-def test_tables_of_older_bundles_are_followed_or_refused_in_clear_words(
+def test_tables_of_older_bundles_are_followed_or_refused_with_a_clear_error(
     version, type_, spark, ivy, tmp_path, results
 ):
     name = f"written by {version}"

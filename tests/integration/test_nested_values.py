@@ -57,7 +57,7 @@ BROKEN_TOO = "cast(unhex('61FE62') AS string)"
 
 
 @pytest.mark.parametrize("type_", [COW, MOR])
-def test_what_is_not_utf8_in_a_nested_payload_is_marked_and_the_index_stays_readable(
+def test_invalid_utf8_in_a_nested_payload_is_replaced_and_the_index_stays_readable(
     type_, spark, small_tables, tmp_path
 ):
     table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)
@@ -77,7 +77,7 @@ def test_what_is_not_utf8_in_a_nested_payload_is_marked_and_the_index_stays_read
     assert sync(parts, SyncOptions(reconcile=True)).chunks_upserted == 0
 
 
-def test_map_keys_that_are_marked_alike_are_one(spark, small_tables, tmp_path):
+def test_map_keys_that_become_equal_after_replacement_are_merged(spark, small_tables, tmp_path):
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
     frame = spark.sql(
         f"SELECT 'a' AS id, 'p' AS part, 1L AS ts, 'text' AS txt, "
@@ -90,7 +90,7 @@ def test_map_keys_that_are_marked_alike_are_one(spark, small_tables, tmp_path):
     assert verify(parts).agrees
 
 
-def test_nested_timestamps_in_a_template_do_not_follow_the_sessions_time_zone(
+def test_nested_timestamps_in_a_template_do_not_depend_on_the_sessions_time_zone(
     spark, small_tables, tmp_path
 ):
     table = HudiTables(spark, tmp_path / "table", options=small_tables)

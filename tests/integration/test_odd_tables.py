@@ -250,7 +250,7 @@ def test_verify_finds_what_was_done_to_the_index_behind_its_back(spark, small_ta
 
 @pytest.mark.parametrize("lost", ["_field = 'id'", "_field = 'text' AND _chunk = 1"])
 @pytest.mark.parametrize("mend", [repair, lambda parts: sync(parts, SyncOptions(reconcile=True))])
-def test_a_lost_text_field_and_a_lost_piece_are_noticed(mend, lost, spark, small_tables, tmp_path):
+def test_a_lost_text_field_and_a_lost_chunk_are_noticed(mend, lost, spark, small_tables, tmp_path):
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
     long = "This is the first sentence of it. Here is another one. And this is the last. \u3000 "
     table.write([row("k0", long), row("k1", "\u00a0"), row("k2", " short "), row("k3", "")])
@@ -282,7 +282,7 @@ def test_verify_counts_what_is_not_synced_yet_as_pending(spark, small_tables, tm
     assert report.pending == 3
 
 
-def test_a_plan_prices_the_next_sync_and_writes_nothing(spark, small_tables, tmp_path):
+def test_a_plan_counts_the_work_of_the_next_sync_and_writes_nothing(spark, small_tables, tmp_path):
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
     table.write([row(f"k{n}") for n in range(6)])
     parts = following(spark, table.path, tmp_path / "index")
@@ -341,7 +341,7 @@ def test_a_commit_while_the_snapshot_is_read_is_not_half_seen(spark, small_table
 
 @pytest.mark.parametrize("hive", ["true", "false"])
 @pytest.mark.parametrize("partition", ["part", "part,sub"])
-def test_an_empty_partition_value_in_the_payload_is_followed_as_it_is_built(
+def test_an_empty_partition_value_in_the_payload_is_followed_as_in_a_build(
     partition, hive, spark, small_tables, tmp_path
 ):
     options = {**small_tables, "hoodie.datasource.write.hive_style_partitioning": hive}
@@ -361,7 +361,7 @@ def test_an_empty_partition_value_in_the_payload_is_followed_as_it_is_built(
 
 
 @pytest.mark.parametrize("type_", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_keys_and_partitions_that_are_not_utf8_are_marked_and_followed(
+def test_invalid_utf8_in_keys_and_partitions_is_replaced_and_followed(
     type_, spark, small_tables, tmp_path
 ):
     table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)

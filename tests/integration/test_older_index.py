@@ -46,7 +46,7 @@ def a_build_of(lake: Path, spark) -> dict[str, object]:
         return indexed(opened["sample"].parts)
 
 
-def test_an_older_index_is_in_step_and_answers(spark, lake):
+def test_an_index_of_an_older_release_is_in_step_and_answers(spark, lake):
     with lakewake.open(lake / "lakewake.toml", spark=spark) as opened:
         index = opened["sample"]
         assert index.status().in_step
@@ -59,7 +59,9 @@ def test_an_older_index_is_in_step_and_answers(spark, lake):
         assert index.verify().agrees
 
 
-def test_an_older_index_is_followed_and_nothing_is_embedded(spark, small_tables, lake):
+def test_an_index_of_an_older_release_is_followed_and_nothing_is_embedded(
+    spark, small_tables, lake
+):
     table = HudiTables(spark, lake / "table", lake.name, options=small_tables)
     rows = spark.read.format("hudi").load(str(lake / "table")).select(*COLUMNS, "num")
     some = rows.where("id in ('k1', 'k2', 'k7')")

@@ -37,7 +37,7 @@ def _told(read: dict[str, str] | None) -> dict[str, str] | None:
     return read and {k: v for k, v in read.items() if k or v}
 
 
-def test_any_text_says_what_it_says_to_java(spark):
+def test_any_properties_text_is_read_as_java_reads_it(spark):
     @settings(max_examples=300, deadline=None)
     @given(TEXTS)
     def same(text: str) -> None:

@@ -93,10 +93,17 @@ def run(program: str, *arguments: str, folder: Path) -> subprocess.CompletedProc
     )
 
 
-def test_a_session_of_ours_has_hudi_in_it(spark: SparkSession) -> None:
+def test_our_session_can_read_hudi(spark: SparkSession) -> None:
     check_session(spark)
     for key, value in HUDI_OPTIONS.items():
         assert spark.conf.get(key) == value
+
+
+def test_the_jvm_has_room_for_the_code_of_a_long_watch(spark: SparkSession) -> None:
+    pools = spark._jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
+    code = [pool.getUsage().getMax() for pool in pools if pool.getName().startswith("Code")]
+    # Seen after a minute of work: 47 MB.
+    assert sum(code) >= 200 * 2**20
 
 
 def test_workers_run_the_python_of_the_driver(spark: SparkSession) -> None:
@@ -104,13 +111,13 @@ def test_workers_run_the_python_of_the_driver(spark: SparkSession) -> None:
     assert found == [sys.executable]
 
 
-def test_the_session_that_runs_is_used_again(spark: SparkSession) -> None:
+def test_a_running_session_is_used_again(spark: SparkSession) -> None:
     again = start_session({"spark.app.name": "another"})
     assert again.sparkContext is spark.sparkContext
     assert again.sparkContext.appName == "lakewake"
 
 
-def test_ctrl_c_ends_a_job_but_not_the_jvm_and_nothing_is_left_or_said(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_job_quietly_and_keeps_the_jvm(tmp_path: Path) -> None:
     done = run(INTERRUPTED, folder=tmp_path)
     assert (done.stdout, done.stderr) == ("stopped cleanly\n", "")
     assert list((tmp_path / "here").iterdir()) == []
@@ -121,7 +128,7 @@ def test_ctrl_c_ends_a_job_but_not_the_jvm_and_nothing_is_left_or_said(tmp_path:
     ("kind", "fact"),
     [("nothing", "Hudi is not in"), ("classes only", "extension is not set")],
 )
-def test_a_callers_session_without_hudi_is_told_its_options(
+def test_a_callers_session_without_hudi_is_refused_with_the_options_it_needs(
     kind: str, fact: str, tmp_path: Path
 ) -> None:
     said = run(FOREIGN, kind, folder=tmp_path).stdout
@@ -140,7 +147,7 @@ def test_a_session_that_cannot_start_says_why(tmp_path: Path) -> None:
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_what_is_done_beside_a_read_has_its_session_and_the_callers_job_group(
+def test_work_beside_a_read_uses_its_session_and_the_callers_job_group(
     spark: SparkSession,
 ) -> None:
     ours, context = reading_session(spark), spark.sparkContext
@@ -159,7 +166,7 @@ def test_what_is_done_beside_a_read_has_its_session_and_the_callers_job_group(
         context.setLocalProperty("spark.jobGroup.id", None)
 
 
-def test_a_failure_beside_a_read_is_raised_where_its_result_is_wanted(spark: SparkSession) -> None:
+def test_a_failure_beside_a_read_is_raised_when_its_result_is_needed(spark: SparkSession) -> None:
     def fail() -> None:
         raise HistoryLost("gone")
 
@@ -167,7 +174,7 @@ def test_a_failure_beside_a_read_is_raised_where_its_result_is_wanted(spark: Spa
         result()
 
 
-def test_without_a_jvm_thread_for_each_of_ours_nothing_is_done_beside_a_read(
+def test_without_pinned_threads_nothing_runs_beside_a_read(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark.sparkContext, "_gateway", object())

@@ -52,7 +52,7 @@ def refused(call, kind: type[LakewakeError]) -> LakewakeError:
 
 
 @pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
-def test_wrong_credentials_are_an_error_and_change_nothing(name, bucket, monkeypatch):
+def test_wrong_credentials_are_an_error_and_nothing_is_written(name, bucket, monkeypatch):
     store = built(bucket)
     with monkeypatch.context() as patch:
         patch.setenv(name, "wrong")
@@ -65,7 +65,7 @@ def test_wrong_credentials_are_an_error_and_change_nothing(name, bucket, monkeyp
     assert contents(store.open()) == as_stored(chunk("a"))
 
 
-def test_credentials_come_from_a_profile_as_well(gateway, bucket, tmp_path, monkeypatch):
+def test_credentials_can_come_from_a_profile(gateway, bucket, tmp_path, monkeypatch):
     built(bucket)
     for name in gateway.environment():
         monkeypatch.delenv(name)
@@ -86,12 +86,12 @@ def test_a_bucket_that_is_not_there_is_named(gateway):
         assert "there is no bucket 'no-such-bucket'" in refused(call, kind).fact
 
 
-def test_a_table_in_a_bucket_that_is_not_there_is_no_table(gateway):
+def test_a_table_in_a_missing_bucket_is_an_error(gateway):
     with pytest.raises(TableError, match="there is no table at s3a://no-such-bucket/table"):
         look_at("s3a://no-such-bucket/table")
 
 
-def test_a_server_that_is_gone_is_an_error_and_the_index_is_there_when_it_is_back(
+def test_an_unreachable_server_is_an_error_and_the_index_is_intact_afterwards(
     program, tmp_path, monkeypatch
 ):
     server = Gateway(program, tmp_path)
@@ -114,7 +114,7 @@ def test_a_server_that_is_gone_is_an_error_and_the_index_is_there_when_it_is_bac
         again.stop()
 
 
-def test_status_says_which_of_the_two_cannot_be_reached(bucket, tmp_path, monkeypatch):
+def test_status_names_whether_the_table_or_the_index_is_unreachable(bucket, tmp_path, monkeypatch):
     file = tmp_path / "lakewake.toml"
     file.write_text(CONFIG.format(bucket=bucket))
     gone = pytest.raises(TableError, match=f"there is no table at s3a://{bucket}/table")

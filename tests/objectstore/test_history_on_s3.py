@@ -22,7 +22,7 @@ class TestHistoryOnS3(HistoryContract):
         return open_history(settings, tmp_path)
 
 
-def test_the_oldest_objects_go(files, bucket):
+def test_the_oldest_record_objects_are_removed(files, bucket):
     log = LocationLog(location_at(f"s3://{bucket}/index"), "wines.history", kept=3, prune_every=1)
     for second in range(6):
         log.append(record(second))
@@ -31,7 +31,7 @@ def test_the_oldest_objects_go(files, bucket):
     assert newest(log, 10) == (record(5), record(4), record(3))
 
 
-def test_it_has_begun_once_anything_lies_in_the_folder(files, bucket):
+def test_a_history_has_begun_once_its_folder_has_an_object(files, bucket):
     log = LocationLog(location_at(f"s3://{bucket}/index"), "wines.history")
     assert not log.begun()
     log.append(record(1))

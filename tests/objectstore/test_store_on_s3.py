@@ -82,7 +82,7 @@ def test_upkeep_removes_older_generations_with_all_their_objects(folder, files, 
     assert contents(store.open()) == as_stored(chunk("z"))
 
 
-def test_what_a_killed_deletion_left_is_removed_by_the_next(built, files, bucket):
+def test_leftovers_of_a_killed_deletion_are_removed_by_the_next(built, files, bucket):
     rebuilt(built)
     versions = FileSelector(f"{bucket}/index/wines.g1.lance/_versions")
     for manifest in files.get_file_info(versions):
@@ -99,7 +99,7 @@ def test_two_indexes_in_one_folder_leave_each_other_alone(built, address):
     assert contents(beers.open()) == as_stored(chunk("b"))
 
 
-def test_a_build_whose_name_was_never_written_is_the_active_one(built, address, files, bucket):
+def test_a_build_without_a_written_pointer_is_active(built, address, files, bucket):
     files.delete_file(f"{bucket}/index/wines.json")
     fresh = LanceStore(address, "wines")
     assert contents(fresh.open()) == as_stored(chunk("a"))
@@ -115,7 +115,7 @@ def test_a_killed_build_without_a_manifest_does_not_block(address, files, bucket
     assert contents(store.open()) == as_stored(chunk("a"))
 
 
-def test_a_damaged_name_is_an_error_that_a_rebuild_mends(built, files, bucket):
+def test_a_damaged_pointer_is_an_error_and_a_rebuild_repairs_it(built, files, bucket):
     put(files, f"{bucket}/index/wines.json", b"{")
     with pytest.raises(StoreError, match=r"wines\.json"):
         built.open()
@@ -130,7 +130,7 @@ def test_an_old_batch_does_not_land_in_a_newer_generation(built, address):
         built.commit(batch(chunk("d")), frontier(1), frontier(2))
 
 
-def test_of_many_writers_from_one_frontier_one_lands(built, address):
+def test_one_of_many_writers_from_the_same_frontier_lands(built, address):
     def commit(writer: int) -> int | None:
         try:
             store = LanceStore(address, "wines")

@@ -104,7 +104,7 @@ def test_an_index_in_s3_is_built_and_follows_inserts_updates_and_deletes(
     assert verify(parts).agrees
 
 
-def test_a_history_that_was_archived_is_reconciled(type_, spark, bucket, small_tables):
+def test_an_archived_timeline_is_reconciled(type_, spark, bucket, small_tables):
     table = make_table(spark, bucket, small_tables, type_)
     parts = parts_of(spark, table, bucket)
     sync(parts)
@@ -196,7 +196,7 @@ def test_a_rebuild_switches_and_removes_the_older_generation(table, spark, confi
     ]
 
 
-def test_commands_start_no_jvm_to_look_and_to_search(table, config, tmp_path):
+def test_commands_that_read_no_rows_start_no_jvm(table, config, tmp_path):
     built = run(config, "sync")["indexes"][0]
     assert (built["action"], built["embedded"]) == ("build", 40)
     without_java = {"PATH": str(tmp_path), "JAVA_HOME": str(tmp_path)}
@@ -213,7 +213,7 @@ def test_commands_start_no_jvm_to_look_and_to_search(table, config, tmp_path):
 
 
 @pytest.mark.usefixtures("table")
-def test_keys_and_endpoint_in_the_usual_files_are_enough(config, gateway, tmp_path):
+def test_keys_and_endpoint_in_the_aws_files_are_enough(config, gateway, tmp_path):
     files = {**dict.fromkeys(gateway.environment()), **gateway.profile(tmp_path)}
     assert run(config, "sync", **files)["indexes"][0]["embedded"] == 40
     assert run(config, "status", **files)["indexes"][0]["rows"] == 40

@@ -75,7 +75,7 @@ KINDS = [("bytes", 12), ("minilm", 3)]
 @pytest.mark.parametrize(("kind", "least"), KINDS)
 @settings(max_examples=150, deadline=None)
 @given(text=texts, room=limits, overlap=st.integers(0, 2))
-def test_every_piece_fits_the_model(
+def test_every_chunk_fits_the_model(
     kind: str, least: int, text: str, room: int, overlap: int
 ) -> None:
     limit = room + least
@@ -86,7 +86,7 @@ def test_every_piece_fits_the_model(
 @pytest.mark.parametrize(("kind", "least"), KINDS)
 @settings(max_examples=150, deadline=None)
 @given(text=texts, room=limits)
-def test_pieces_without_overlap_cover_the_text_once_in_order(
+def test_chunks_without_overlap_cover_the_text_once_in_order(
     kind: str, least: int, text: str, room: int
 ) -> None:
     pieces = splitter(kind, room + least, 0, 256).split(text)
@@ -95,7 +95,7 @@ def test_pieces_without_overlap_cover_the_text_once_in_order(
 
 @settings(max_examples=100, deadline=None)
 @given(text=texts, limit=st.integers(1, 10), overlap=st.integers(0, 1))
-def test_pieces_by_characters_are_as_long_as_they_may_be(
+def test_chunks_counted_in_characters_are_as_long_as_allowed(
     text: str, limit: int, overlap: int
 ) -> None:
     pieces = Splitter(Chunking(0, min(overlap, limit - 1)), limit, None).split(text)
@@ -114,7 +114,7 @@ def test_a_text_is_cut_the_same_way_each_time(text: str, limit: int) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(kept=st.lists(sentence, min_size=12, max_size=20), old=sentence, new=sentence)
-def test_an_edit_at_the_end_leaves_all_pieces_that_begin_a_pieces_length_before_it(
+def test_an_edit_at_the_end_keeps_every_chunk_that_begins_a_chunk_length_before_it(
     kept: list[str], old: str, new: str
 ) -> None:
     limit = 100

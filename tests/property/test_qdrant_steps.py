@@ -172,7 +172,7 @@ def test_a_commit_that_dies_between_any_two_steps_is_finished_by_the_next(
     assert set(landed) == {False, True}
 
 
-def test_after_a_death_another_batch_finds_the_old_frontier_or_is_told_that_it_moved(
+def test_after_a_death_another_batch_finds_the_old_frontier_or_raises_stale_frontier(
     fresh_place: Callable[[], QdrantLocation],
 ) -> None:
     outcomes = []
@@ -195,7 +195,7 @@ def test_after_a_death_another_batch_finds_the_old_frontier_or_is_told_that_it_m
     assert outcomes.count(AFTER) > 2, "what was decided is finished by whoever comes next"
 
 
-def test_upkeep_finishes_what_was_decided_and_nothing_else(
+def test_upkeep_finishes_a_decided_commit_and_nothing_else(
     fresh_place: Callable[[], QdrantLocation],
 ) -> None:
     finished = []
@@ -234,7 +234,7 @@ def test_a_build_that_dies_between_any_two_steps_leaves_nothing_or_the_index(
     each_moment(happened)
 
 
-def test_a_rebuild_that_dies_between_any_two_steps_leaves_the_former_index_or_the_new_one(
+def test_a_rebuild_that_dies_between_any_two_steps_leaves_the_old_index_or_the_new_one(
     fresh_place: Callable[[], QdrantLocation],
 ) -> None:
     def rebuild(store: QdrantStore) -> None:
@@ -256,7 +256,7 @@ def test_a_rebuild_that_dies_between_any_two_steps_leaves_the_former_index_or_th
 
 
 @pytest.mark.parametrize("work", [commit, commit_staged])
-def test_of_two_writers_at_any_two_steps_one_lands_and_the_other_is_told(
+def test_of_two_writers_at_any_two_steps_one_lands_and_the_other_raises(
     work: Work, fresh_place: Callable[[], QdrantLocation]
 ) -> None:
     winners = []
@@ -291,7 +291,7 @@ def lands(work: Callable[[], None]) -> bool:
     return True
 
 
-def test_of_two_builders_at_any_two_steps_one_lands_and_the_other_is_told(
+def test_of_two_builders_at_any_two_steps_one_lands_and_the_other_raises(
     fresh_place: Callable[[], QdrantLocation],
 ) -> None:
     def happened(at: int) -> bool:
@@ -379,7 +379,7 @@ def test_readers_at_any_step_see_the_index_before_or_after(
     assert seen[-1] == AFTER
 
 
-def test_a_batch_whose_points_upkeep_took_for_abandoned_is_stale(
+def test_a_batch_whose_points_upkeep_removed_is_stale(
     fresh_place: Callable[[], QdrantLocation],
 ) -> None:
     place = fresh_place()

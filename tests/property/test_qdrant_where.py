@@ -90,7 +90,9 @@ def test_qdrant_and_the_plain_function_find_the_same_rows(reader: Any, where: Wh
         Compare("tiny", "<", 1),
     ],
 )
-def test_qdrant_itself_leaves_out_what_does_not_pass(reader: QdrantReader, where: Compare) -> None:
+def test_qdrant_itself_leaves_out_rows_that_do_not_match(
+    reader: QdrantReader, where: Compare
+) -> None:
     if where.column == "red" and reader.fence.points.location.has_indexes:
         pytest.skip("the engine's Python binding takes a boolean for a number")
     asked = every(valid_at(1), to_filter(fitted(where, INDEX), INDEX))
@@ -98,7 +100,7 @@ def test_qdrant_itself_leaves_out_what_does_not_pass(reader: QdrantReader, where
     assert 0 < found == sum(matches(where, row) for row in VALUES) < ROWS
 
 
-def test_every_value_comes_back_as_it_was(reader: StoreReader) -> None:
+def test_every_value_is_read_back_unchanged(reader: StoreReader) -> None:
     held = pa.Table.from_batches(reader.scan(reader.schema().names)).sort_by("n")
     names = [n for n in INDEX.names if n != "_vector"]
     # Told as text: NaN does not equal itself.

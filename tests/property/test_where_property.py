@@ -145,7 +145,7 @@ def kinds(where: Where) -> list[list[str]]:
 
 @settings(max_examples=400, deadline=None)
 @given(both=written())
-def test_a_filter_that_is_written_down_is_read_as_itself(both: tuple[Where, str]) -> None:
+def test_a_filter_written_as_text_parses_to_itself(both: tuple[Where, str]) -> None:
     where, text = both
     read = parse_where(text)
     assert read == where
@@ -155,7 +155,7 @@ def test_a_filter_that_is_written_down_is_read_as_itself(both: tuple[Where, str]
 
 @settings(max_examples=300, deadline=None)
 @given(both=written(), data=st.data())
-def test_a_filter_with_one_slip_is_a_filter_or_a_filter_error(
+def test_a_filter_with_one_typo_parses_or_raises_a_filter_error(
     both: tuple[Where, str], data: st.DataObject
 ) -> None:
     text = both[1]
@@ -175,7 +175,7 @@ soups = st.lists(
 
 @settings(max_examples=500, deadline=None)
 @given(text=st.text(max_size=60) | soups.map(" ".join) | soups.map("".join))
-def test_any_text_is_a_filter_or_a_filter_error(text: str) -> None:
+def test_any_text_parses_or_raises_a_filter_error(text: str) -> None:
     with contextlib.suppress(FilterError):
         assert list(leaves(parse_where(text)))
 
@@ -260,6 +260,6 @@ any_json = st.recursive(
 
 @settings(max_examples=400, deadline=None)
 @given(given_json=any_json)
-def test_any_json_is_a_filter_or_a_filter_error(given_json: Any) -> None:
+def test_any_json_parses_or_raises_a_filter_error(given_json: Any) -> None:
     with contextlib.suppress(FilterError):
         assert list(leaves(parse_where_json(given_json)))

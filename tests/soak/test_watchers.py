@@ -32,7 +32,9 @@ def commit(table: HudiTables, dice: random.Random, number: int) -> None:
         table.write([row(f"k{key}", f"text {dice.randrange(999)}", ts=number) for key in keys])
 
 
-def test_two_watchers_for_minutes_lose_and_duplicate_nothing(spark, small_tables, tmp_path, capsys):
+def test_two_watchers_running_for_minutes_lose_and_duplicate_nothing(
+    spark, small_tables, tmp_path, capsys
+):
     seed = int(os.environ.get("LAKEWAKE_SEED") or random.randrange(10**6))
     dice, until, commits = random.Random(seed), monotonic() + MINUTES * 60, 0
     table = HudiTables(spark, tmp_path / "table", options=small_tables)

@@ -35,29 +35,29 @@ def record(second: int, why: str = "1 new commit") -> SyncRecord:
 class HistoryContract:
     """Derive from it, and give a fixture `log`."""
 
-    def test_an_empty_history_tells_nothing(self, log: SyncLog) -> None:
+    def test_an_empty_history_has_no_records(self, log: SyncLog) -> None:
         assert newest(log, 5) == ()
 
-    def test_a_record_comes_back_as_it_was(self, log: SyncLog) -> None:
+    def test_a_record_is_read_back_unchanged(self, log: SyncLog) -> None:
         log.append(record(1, 'ü "quoted"\n'))
         assert newest(log, 5) == (record(1, 'ü "quoted"\n'),)
 
-    def test_the_newest_come_first_whatever_the_order_of_writing(self, log: SyncLog) -> None:
+    def test_the_newest_records_come_first_in_any_order_of_writing(self, log: SyncLog) -> None:
         for second in (2, 1, 3):
             log.append(record(second))
         assert newest(log, 2) == (record(3), record(2))
 
-    def test_two_syncs_that_ended_at_one_moment_are_both_kept(self, log: SyncLog) -> None:
+    def test_two_syncs_that_end_at_the_same_moment_are_both_recorded(self, log: SyncLog) -> None:
         log.append(record(1, "mine"))
         log.append(record(1, "yours"))
         assert {r.why for r in newest(log, 5)} == {"mine", "yours"}
 
-    def test_writers_at_once_lose_nothing(self, log: SyncLog) -> None:
+    def test_concurrent_writers_lose_no_record(self, log: SyncLog) -> None:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda n: log.append(record(n)), range(40)))
         assert newest(log, 50) == tuple(record(n) for n in reversed(range(40)))
 
-    def test_what_is_written_after_a_reading_is_read_next_time(self, log: SyncLog) -> None:
+    def test_a_record_written_after_a_read_is_in_the_next_read(self, log: SyncLog) -> None:
         log.append(record(1))
         assert len(newest(log, 5)) == 1
         log.append(record(2))

@@ -88,10 +88,10 @@ READS = ("snapshot", "changes", "rows", "reconcile", "compare")
 EFFECTS = {
     "table": ("look", *READS),
     "embedder": ("embed",),
-    "embeddings": ("put",),
+    "vector_cache": ("put",),
     "store": ("create", "commit", "maintain"),
 }
-KINDS = {"table": WatchedTable, "embedder": Watched, "embeddings": Watched, "store": Watched}
+KINDS = {"table": WatchedTable, "embedder": Watched, "vector_cache": Watched, "store": Watched}
 
 
 class Noted:

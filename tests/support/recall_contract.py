@@ -135,7 +135,7 @@ class RecallContract:
         assert how.probed_at[:2] == "20"
         assert indexed.maintain() == {}
 
-    def test_questions_about_deleted_topics_find_the_nearest_that_are_left(
+    def test_queries_about_deleted_topics_find_the_nearest_remaining_chunks(
         self, indexed: Store
     ) -> None:
         change(indexed, 1, chunks(0, 0, deletes=tuple(ids(0, GONE))))
@@ -146,27 +146,27 @@ class RecallContract:
         assert shares(self.as_once(indexed), asked).mean() < self.once
         assert searching(indexed).questions == 12 + 12 + 32
 
-    def test_they_do_so_before_upkeep_has_come_round(self, indexed: Store) -> None:
+    def test_queries_about_deleted_topics_keep_recall_before_upkeep_runs(
+        self, indexed: Store
+    ) -> None:
         change(indexed, 1, chunks(0, 0, deletes=tuple(ids(0, GONE))), upkeep=False)
         assert recall(indexed, topics(0, TOPICS)[: GONE * PER_TOPIC : 20]).mean() >= RECALL
         assert "deleted since" in searching(indexed).why
 
-    def test_topics_that_took_the_place_of_others_are_found(self, indexed: Store) -> None:
+    def test_topics_that_replaced_others_are_found(self, indexed: Store) -> None:
         change(indexed, 1, chunks(TOPICS, GONE, deletes=tuple(ids(0, GONE))))
         for asked in (topics(TOPICS, GONE), topics(0, TOPICS)):
             found = recall(indexed, asked[::40])
             assert found.mean() >= RECALL
             assert np.sort(found)[: len(found) // 10].mean() >= 0.9
 
-    def test_a_filter_that_leaves_out_the_topic_asked_about_costs_no_recall(
-        self, indexed: Store
-    ) -> None:
+    def test_a_filter_that_excludes_the_queried_topic_costs_no_recall(self, indexed: Store) -> None:
         others = Compare("topic", ">=", GONE)
         asked = topics(0, TOPICS)[: GONE * PER_TOPIC : 20]
         assert recall(indexed, asked, others).mean() >= RECALL
         assert shares(self.as_once(indexed), asked, others).mean() < self.once
 
-    def test_a_reader_of_a_former_version_goes_by_what_was_decided_for_it(
+    def test_a_reader_of_an_older_version_uses_the_decision_made_for_that_version(
         self, indexed: Store
     ) -> None:
         former = reader_of(indexed)
@@ -174,7 +174,7 @@ class RecallContract:
         change(indexed, 1, chunks(0, 0, deletes=tuple(ids(0, GONE))))
         assert former.searching() == before != searching(indexed)
 
-    def test_below_its_own_bound_an_index_is_searched_exactly(self, indexed: Store) -> None:
+    def test_an_index_below_its_size_bound_is_searched_exactly(self, indexed: Store) -> None:
         most = TOPICS - LEAST // PER_TOPIC
         change(indexed, 1, chunks(0, 0, deletes=tuple(ids(0, most))))
         assert "fewer than" not in searching(indexed).why
@@ -187,14 +187,14 @@ class RecallContract:
             assert "fewer than" in how.why
             assert "questions_probed" not in indexed.maintain()
 
-    def test_another_promise_probes_again(self, indexed: Store, tmp_path: Path) -> None:
+    def test_a_changed_recall_setting_probes_again(self, indexed: Store, tmp_path: Path) -> None:
         lower = self.opened(tmp_path, recall=0.9)
         assert lower.maintain()["questions_probed"] == 24
         # What was judged by a lower promise and does not keep the higher one is not relied on.
         assert searching(indexed).recall == RECALL
         assert searching(self.opened(tmp_path, recall=1.0)).mode == "exact"
 
-    def test_an_index_that_was_never_probed_keeps_its_promise(self, indexed: Store) -> None:
+    def test_an_index_that_was_never_probed_keeps_the_promised_recall(self, indexed: Store) -> None:
         self.decide(indexed, "")
         assert "not probed yet" in searching(indexed).why
         assert recall(indexed, topics(0, TOPICS)[::500]).mean() >= RECALL
@@ -202,12 +202,12 @@ class RecallContract:
         assert indexed.maintain()["questions_probed"] == 36
         assert searching(indexed).probed_at
 
-    def test_a_decision_that_cannot_be_read_counts_as_none(self, indexed: Store) -> None:
+    def test_an_unreadable_decision_is_ignored(self, indexed: Store) -> None:
         for text in ("", "no json", "[]", "{}", '{"plain": 1, "filtered": 2}', '{"decision": 1}'):
             self.decide(indexed, text)
             assert "not probed yet" in searching(indexed).why
 
-    def test_small_changes_are_not_probed_and_many_are(self, indexed: Store) -> None:
+    def test_few_changes_cause_no_probe_and_many_do(self, indexed: Store) -> None:
         for n in range(3):
             indexed.commit(chunks(0, 0, deletes=(f"c{n}",)), frontier(n + 1), frontier(n + 2))
             assert "questions_probed" not in indexed.maintain()
@@ -217,7 +217,7 @@ class RecallContract:
         assert indexed.maintain()["questions_probed"] >= 24
         assert indexed.maintain() == {}
 
-    def test_what_is_taken_in_does_not_hide_what_was_deleted(
+    def test_added_chunks_do_not_hide_deleted_ones_from_the_probe(
         self, indexed: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("lakewake.store.recall.MIN_CHANGED", 10_000)
@@ -228,7 +228,7 @@ class RecallContract:
         for changed in (there.decision.deleted(there.covered), there.decision.taken):
             assert 5 * PER_TOPIC <= changed <= 5 * PER_TOPIC + 2
 
-    def test_questions_of_the_syncing_process_are_asked_again(self, indexed: Store) -> None:
+    def test_recent_queries_of_the_syncing_process_are_probed_too(self, indexed: Store) -> None:
         reader = reader_of(indexed)
         for question in topics(7, 1)[:30]:
             reader.search(Query(question, 3))
@@ -276,14 +276,16 @@ class RecallContract:
         file.location.replace("wines.deleted", other + b"\n" + body)
         assert len(self.kept(indexed)) == 0
 
-    def test_they_have_a_bound(self, indexed: Store) -> None:
+    def test_the_number_of_kept_deleted_vectors_is_bounded(self, indexed: Store) -> None:
         for n in range(4):
             gone = tuple(ids(n * 5, 5))
             change(indexed, n + 1, chunks(0, 0, deletes=gone))
         assert len(self.kept(indexed)) == KEPT
 
     @pytest.mark.parametrize("content", [b"", b"{}\n", b"no json", b"\xff\xfe\n1"])
-    def test_a_damaged_sample_of_them_is_an_empty_one(self, indexed: Store, content: bytes) -> None:
+    def test_a_damaged_sample_of_deleted_vectors_counts_as_empty(
+        self, indexed: Store, content: bytes
+    ) -> None:
         self.sample(indexed).location.replace("wines.deleted", content)
         assert len(self.kept(indexed)) == 0
         change(indexed, 1, chunks(0, 0, deletes=tuple(ids(0, GONE))))

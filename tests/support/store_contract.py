@@ -214,10 +214,10 @@ class StoreContract:
         store.create(recipe(), batch(*rows), frontier(1), after=0)
         return store
 
-    def test_there_is_nothing_to_open_at_first(self, store: Store) -> None:
+    def test_there_is_no_version_to_open_before_the_first_build(self, store: Store) -> None:
         assert store.open() is None
 
-    def test_upkeep_of_nothing_does_nothing(self, store: Store) -> None:
+    def test_upkeep_without_an_index_does_nothing(self, store: Store) -> None:
         assert store.maintain() == {}
 
     def test_a_commit_without_an_index_is_refused(self, store: Store) -> None:
@@ -229,7 +229,7 @@ class StoreContract:
         expected = as_stored(chunk("a", "red"), chunk("b", "white"), chunk("c", "rosé"))
         assert contents(built.open()) == expected
 
-    def test_a_built_index_says_what_it_is(self, built: Store) -> None:
+    def test_a_built_index_reports_its_recipe_and_frontier(self, built: Store) -> None:
         reader = built.open()
         assert reader is not None
         assert reader.generation == 1
@@ -255,7 +255,7 @@ class StoreContract:
         store.open().probe()
         store.open().probe()
 
-    def test_creating_twice_leaves_the_first_index(self, built: Store) -> None:
+    def test_creating_an_index_twice_keeps_the_first(self, built: Store) -> None:
         with pytest.raises(StaleFrontier):
             built.create(recipe("dot"), batch(chunk("z")), frontier(9), after=0)
         reader = built.open()
@@ -270,7 +270,7 @@ class StoreContract:
         assert (reader.generation, reader.recipe()) == (2, recipe("dot"))
         assert contents(reader) == as_stored(chunk("z"))
 
-    def test_the_active_generation_is_told_without_reading_it(self, store: Store) -> None:
+    def test_the_active_generation_is_known_without_reading_it(self, store: Store) -> None:
         assert store.generation() == 0
         for after in range(2):
             store.create(recipe(), batch(), frontier(after), after)
@@ -282,7 +282,7 @@ class StoreContract:
             built.create(recipe(), batch(), frontier(10), after=1)
         assert contents(built.open()) == as_stored(chunk("z"))
 
-    def test_of_two_racing_builders_exactly_one_wins(self, store: Store) -> None:
+    def test_exactly_one_of_two_racing_builders_wins(self, store: Store) -> None:
         def build(writer: str) -> Any:
             mine = batch(chunk(writer))
             return lambda: store.create(recipe(), mine, frontier(1, writer), after=0)
@@ -325,7 +325,7 @@ class StoreContract:
         assert contents(reader) == once
         assert reader.frontier() == frontier(2)
 
-    def test_a_commit_from_a_frontier_that_has_moved_lands_nothing(self, built: Store) -> None:
+    def test_a_commit_that_expects_an_older_frontier_lands_nothing(self, built: Store) -> None:
         built.commit(batch(chunk("d")), frontier(1), frontier(2))
         before = contents(built.open())
         with pytest.raises(StaleFrontier):
@@ -335,9 +335,7 @@ class StoreContract:
         assert contents(reader) == before
         assert reader.frontier() == frontier(2)
 
-    def test_a_commit_to_a_frontier_that_differs_by_its_token_is_another_one(
-        self, built: Store
-    ) -> None:
+    def test_frontiers_that_differ_only_by_token_are_different_commits(self, built: Store) -> None:
         mine, theirs = (replace(frontier(2), token=token) for token in ("mine", "theirs"))
         built.commit(batch(chunk("d")), frontier(1), theirs)
         with pytest.raises(StaleFrontier):
@@ -345,11 +343,11 @@ class StoreContract:
         built.commit(batch(chunk("f")), theirs, replace(frontier(3), token="mine"))
         assert set(contents(built.open())) == {chunk(key)["_id"] for key in "abcdf"}
 
-    def test_deleting_what_is_not_there_is_fine(self, built: Store) -> None:
+    def test_deleting_an_unknown_id_is_not_an_error(self, built: Store) -> None:
         built.commit(batch(deletes=("nothing", "o'ther")), frontier(1), frontier(2))
         assert len(contents(built.open())) == 3
 
-    def test_an_id_that_is_deleted_twice_and_written_is_written(self, built: Store) -> None:
+    def test_an_id_that_is_both_deleted_and_written_is_written(self, built: Store) -> None:
         gone = chunk("a")["_id"]
         both = batch(chunk("a", "orange"), deletes=(gone, chunk("b")["_id"], gone))
         built.commit(both, frontier(1), frontier(2))
@@ -404,7 +402,7 @@ class StoreContract:
             built.commit(batch(chunk("d"), schema=other), frontier(1), frontier(2))
         assert len(contents(built.open())) == 3
 
-    def test_rows_that_fail_on_their_way_land_nothing_and_keep_their_error(
+    def test_an_error_while_rows_are_read_lands_nothing_and_is_raised_unchanged(
         self, built: Store
     ) -> None:
         def failing() -> pa.RecordBatchReader:
@@ -421,7 +419,9 @@ class StoreContract:
         assert reader.frontier() == frontier(1)
         assert reader.counts() == (3, 3)
 
-    def test_of_racing_commits_exactly_one_lands_and_no_id_is_doubled(self, built: Store) -> None:
+    def test_exactly_one_of_several_racing_commits_lands_and_no_id_is_stored_twice(
+        self, built: Store
+    ) -> None:
         def commit(writer: str) -> Any:
             mine = batch(chunk("new", f"by {writer}"), chunk(f"only {writer}"))
             return lambda: built.commit(mine, frontier(1), frontier(2, writer))
@@ -436,7 +436,7 @@ class StoreContract:
         landed = set(contents(reader)) - {chunk(k)["_id"] for k in "abc"}
         assert landed == {chunk("new")["_id"], chunk(f"only {winner[0]}")["_id"]}
 
-    def test_the_same_commit_raced_by_two_lands_once(self, built: Store) -> None:
+    def test_the_same_commit_raced_by_two_writers_lands_once(self, built: Store) -> None:
         same = batch(chunk("new"))
         outcomes = race(*(lambda: built.commit(same, frontier(1), frontier(2)) for _ in range(2)))
         assert outcomes == [None, None]
@@ -451,7 +451,9 @@ class StoreContract:
         assert "d" not in keys(reader.search(query("red", 10)))
 
     @pytest.mark.parametrize("strange", STRANGE)
-    def test_strange_keys_and_texts_survive_every_way(self, built: Store, strange: str) -> None:
+    def test_odd_keys_and_texts_are_read_back_unchanged_by_every_method(
+        self, built: Store, strange: str
+    ) -> None:
         row = chunk(strange, strange, _partition=strange, country=strange, tags=[strange])
         built.commit(batch(row), frontier(1), frontier(2))
         reader = built.open()
@@ -463,7 +465,7 @@ class StoreContract:
         built.commit(batch(deletes=(row["_id"],)), frontier(2), frontier(3))
         assert len(contents(built.open())) == 3
 
-    def test_a_text_of_a_megabyte_survives(self, built: Store) -> None:
+    def test_a_text_of_a_megabyte_is_read_back_unchanged(self, built: Store) -> None:
         text = "wine 🍷 " * 120_000
         built.commit(batch(chunk("long", text)), frontier(1), frontier(2))
         assert contents(built.open())[chunk("long")["_id"]]["_text"] == text
@@ -477,14 +479,14 @@ class StoreContract:
             assert {k: held[chunk(key)["_id"]][k] for k in FULL} == FULL
         assert [held[chunk("nulls")["_id"]][k] for k in FULL] == [None] * len(FULL)
 
-    def test_counts_tell_rows_and_chunks(self, store: Store) -> None:
+    def test_counts_reports_rows_and_chunks(self, store: Store) -> None:
         rows = [chunk("a", "x", 0), chunk("a", "y", 1), chunk("b", "z"), chunk("a", _partition="q")]
         store.create(recipe(), batch(*rows), frontier(1), after=0)
         reader = store.open()
         assert reader is not None
         assert reader.counts() == (3, 4)
 
-    def test_existing_tells_the_chunks_of_the_rows_asked_for(self, store: Store) -> None:
+    def test_existing_returns_the_chunks_of_the_given_rows(self, store: Store) -> None:
         rows = [chunk("a", "x", 0), chunk("a", "y", 1), chunk("b"), chunk("a", _partition="q")]
         store.create(recipe(), batch(*rows), frontier(1), after=0)
         reader = store.open()
@@ -527,7 +529,7 @@ class StoreContract:
             assert {c["_key"]: c["_text"] for c in found} == {r["_key"]: r["_text"] for r in some}
             assert len(found) == len(some)
 
-    def test_few_of_many_rows_are_found_as_well_as_all_of_them(self, store: Store) -> None:
+    def test_a_few_of_many_rows_are_found_and_so_are_all_of_them(self, store: Store) -> None:
         many = [chunk(f"it's {n}", str(n)) for n in range(300)]
         store.create(recipe(), batch(*many), frontier(1), after=0)
         reader = store.open()
@@ -540,19 +542,19 @@ class StoreContract:
                 r["_hash"]: r["_vector"] for r in some
             }
 
-    def test_vectors_leave_out_texts_it_does_not_hold(self, built: Store) -> None:
+    def test_vectors_leaves_out_texts_that_the_index_does_not_hold(self, built: Store) -> None:
         reader = built.open()
         assert reader is not None
         assert reader.vectors([text_hash("unheard of"), "it's"]) == {}
         assert reader.vectors([]) == {}
 
-    def test_scan_gives_only_the_columns_asked_for(self, built: Store) -> None:
+    def test_scan_returns_only_the_requested_columns(self, built: Store) -> None:
         reader = built.open()
         assert reader is not None
         assert {tuple(b.schema.names) for b in reader.scan(["_key"])} == {("_key",)}
         assert sorted(k for b in reader.scan(["_key"]) for k in b["_key"].to_pylist()) == [*"abc"]
 
-    def test_pieces_read_elsewhere_are_the_whole_index(self, built: Store) -> None:
+    def test_scan_parts_read_elsewhere_are_the_whole_index(self, built: Store) -> None:
         built.commit(batch(chunk("d")), frontier(1), frontier(2))
         reader = built.open()
         assert reader is not None
@@ -569,7 +571,7 @@ class StoreContract:
         assert again.frontier() == frontier(1)
         assert contents(again) == contents(reader)
 
-    def test_a_new_generation_is_made_of_what_several_have_staged(self, store: Store) -> None:
+    def test_a_new_generation_holds_the_staged_writes_of_several_tasks(self, store: Store) -> None:
         with store.staging(after=0) as staging:
             written = [staged(staging, *rows) for rows in ((chunk("a"), chunk("b")), (), ("c",))]
             whole = staging.batch(SCHEMA, written, Removed())
@@ -577,7 +579,7 @@ class StoreContract:
         assert contents(store.open()) == as_stored(chunk("a"), chunk("b"), chunk("c"))
         assert store.open().frontier() == frontier(1)
 
-    def test_a_commit_takes_what_several_have_staged(self, built: Store) -> None:
+    def test_a_commit_holds_the_staged_writes_of_several_tasks(self, built: Store) -> None:
         before = contents(built.open())
         with built.staging() as staging:
             written = [staged(staging, chunk("a", "new")), staged(staging, "d")]
@@ -607,7 +609,7 @@ class StoreContract:
             built.commit(once, frontier(1), frontier(2))
         assert contents(built.open()) == before
 
-    def test_what_was_staged_by_one_who_failed_is_in_no_batch(self, built: Store) -> None:
+    def test_staged_writes_of_a_failed_task_are_in_no_batch(self, built: Store) -> None:
         with built.staging() as staging:
             staged(staging, chunk("a", "tried first"))
             written = [staged(staging, chunk("a", "tried again"))]
@@ -615,7 +617,7 @@ class StoreContract:
             built.commit(whole, frontier(1), frontier(2))
         assert contents(built.open())[chunk("a")["_id"]]["_text"] == "tried again"
 
-    def test_staging_nothing_moves_the_frontier_and_no_chunk(self, built: Store) -> None:
+    def test_a_staged_batch_without_chunks_moves_only_the_frontier(self, built: Store) -> None:
         before = contents(built.open())
         with built.staging() as staging:
             whole = staging.batch(SCHEMA, [staged(staging)], Removed())
@@ -623,7 +625,7 @@ class StoreContract:
         assert contents(built.open()) == before
         assert built.open().frontier() == frontier(2)
 
-    def test_rows_that_fail_while_they_are_staged_fail_as_what_they_are(self, store: Store) -> None:
+    def test_an_error_while_rows_are_staged_is_raised_unchanged(self, store: Store) -> None:
         def failing() -> Iterator[pa.RecordBatch]:
             yield from batch(chunk("a")).rows()
             raise EmbedError("the provider is gone")
@@ -631,7 +633,7 @@ class StoreContract:
         with store.staging(after=0) as staging, pytest.raises(EmbedError, match="is gone"):
             pickle.loads(pickle.dumps(staging)).write(SCHEMA, failing())
 
-    def test_a_sample_has_the_columns_asked_for_and_no_chunk_twice(self, built: Store) -> None:
+    def test_a_sample_has_the_requested_columns_and_no_chunk_twice(self, built: Store) -> None:
         reader = built.open()
         assert reader is not None
         two = [k for b in reader.sample(2, ["_key"]) for k in b["_key"].to_pylist()]
@@ -657,7 +659,7 @@ class StoreContract:
         assert found.column_names == [*shown, "_similarity"]
 
     @pytest.mark.parametrize("metric", ["cosine", "dot", "l2"])
-    def test_search_ranks_by_the_metric_and_tells_the_cosine(
+    def test_search_ranks_by_the_metric_and_reports_the_cosine(
         self, store: Store, metric: str
     ) -> None:
         rows = [chunk(str(n), str(n)) for n in range(20)]
@@ -707,7 +709,7 @@ class StoreContract:
         listed = In("points", (1, 2))
         assert set(keys(reader.search(query("7", 5, where=listed)))) == {"1", "2"}
 
-    def test_a_filter_that_nulls_pass_never_shows_the_checkpoint(self, built: Store) -> None:
+    def test_a_filter_that_matches_nulls_never_returns_the_checkpoint(self, built: Store) -> None:
         reader = built.open()
         assert reader is not None
         found = reader.search(query("red", 10, where=IsNull("country")))
@@ -725,7 +727,7 @@ class StoreContract:
         with pytest.raises(ConfigError, match="3 dimensions, the index has 8"):
             reader.search(Query(np.ones(3, np.float32), 1))
 
-    def test_a_vector_without_direction_has_no_cosine_and_is_not_found(self, store: Store) -> None:
+    def test_a_zero_vector_has_no_cosine_and_is_not_found(self, store: Store) -> None:
         rows = (chunk("a"), chunk("zero", _vector=[0.0] * DIMENSION))
         store.create(recipe(), batch(*rows), frontier(1), after=0)
         reader = store.open()
@@ -780,7 +782,7 @@ class StoreContract:
         assert found[0] == "crowd"
         assert len(set(found)) == 4
 
-    def test_words_of_what_is_replaced_or_deleted_are_not_found(self, built: Store) -> None:
+    def test_words_of_replaced_or_deleted_chunks_are_not_found(self, built: Store) -> None:
         built.maintain()
         rows = (chunk("a", "PLUM"), chunk("n", "fig"))
         built.commit(batch(*rows), frontier(1), frontier(2))
@@ -799,7 +801,7 @@ class StoreContract:
 
     @pytest.mark.usefixtures("small_pieces")
     @pytest.mark.parametrize(("seed", "metric"), [(0, "cosine"), (1, "dot"), (2, "l2")])
-    def test_after_any_history_all_answers_are_those_of_a_build(
+    def test_all_answers_equal_those_of_a_fresh_build_after_any_history(
         self, store: Store, seed: int, metric: str
     ) -> None:
         dice, held = random.Random(seed), dict[str, dict[str, Any]]()
@@ -818,7 +820,7 @@ class StoreContract:
                 assert index is not None
                 ASKED.assert_alike(index, built_of(index, held.values()))
 
-    def test_equal_chunks_are_chosen_by_their_ids(self, store: Store) -> None:
+    def test_chunks_with_equal_scores_are_ordered_by_id(self, store: Store) -> None:
         rows = [chunk(f"{n:02}", "red") for n in range(40)]
         store.create(recipe(), batch(*rows[20:]), frontier(1), after=0)
         store.commit(batch(*rows[:20]), frontier(1), frontier(2))
@@ -828,7 +830,7 @@ class StoreContract:
         assert keys(index.search(query("red", 5, exact=True))) == first
         assert keys(index.keyword(Words("red", 5))) == first
 
-    def test_a_filter_leaves_the_scores_of_words_as_they_are(self, built: Store) -> None:
+    def test_a_filter_does_not_change_keyword_scores(self, built: Store) -> None:
         rows = [chunk("d", "red plum", points=1), chunk("e", "plum", points=2)]
         built.commit(batch(*rows), frontier(1), frontier(2))
         index = built.open()
@@ -843,7 +845,7 @@ class StoreContract:
         assert set(scores[0]) == {"a", "d", "e"}
         assert scores[1] == {"d": scores[0]["d"]}
 
-    def test_upkeep_changes_nothing_that_the_index_says(self, built: Store) -> None:
+    def test_upkeep_changes_no_answer_of_the_index(self, built: Store) -> None:
         for n in range(1, 4):
             built.commit(batch(chunk(f"k{n}")), frontier(n), frontier(n + 1))
         before = contents(built.open())

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from time import monotonic
@@ -83,17 +83,20 @@ class Watcher:
             self._process.kill()
             raise
 
+    def end(self) -> None:
+        """Make sure that it is gone."""
+        if self.lives():
+            self.stop()
+
 
 @contextmanager
 def watching(config: Path, number: int = 2) -> Iterator[list[Watcher]]:
     """So many watchers at once; they are gone afterwards, whatever happens."""
-    watchers = [Watcher(config, f"watcher{n}") for n in range(number)]
-    try:
-        yield watchers
-    finally:
+    with ExitStack() as started:
+        watchers = [Watcher(config, f"watcher{n}") for n in range(number)]
         for watcher in watchers:
-            if watcher.lives():
-                watcher.stop()
+            started.callback(watcher.end)
+        yield watchers
 
 
 def wait_until(true: Callable[[], bool], watchers: Sequence[Watcher], seconds: float = 180) -> None:

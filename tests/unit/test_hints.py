@@ -67,7 +67,7 @@ def test_every_error_has_a_hint() -> None:
     ] == []
 
 
-def test_the_list_of_exceptions_holds_no_other_function() -> None:
+def test_the_list_of_exceptions_is_not_longer_than_needed() -> None:
     assert CAUGHT.keys() <= without_hint(trees()).keys()
 
 

@@ -72,7 +72,7 @@ def keys(documents: list[Document]) -> list[str]:
     return [document.metadata["key"] for document in documents]
 
 
-def test_a_document_is_the_best_chunk_with_payload_and_whereabouts(config: Path) -> None:
+def test_a_document_is_the_best_chunk_with_payload_and_row(config: Path) -> None:
     (document,) = LakewakeRetriever(index="wines", config=config, k=1).invoke(WINES["fresh"][0])
     assert document.page_content == WINES["fresh"][0]
     assert document.id == '["red","fresh","text",0]'
@@ -87,13 +87,13 @@ def test_a_document_is_the_best_chunk_with_payload_and_whereabouts(config: Path)
     assert metadata["score"] == metadata["similarity"] == pytest.approx(1.0)
 
 
-def test_a_payload_column_that_has_a_name_of_ours_is_kept_beside_it(config: Path) -> None:
+def test_a_payload_column_with_a_name_of_ours_is_kept_beside_it(config: Path) -> None:
     (document,) = LakewakeRetriever(index="wines", config=config, k=1).invoke(WINES["fresh"][0])
     assert document.metadata["payload.score"] == 92
     assert document.metadata["score"] == pytest.approx(1.0)
 
 
-def test_an_open_index_is_taken_as_it_is(config: Path) -> None:
+def test_an_open_index_can_be_passed(config: Path) -> None:
     index = lakewake.open(config)["wines"]
     assert keys(LakewakeRetriever(index=index, k=1).invoke(QUERY)) == ["smoky"]
     assert LakewakeVectorStore(index).index is index
@@ -111,12 +111,12 @@ def test_rows_are_filtered_by_text_and_by_json(config: Path, where: Any) -> None
     ]
 
 
-def test_a_wrong_filter_is_refused_with_a_hint(store: LakewakeVectorStore) -> None:
+def test_an_invalid_filter_is_refused_with_a_hint(store: LakewakeVectorStore) -> None:
     with pytest.raises(FilterError, match="no payload column 'contry'"):
         store.similarity_search(QUERY, filter={"contry": "Italy"})
 
 
-def test_an_argument_that_is_not_known_is_refused_rather_than_dropped(
+def test_an_unknown_argument_is_refused_instead_of_ignored(
     store: LakewakeVectorStore,
 ) -> None:
     with pytest.raises(ConfigError, match="unknown argument 'where'") as refused:
@@ -124,12 +124,12 @@ def test_an_argument_that_is_not_known_is_refused_rather_than_dropped(
     assert "filter" in refused.value.hint
 
 
-def test_a_wrong_name_shows_when_the_retriever_is_made(config: Path) -> None:
+def test_a_wrong_name_is_an_error_when_the_retriever_is_created(config: Path) -> None:
     with pytest.raises(ConfigError, match="no index 'wine'"):
         LakewakeRetriever(index="wine", config=config)
 
 
-def test_rows_are_found_by_words_and_by_both(config: Path) -> None:
+def test_rows_are_found_by_keyword_and_hybrid_search(config: Path) -> None:
     retriever = LakewakeRetriever(index="wines", config=config, mode="keyword")
     found = retriever.invoke("tobacco")
     assert set(keys(found)) == {"smoky", "smokier"}
@@ -141,7 +141,7 @@ def test_rows_are_found_by_words_and_by_both(config: Path) -> None:
     assert [relevance for _, relevance in words] == [0.0, 0.0]
 
 
-def test_rows_with_a_lower_score_are_left_out(config: Path) -> None:
+def test_rows_below_the_score_threshold_are_left_out(config: Path) -> None:
     text = WINES["fresh"][0]
     retriever = LakewakeRetriever(index="wines", config=config, min_score=0.99)
     assert keys(retriever.invoke(text)) == ["fresh"]
@@ -151,7 +151,7 @@ def test_rows_with_a_lower_score_are_left_out(config: Path) -> None:
     assert keys(store.max_marginal_relevance_search(text, min_score=0.99)) == ["fresh"]
 
 
-def test_the_asynchronous_ways_find_the_same_with_the_same_arguments(config: Path) -> None:
+def test_the_asynchronous_methods_return_the_same_as_the_synchronous_ones(config: Path) -> None:
     retriever = LakewakeRetriever(index="wines", config=config)
     store = LakewakeVectorStore("wines", config)
 
@@ -174,7 +174,7 @@ def test_scores_are_similarities_best_first(store: LakewakeVectorStore) -> None:
     assert [document.metadata["score"] for document, _ in found] == scores
 
 
-def test_relevance_is_between_nothing_and_one(store: LakewakeVectorStore) -> None:
+def test_relevance_is_between_0_and_1(store: LakewakeVectorStore) -> None:
     found = store.similarity_search_with_relevance_scores(WINES["fresh"][0], k=5)
     assert found[0][1] == pytest.approx(1.0)
     assert all(0.0 <= relevance <= 1.0 for _, relevance in found)
@@ -182,13 +182,13 @@ def test_relevance_is_between_nothing_and_one(store: LakewakeVectorStore) -> Non
     assert far == []
 
 
-def test_a_vector_of_the_index_s_model_is_searched_for(store: LakewakeVectorStore) -> None:
+def test_a_vector_of_the_indexs_model_can_be_searched_for(store: LakewakeVectorStore) -> None:
     vector = store.index.embedder.embed([WINES["sweet"][0]])[0].tolist()
     assert keys(store.similarity_search_by_vector(vector, k=1)) == ["sweet"]
     assert keys(store.max_marginal_relevance_search_by_vector(vector, k=1)) == ["sweet"]
 
 
-def test_marginal_relevance_leaves_out_what_says_the_same(store: LakewakeVectorStore) -> None:
+def test_marginal_relevance_leaves_out_near_duplicates(store: LakewakeVectorStore) -> None:
     assert keys(store.similarity_search(QUERY, k=2)) == ["smoky", "smokier"]
     first, second = keys(store.max_marginal_relevance_search(QUERY, k=2, lambda_mult=0.3))
     assert first == "smoky"
@@ -197,7 +197,7 @@ def test_marginal_relevance_leaves_out_what_says_the_same(store: LakewakeVectorS
     assert keys(closest) == ["smoky", "smokier"]
 
 
-def test_marginal_relevance_is_that_of_langchain() -> None:
+def test_marginal_relevance_equals_that_of_langchain() -> None:
     from langchain_core.vectorstores.utils import maximal_marginal_relevance
 
     random = np.random.default_rng(7)
@@ -210,7 +210,7 @@ def test_marginal_relevance_is_that_of_langchain() -> None:
         assert most_diverse(list(vectors), near, 10, share) == theirs
 
 
-def test_every_kind_of_retriever_is_made_from_the_store(store: LakewakeVectorStore) -> None:
+def test_every_search_type_makes_a_retriever(store: LakewakeVectorStore) -> None:
     plain = store.as_retriever(search_kwargs={"k": 2, "filter": {"country": "Italy"}})
     assert keys(plain.invoke(QUERY)) == ["smoky", "smokier"]
     diverse = store.as_retriever(search_type="mmr", search_kwargs={"k": 2, "lambda_mult": 0.3})
@@ -249,12 +249,12 @@ def test_a_document_is_found_again_by_its_id(store: LakewakeVectorStore) -> None
         "[" * 100_000,
     ],
 )
-def test_an_id_that_is_not_there_brings_nothing(store: LakewakeVectorStore, id: str) -> None:
+def test_an_unknown_id_returns_nothing(store: LakewakeVectorStore, id: str) -> None:
     assert store.get_by_ids([id]) == []
     assert keys(store.get_by_ids([id, '["red","fresh"]'])) == ["fresh"]
 
 
-def test_a_whole_row_is_put_together_from_its_pieces(in_pieces: Path) -> None:
+def test_a_whole_row_is_joined_from_its_chunks(in_pieces: Path) -> None:
     index = lakewake.open(in_pieces)["wines"]
     with index.view() as view:
         _, chunks = view.counts()
@@ -270,13 +270,13 @@ def test_a_whole_row_is_put_together_from_its_pieces(in_pieces: Path) -> None:
     assert piece.page_content != text
 
 
-def test_the_retriever_gives_whole_rows_too(in_pieces: Path) -> None:
+def test_the_retriever_can_return_whole_rows(in_pieces: Path) -> None:
     retriever = LakewakeRetriever(index="wines", config=in_pieces, k=5, whole_row=True)
     found = {document.metadata["key"]: document.page_content for document in retriever.invoke("x")}
     assert found == {key: text for key, (text, *_) in WINES.items()}
 
 
-def test_all_chunks_of_a_row_come_in_order(in_pieces: Path) -> None:
+def test_all_chunks_of_a_row_are_returned_in_order(in_pieces: Path) -> None:
     rows = [RowId("red", "smoky"), RowId("red", "gone"), RowId("white", "smoky")]
     with lakewake.open(in_pieces)["wines"].view() as view:
         held = view.rows(rows)
@@ -301,7 +301,7 @@ def test_all_chunks_of_a_row_come_in_order(in_pieces: Path) -> None:
         ([], True, ""),
     ],
 )
-def test_pieces_are_joined_and_what_they_share_stands_once(
+def test_joined_chunks_contain_their_overlap_once(
     pieces: list[str], overlap: bool, whole: str
 ) -> None:
     chunks = [RowChunk("text", n, piece) for n, piece in enumerate(pieces)]
@@ -347,7 +347,7 @@ def test_an_answer_is_never_mixed_from_two_versions(monkeypatch: pytest.MonkeyPa
         lambda store: type(store).from_texts(["x"], None),
     ],
 )
-def test_nothing_is_written_and_the_hint_names_the_table(
+def test_a_write_is_refused_with_a_hint_that_names_the_table(
     store: LakewakeVectorStore, write: Any
 ) -> None:
     with pytest.raises(ConfigError, match="source of truth") as refused:
@@ -356,7 +356,7 @@ def test_nothing_is_written_and_the_hint_names_the_table(
     assert len(store.similarity_search("x", k=9)) == len(WINES)
 
 
-def test_an_index_that_is_not_built_yet_is_said(tmp_path: Path, config: Path) -> None:
+def test_an_index_that_is_not_built_yet_is_an_error(tmp_path: Path, config: Path) -> None:
     (tmp_path / "lakewake.toml").write_text(config.read_text())
     store = LakewakeVectorStore("wines", tmp_path / "lakewake.toml")
     for ask in (store.similarity_search, lambda q: store.get_by_ids([q])):

@@ -34,7 +34,7 @@ def test_a_stage_that_ends_leaves_one_line_with_count_time_and_rate() -> None:
     assert stream.getvalue() == "embed: 2,000 in 4.0 s, 500/s\n"
 
 
-def test_a_stage_writes_how_far_it_is_every_ten_seconds() -> None:
+def test_a_stage_reports_its_progress_every_ten_seconds() -> None:
     lines, clock, stream = lines_and_clock()
     with lines.stage("embed", 1000) as stage:
         for _ in range(25):
@@ -46,7 +46,7 @@ def test_a_stage_writes_how_far_it_is_every_ten_seconds() -> None:
         ]
 
 
-def test_a_stage_that_fails_leaves_no_line_that_says_it_is_done() -> None:
+def test_a_stage_that_fails_does_not_claim_to_be_done() -> None:
     lines, _, stream = lines_and_clock()
     with pytest.raises(ValueError, match="broken"), lines.stage("read"):
         raise ValueError("broken")
@@ -65,7 +65,7 @@ def test_nested_stages_each_leave_their_own_line_inner_first() -> None:
     ]
 
 
-def test_a_stage_that_is_over_at_once_leaves_no_line() -> None:
+def test_a_stage_that_ends_at_once_leaves_no_line() -> None:
     lines, clock, stream = lines_and_clock()
     with lines.stage("read") as stage:
         stage.advance(1)
@@ -73,7 +73,7 @@ def test_a_stage_that_is_over_at_once_leaves_no_line() -> None:
     assert stream.getvalue() == ""
 
 
-def test_a_stage_without_counts_says_only_how_long_it_took() -> None:
+def test_a_stage_without_counts_shows_only_its_duration() -> None:
     assert finished_line("start Spark", 0, 4.23) == "start Spark: 4.2 s"
 
 
@@ -85,7 +85,7 @@ def test_a_slow_stage_shows_its_rate_with_a_decimal() -> None:
     assert finished_line("write", 2, 16.0) == "write: 2 in 16.0 s, 0.1/s"
 
 
-def test_the_last_step_of_a_stage_is_told_by_its_final_line_alone() -> None:
+def test_the_last_step_of_a_stage_is_only_in_its_final_line() -> None:
     lines, clock, stream = lines_and_clock()
     with lines.stage("write", 2) as stage:
         clock.now += 20
@@ -97,7 +97,7 @@ def test_a_stage_of_nothing_does_not_divide_by_zero() -> None:
     assert running_line("read", 0, 0, 0.0) == "read: 0, 0 s"
 
 
-def test_a_terminal_shows_bars_with_counts_and_leaves_one_line_a_stage() -> None:
+def test_a_terminal_shows_bars_with_counts_and_leaves_one_line_per_stage() -> None:
     screen, clock = Screen(), Clock()
     terminal = Terminal(screen, clock)
     with terminal.stage("read", 10) as read:
@@ -114,7 +114,7 @@ def test_a_terminal_shows_bars_with_counts_and_leaves_one_line_a_stage() -> None
     assert "read: 10 in 2.0 s" in shown
 
 
-def test_a_terminal_stage_that_fails_takes_its_bar_away() -> None:
+def test_a_failed_stage_removes_its_bar_from_the_terminal() -> None:
     screen = Screen()
     terminal = Terminal(screen)
     with pytest.raises(ValueError, match="broken"), terminal.stage("read", 10):
@@ -147,7 +147,7 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(monkeypatch: pytest.M
     assert isinstance(choose_reporter(Screen()), Lines)
 
 
-def test_quiet_means_silence() -> None:
+def test_quiet_prints_nothing() -> None:
     screen = Screen()
     reporter = choose_reporter(screen, quiet=True)
     assert isinstance(reporter, Silent)
@@ -157,7 +157,7 @@ def test_quiet_means_silence() -> None:
     assert screen.getvalue() == ""
 
 
-def test_what_is_said_is_shown_as_it_is_not_as_markup() -> None:
+def test_messages_are_not_interpreted_as_markup() -> None:
     screen = Screen()
     Terminal(screen).say("column [red] of [/]")
     assert "column [red] of [/]" in screen.getvalue()

@@ -1,4 +1,4 @@
-"""Texts → vectors by an OpenAI-compatible service: `POST {url}/embeddings`."""
+"""Texts → vectors through an OpenAI-compatible service: `POST {url}/embeddings`."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from lakewake.net.service import (
 )
 
 BATCH = 64
-#: Bytes of an answer: of one number, however it is written, of what is around a vector, and of
-#: what is around them all.
+#: Most bytes in an answer for one number in any notation, for the rest of one vector's item, and
+#: for the rest of the answer.
 NUMBER, VECTOR, ANSWER = 64, 1_000, 1_000_000
-#: Answers that speak of the texts that were sent: unreadable, too long, too many at once.
+#: Statuses that refuse the texts: unreadable, too long, too many at once.
 REFUSED = {400, 413, 422}
-#: So many refusals and no vector: the request is at fault, not the texts.
+#: After more refusals than this without a single vector, the request is at fault, not the texts.
 ENOUGH_REFUSED = 10
-HINT = "see that `url` is the address of an embedding service"
+HINT = "check that `url` is the address of an embedding service"
 
 
 class HttpEmbedder:
-    """Sends texts in batches, tries again where that can help, and trusts no answer unseen.
+    """Sends texts in batches, retries if that can help, and checks every answer.
 
     Args:
         sleep: how to wait between two tries.
@@ -49,7 +49,7 @@ class HttpEmbedder:
         if settings.dimension < 1:
             raise ConfigError(
                 f"model {settings.name!r} over http needs the length of its vectors",
-                hint="add `dimension = …` to the model: its documentation says which",
+                hint="add `dimension = …` to the model; its documentation names the number",
             )
         self._settings = settings
         self._url = endpoint(settings.url, "embeddings", '`url` of provider "http"')
@@ -57,7 +57,7 @@ class HttpEmbedder:
 
     @property
     def identity(self) -> ModelIdentity:
-        """The name by which the service knows the model; it does not show the weights."""
+        """The model's name at the service, which does not reveal the weights."""
         return ModelIdentity(
             provider="http",
             name=self._settings.name,
@@ -87,12 +87,12 @@ class HttpEmbedder:
         """Nothing to load: the service has the model."""
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """One row for each text, in order, as the service made it.
+        """One row for each text, in order, as the service returned it.
 
         Raises:
-            TextRefused: the service refuses some of the texts; it has the vectors of the others.
-            EmbedError: it failed, or its answer cannot be used.
-            SetupError: it needs a key, and there is none.
+            TextRefused: the service refused some texts; the error holds the others' vectors.
+            EmbedError: the service failed, or its answer cannot be used.
+            SetupError: the service needs a key, and there is none.
         """
         refuse_undecodable(texts)
         vectors = np.full((len(texts), self._settings.dimension), np.nan, np.float32)
@@ -114,17 +114,17 @@ class HttpEmbedder:
         if response.is_success:
             vectors[span.start : span.stop] = self._read(response, len(span))
         elif len(span) > 1:
-            # Halved until the texts at fault stand alone, so that they do not hide the others.
+            # Halved until each refused text is alone, so that the others are embedded.
             middle = len(span) // 2
             self._fill(vectors, texts, span[:middle], reasons)
             self._fill(vectors, texts, span[middle:], reasons)
         else:
-            reasons[span.start] = self._said(response)
+            reasons[span.start] = self._message(response)
             if len(reasons) > ENOUGH_REFUSED and np.isnan(vectors).all():
                 raise self._failed(response)
 
     def _post(self, texts: Sequence[str]) -> httpx.Response:
-        """An answer that is a success or a refusal of the texts."""
+        """An answer that is either a success or a refusal of the texts."""
         body = {"model": self._settings.name, "input": list(texts)}
         largest = ANSWER + len(texts) * (VECTOR + NUMBER * self._settings.dimension)
         try:
@@ -134,7 +134,8 @@ class HttpEmbedder:
         except BadAnswer as bad:
             raise EmbedError(f"{self._shown} {bad}", hint=HINT) from bad
         except httpx.HTTPError as error:
-            raise EmbedError(f"{self._shown} cannot be asked: {error}", hint=HINT) from error
+            fact = f"cannot send a request to {self._shown}: {error}"
+            raise EmbedError(fact, hint=HINT) from error
         if answer.is_success or answer.status_code in REFUSED:
             return answer
         raise self._failed(answer)
@@ -144,33 +145,33 @@ class HttpEmbedder:
             body = response.json()
         except (ValueError, RecursionError) as error:
             raise EmbedError(
-                f"{self._shown} answered something that is not JSON", hint=HINT
+                f"{self._shown} answered with something that is not JSON", hint=HINT
             ) from error
         try:
             return read_vectors(body, count, self._settings.dimension)
         except ValueError as error:
             raise EmbedError(
-                f"{self._shown} {error}", hint="see that `name` and `dimension` are the model's"
+                f"{self._shown} {error}", hint="check `name` and `dimension` of the model"
             ) from error
 
     def _unreachable(self, none: NoAnswer) -> EmbedError:
         tried = "1 try" if none.tries == 1 else f"{none.tries} tries"
         return EmbedError(
             f"{self._shown} did not answer in {tried}: {none}",
-            hint="see that it runs and that `url` is right; `timeout` and `retries` give it longer",
+            hint="check that it runs and that `url` is right, or raise `timeout` or `retries`",
         )
 
     def _failed(self, response: httpx.Response) -> EmbedError:
-        fact = f"{self._shown} answered {self._said(response)}"
+        fact = f"{self._shown} answered {self._message(response)}"
         if "Retry-After" in response.headers:
             fact += f" (Retry-After: {response.headers['Retry-After']})"
         hint = status_hint(response.status_code, self._settings.key_env)
         if response.status_code == 429:
-            hint = "wait, or lower `batch`; what is embedded already is not sent again"
+            hint = "wait, or lower `batch`; texts that are already embedded are not sent again"
         return EmbedError(fact, hint=hint)
 
-    def _said(self, response: httpx.Response) -> str:
-        """Status and reason, short, without the key that some services repeat."""
+    def _message(self, response: httpx.Response) -> str:
+        """Status and message, shortened, without the key that some services repeat."""
         text = shortened(response.text, self._key)
         code = f"{response.status_code} {response.reason_phrase}".strip()
         return f"{code}: {text}" if text else code
@@ -181,7 +182,6 @@ class HttpEmbedder:
 
     @property
     def _shown(self) -> str:
-        """The address without a user's name and password."""
         return shown(self._url)
 
 
@@ -189,16 +189,16 @@ def read_vectors(body: object, count: int, dimension: int) -> np.ndarray:
     """The vectors of an answer, in the order of the texts.
 
     Raises:
-        ValueError: it is not one vector of finite numbers of that dimension for each text.
+        ValueError: it does not hold one vector of `dimension` finite numbers for each text.
     """
     items = body.get("data") if isinstance(body, dict) else None
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise ValueError("answered no list of embeddings")
+        raise ValueError("answered with no list of embeddings")
     if len(items) != count:
-        raise ValueError(f"answered {len(items)} vectors for {count} texts")
+        raise ValueError(f"answered with {len(items)} vectors for {count} texts")
     order = [item.get("index", n) for n, item in enumerate(items)]
     if sorted(n for n in order if type(n) is int) != list(range(count)):
-        raise ValueError(f"numbered its {count} vectors otherwise than 0 to {count - 1}")
+        raise ValueError(f"numbered its {count} vectors differently from 0 to {count - 1}")
     vectors = np.empty((count, dimension), np.float32)
     for n, item in zip(order, items, strict=True):
         vectors[n] = _read_vector(item.get("embedding"), dimension)
@@ -207,13 +207,13 @@ def read_vectors(body: object, count: int, dimension: int) -> np.ndarray:
 
 def _read_vector(value: object, dimension: int) -> np.ndarray:
     if not isinstance(value, list):
-        raise ValueError(f"answered a {type(value).__name__} where a list of numbers is expected")
+        raise ValueError(f"answered with a {type(value).__name__}, expected a list of numbers")
     if len(value) != dimension:
-        raise ValueError(f"answered a vector of {len(value)} numbers, expected {dimension}")
+        raise ValueError(f"answered with a vector of {len(value)} numbers, expected {dimension}")
     if not all(type(number) in (int, float) for number in value):
-        raise ValueError(f"answered a vector of {dimension} values that are not all numbers")
+        raise ValueError(f"answered with a vector of {dimension} values that are not all numbers")
     with np.errstate(over="ignore"):
         vector = np.array(value, np.float64).astype(np.float32)
     if not np.isfinite(vector).all():
-        raise ValueError(f"answered a vector of {dimension} numbers that are not all finite")
+        raise ValueError(f"answered with a vector of {dimension} numbers that are not all finite")
     return vector

@@ -65,8 +65,9 @@ def look(question: Callable[[], T]) -> T:
             answers.put((None, error))
 
     thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
     try:
+        # A signal may come while the thread starts: it is left behind then, too.
+        thread.start()
         answer, error = answers.get(timeout=LOOK_SECONDS)
     except BaseException as stopped:
         _given_up[:] = [*(t for t in _given_up if t.is_alive()), thread]

@@ -1,7 +1,8 @@
-"""The one client of the HTTP services that Lakewake asks: to embed, to re-rank, to answer.
+"""The one client for the HTTP services that Lakewake uses: to embed, to re-rank, to answer.
 
-A whole answer has a time limit and a size limit, and comes uncompressed: a few bytes could become
-more than there is memory. What cannot end in the caller's time (`deadline.at_most`) is given up.
+A whole answer has a time limit and a size limit. It must be uncompressed, since a few compressed
+bytes could expand to more than fits into memory. A request that cannot end within the caller's
+deadline (`deadline.at_most`) is given up.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from lakewake.errors import ConfigError, SetupError
 from lakewake.net import deadline
 from lakewake.net.deadline import TooLate, within
 
-#: Seconds. A service that asks for more than the last is not waited for.
+#: Seconds. If a service asks for a longer wait than the last, there is no further try.
 FIRST_WAIT, LONGEST_BACK_OFF, LONGEST_WAIT = 0.5, 30.0, 300.0
-#: Seconds between two tries while somebody waits: longer, and the thread is better used otherwise.
+#: Most seconds between two tries while a caller waits: after that, the thread is better freed.
 QUESTION_WAIT = 2.0
-#: Answers below 500 that another try may change.
+#: Statuses below 500 for which another try may succeed.
 RETRIED = {408, 429}
 #: Bytes of a refusal that are read.
 REFUSAL = 2_000
-#: Characters of a service's own words that are shown.
-SAID = 200
+#: Characters of a service's own message that are shown.
+SHOWN_CHARACTERS = 200
 #: What to do about a refusal, by its status.
 _HINTS = {
     401: "check that {key_env} holds a valid key",
@@ -43,19 +44,19 @@ _HINTS = {
     404: "check that `url` ends in the service's /v1 and `name` is a model it has",
     429: "wait, then run the command again",
 }
-_OTHER_HINT = "look into the service's log, then run the command again"
-#: Headers that speak of the bytes on the wire, not of those that were read.
+_OTHER_HINT = "check the service's log, then run the command again"
+#: Headers that describe the bytes on the wire, not those that were read.
 FRAMING = {"content-encoding", "content-length", "transfer-encoding"}
 
 Outcome = httpx.Response | httpx.TransportError
 
 
 class BadAnswer(Exception):
-    """An answer that is not read on: it is too long, or compressed."""
+    """The answer is too long, or compressed, and is not read any further."""
 
 
 class NoAnswer(Exception):
-    """The service did not answer; `error` is what the last of the tries met."""
+    """The service did not answer; `error` is the error of the last try."""
 
     def __init__(self, error: httpx.TransportError, tries: int) -> None:
         super().__init__(str(error) or type(error).__name__)
@@ -66,7 +67,7 @@ class ServiceClient:
     """Posts JSON to one address.
 
     Args:
-        key: the key to send; asked for when it is first needed, '' for none.
+        key: returns the key to send, '' for none; called when it is first needed.
         timeout: seconds for one whole answer.
         sleep: how to wait between two tries.
     """
@@ -84,12 +85,12 @@ class ServiceClient:
         self._lock = threading.Lock()
 
     def post(self, body: Mapping[str, Any], *, largest: int, tries: int) -> httpx.Response:
-        """The answer, good or not. Only the beginning of a refusal is read.
+        """The answer, a success or a refusal. Only the beginning of a refusal is read.
 
         Raises:
-            BadAnswer: the answer is not read.
+            BadAnswer: the answer is too long, or compressed.
             NoAnswer: there is none.
-            httpx.HTTPError: the address cannot be asked at all.
+            httpx.HTTPError: no request can be sent to the address.
         """
         for attempt in range(tries):
             outcome = self._outcome(body, largest)
@@ -104,12 +105,12 @@ class ServiceClient:
     def exchange(
         self, body: Mapping[str, Any], seconds: float, largest: int
     ) -> Iterator[httpx.Response | bytes]:
-        """One try: first the answer's status and headers, then its bytes as they come.
+        """One try: first the answer's status and headers, then its bytes as they arrive.
 
         Raises:
-            BadAnswer: the answer is not read.
+            BadAnswer: the answer is too long, or compressed.
             httpx.HTTPError: there is none.
-            TooLate: it was not whole after `seconds`.
+            TooLate: it was not complete after `seconds`.
         """
         with self._lock:
             lane = self._idle.pop() if self._idle else _Lane()
@@ -130,7 +131,7 @@ class ServiceClient:
         return headers
 
     def _over(self, lane: _Lane) -> None:
-        """Keep the connection for the next request; one in the middle of an answer is closed."""
+        """Keep the connection for the next request; close it if its answer was not read whole."""
         if not lane.done:
             lane.leave()
             return
@@ -151,10 +152,10 @@ class ServiceClient:
 
 
 class _Lane:
-    """One connection, over which one request goes at a time.
+    """One connection, used by one request at a time.
 
     Attributes:
-        done: the last answer was read to its end.
+        done: whether the last answer was read to its end.
     """
 
     def __init__(self) -> None:
@@ -175,17 +176,17 @@ class _Lane:
             for part in () if encoded else response.iter_raw():
                 size += len(part)
                 if size > largest:
-                    raise BadAnswer(f"answered more than {largest:,} bytes")
+                    raise BadAnswer(f"answered with more than {largest:,} bytes")
                 yield part
             self.done = not encoded
 
     def leave(self) -> None:
-        """Let the thread that talks fail at its next step."""
+        """Make the thread in `talk` fail at its next step."""
         self._left = True
         self.client.close()
 
     def go_on(self, _event: str, _info: Mapping[str, Any]) -> None:
-        """httpcore asks at every step; between two of them only bytes come, and those are closed.
+        """Called by httpcore at every step of a request. Closing the client ends the reads between.
 
         Raises:
             httpx.ReadTimeout: nobody waits for the answer any more.
@@ -196,12 +197,12 @@ class _Lane:
 
 @cache
 def _tls() -> SSLContext:
-    """Made once: to read the certificates takes longer than many a request."""
+    """Created once: reading the certificates takes longer than many requests do."""
     return httpx.create_ssl_context()
 
 
 def whole(parts: Iterator[httpx.Response | bytes]) -> httpx.Response:
-    """An exchange as one answer; of a refusal only the beginning."""
+    """An exchange as one answer; only the beginning of a refusal."""
     head, content = next(parts), bytearray()
     assert isinstance(head, httpx.Response)
     for part in parts:
@@ -217,17 +218,17 @@ def whole(parts: Iterator[httpx.Response | bytes]) -> httpx.Response:
 
 
 def longest_wait() -> float:
-    """How long a try may be put off: not beyond the time of a caller who waits for the answer."""
+    """The longest wait before another try: never beyond the caller's deadline, if there is one."""
     left = deadline.ends() - time.monotonic()
     return LONGEST_WAIT if left == math.inf else min(left, QUESTION_WAIT)
 
 
 def wait_to_retry(outcome: Outcome, attempt: int, now: datetime.datetime) -> float | None:
-    """Seconds until the next try is worth it, or None where it never is."""
+    """Seconds to wait before the next try; None if another try is useless."""
     back_off = min(FIRST_WAIT * 2.0 ** min(attempt, 10), LONGEST_BACK_OFF)
     back_off *= random.uniform(0.5, 1)
     if isinstance(outcome, httpx.TransportError):
-        # These two are said of the request before it is sent.
+        # These two are raised before the request is sent.
         unsent = isinstance(outcome, httpx.UnsupportedProtocol | httpx.LocalProtocolError)
         return None if unsent else back_off
     if outcome.status_code not in RETRIED and not outcome.is_server_error:
@@ -239,7 +240,7 @@ def wait_to_retry(outcome: Outcome, attempt: int, now: datetime.datetime) -> flo
 
 
 def read_retry_after(value: str, now: datetime.datetime) -> float | None:
-    """The seconds that a Retry-After header asks for, as a number or a date; None for neither."""
+    """The seconds in a Retry-After header, which is a number or a date; None if it is neither."""
     try:
         seconds = float(value)
     except ValueError:
@@ -255,7 +256,7 @@ def endpoint(url: str, path: str, what: str) -> httpx.URL:
     """The address of one method of a service.
 
     Args:
-        what: names the setting in an error.
+        what: the setting's name in an error.
 
     Raises:
         ConfigError: it is not an http address.
@@ -274,21 +275,21 @@ def endpoint(url: str, path: str, what: str) -> httpx.URL:
 
 
 def status_hint(status: int, key_env: str) -> str:
-    """What to do about an answer that is a refusal."""
+    """What to do about a refusal with this status."""
     return _HINTS.get(status, _OTHER_HINT).format(key_env=key_env)
 
 
 def shortened(text: str, key: str) -> str:
-    """A service's own words in one short line, without the key that some services repeat."""
+    """A service's own message in one short line, without the key that some services repeat."""
     line = " ".join(text.split())
-    return (line.replace(key, "***") if key else line)[:SAID]
+    return (line.replace(key, "***") if key else line)[:SHOWN_CHARACTERS]
 
 
 def read_optional_key(variable: str) -> str:
     """The key that an environment variable holds; '' if there is none.
 
     Raises:
-        SetupError: it holds something else.
+        SetupError: it holds something that cannot be a key.
     """
     key = os.environ.get(variable, "").strip() if variable else ""
     if not (key.isascii() and key.isprintable()):
@@ -300,22 +301,22 @@ def read_optional_key(variable: str) -> str:
 
 
 def read_key(variable: str, url: httpx.URL) -> str:
-    """The same; '' only for a service on this machine, or one without keys.
+    """Like `read_optional_key`, but '' only for a service on this machine, or one without keys.
 
     Raises:
-        SetupError: the service is elsewhere and the variable is not set, or holds no key.
+        SetupError: the service is on another machine and the variable is not set or holds no key.
     """
     key = read_optional_key(variable)
     if not key and variable and not _is_local(url.host):
         raise SetupError(
-            f"{shown(url)} needs a key, and the environment variable {variable} is not set",
-            hint=f'export {variable}=…, or say `key_env = ""` for a service without keys',
+            f"{shown(url)} needs a key, but the environment variable {variable} is not set",
+            hint=f'export {variable}=…, or set `key_env = ""` for a service without keys',
         )
     return key
 
 
 def shown(url: httpx.URL) -> str:
-    """The address without a user's name and password."""
+    """The address without user name and password."""
     return str(url.copy_with(userinfo=b""))
 
 

@@ -1,4 +1,4 @@
-"""Asks any OpenAI-compatible chat service: `POST {url}/chat/completions`, streamed or in one."""
+"""Asks an OpenAI-compatible chat service: `POST {url}/chat/completions`, streamed or whole."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from lakewake.recommend.answer import Delta, UnusableAnswer, read_stream, read_w
 
 TRIES = 3
 AGAIN = "ask again, or name another model in [recommend]"
-#: An answer longer than this was not asked for; what is around it may be some times as long.
+#: Most characters of an answer's text, and most bytes of its whole body.
 LONGEST_ANSWER, LARGEST_BODY = 16_000, 4_000_000
 
 
@@ -39,7 +39,7 @@ class ChatError(LakewakeError):
     """The chat service failed or answered something unusable.
 
     Args:
-        outcome: what came of the try, where another may come out better.
+        outcome: the outcome of the try, if another may succeed.
     """
 
     def __init__(self, fact: str, *, hint: str = "", outcome: Outcome | None = None) -> None:
@@ -48,7 +48,7 @@ class ChatError(LakewakeError):
 
 
 class Chat:
-    """Asks, tries again while nothing of an answer has come, and trusts no answer unseen.
+    """Asks, retries as long as no part of an answer has arrived, and checks every answer.
 
     Args:
         sleep: how to wait between two tries.
@@ -63,21 +63,21 @@ class Chat:
         self._sleep = sleep
 
     def ask(self, messages: Sequence[Mapping[str, str]], *, stream: bool) -> Iterator[Delta]:
-        """The pieces of the answer as they come, the last with the reason for its end.
+        """The parts of the answer as they arrive; the last one has the reason for its end.
 
-        All of it takes `timeout` seconds at most, tries and waits among them.
+        Everything takes at most `timeout` seconds, including retries and waits.
 
         Raises:
-            ChatError: no answer, none in time, or one that cannot be used.
+            ChatError: there is no answer, none in time, or one that cannot be used.
             SetupError: the service needs a key, and there is none.
         """
         ends = min(time.monotonic() + self._settings.timeout, deadline.ends())
         try:
-            yield from self._pieces(self._body(messages, stream), ends)
+            yield from self._parts(self._body(messages, stream), ends)
         except TooLate:
             raise ChatError(
-                f"{self._shown} gave no whole answer within {self._settings.timeout:g} s",
-                hint="`timeout` in [recommend] gives it longer",
+                f"{self._shown} did not finish its answer within {self._settings.timeout:g} s",
+                hint="raise `timeout` in [recommend]",
             ) from None
 
     def _body(self, messages: Sequence[Mapping[str, str]], stream: bool) -> dict[str, Any]:
@@ -86,28 +86,28 @@ class Chat:
             "messages": list(messages),
             "stream": stream,
         }
-        # Some services refuse one or the other, so that they are sent only when set.
+        # Some services refuse one or the other, so they are sent only if they are set.
         if self._settings.max_tokens:
             body["max_tokens"] = self._settings.max_tokens
         if self._settings.temperature is not None:
             body["temperature"] = self._settings.temperature
         return body
 
-    def _pieces(self, body: Mapping[str, Any], ends: float) -> Iterator[Delta]:
+    def _parts(self, body: Mapping[str, Any], ends: float) -> Iterator[Delta]:
         attempt = 0
         while True:
             length = 0
             try:
-                for piece in self._try(body, ends - time.monotonic()):
-                    length += len(piece.text)
-                    yield piece
+                for part in self._try(body, ends - time.monotonic()):
+                    length += len(part.text)
+                    yield part
                 return
             except ChatError as error:
                 wait = _wait(error, attempt, ends)
                 if wait is None:
                     raise
                 if length:
-                    # What was streamed has been read: another answer would not go on from there.
+                    # The caller has read the first part: another answer would not continue it.
                     raise ChatError(
                         f"{self._shown} broke off in the middle of its answer", hint=AGAIN
                     ) from error
@@ -124,31 +124,32 @@ class Chat:
                     raise self._refused(head, _beginning(parts))
                 yield from _checked(_read(head, parts))
         except (UnusableAnswer, BadAnswer) as error:
-            raise ChatError(f"{self._shown} {self._said(str(error))}", hint=AGAIN) from error
+            raise ChatError(f"{self._shown} {self._shortened(str(error))}", hint=AGAIN) from error
         except httpx.TransportError as error:
-            said = self._said(str(error)) or type(error).__name__
+            reason = self._shortened(str(error)) or type(error).__name__
             raise ChatError(
-                f"{self._shown} did not answer: {said}",
-                hint="see that it runs and that `url` in [recommend] is right",
+                f"{self._shown} did not answer: {reason}",
+                hint="check that it runs and that `url` in [recommend] is right",
                 outcome=error,
             ) from error
-        except (httpx.HTTPError, OSError, ValueError) as error:  # such as a host that is no name
-            said = self._said(str(error)) or type(error).__name__
+        except (httpx.HTTPError, OSError, ValueError) as error:  # such as an invalid host name
+            reason = self._shortened(str(error)) or type(error).__name__
             raise ChatError(
-                f"{self._shown} cannot be asked: {said}", hint="correct `url` in [recommend]"
+                f"cannot send a request to {self._shown}: {reason}",
+                hint="correct `url` in [recommend]",
             ) from error
 
     def _refused(self, response: httpx.Response, beginning: bytes) -> ChatError:
         fact = f"{self._shown} answered {response.status_code} {response.reason_phrase}".rstrip()
-        said = self._said(beginning.decode(errors="replace"))
-        if said:
-            fact += f": {said}"
+        message = self._shortened(beginning.decode(errors="replace"))
+        if message:
+            fact += f": {message}"
         if "Retry-After" in response.headers:
             fact += f" (Retry-After: {response.headers['Retry-After'][:40]})"
         hint = status_hint(response.status_code, self._settings.key_env)
         return ChatError(fact, hint=hint, outcome=response)
 
-    def _said(self, text: str) -> str:
+    def _shortened(self, text: str) -> str:
         return shortened(text, self._key)
 
     @cached_property
@@ -161,7 +162,7 @@ class Chat:
 
 
 def _wait(error: ChatError, attempt: int, ends: float) -> float | None:
-    """Seconds until another try, or None where it is useless or would come too late."""
+    """Seconds until another try; None if it is useless or would come too late."""
     if error.outcome is None or attempt + 1 >= TRIES:
         return None
     wait = wait_to_retry(error.outcome, attempt, datetime.datetime.now(datetime.UTC))
@@ -169,15 +170,16 @@ def _wait(error: ChatError, attempt: int, ends: float) -> float | None:
 
 
 def _read(head: httpx.Response, parts: Iterator[httpx.Response | bytes]) -> Iterator[Delta]:
-    """The pieces of a good answer, by the kind that it says to be."""
+    """The parts of a successful answer, read according to its content type."""
     body = (part for part in parts if isinstance(part, bytes))
     kind = head.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if kind == "text/event-stream":
         yield from read_stream(body)
-    elif kind == "application/json":  # also where a stream was asked for: not all can
+    elif kind == "application/json":  # also if a stream was requested: not all services can
         yield read_whole(b"".join(body))
     else:
-        raise UnusableAnswer(f"answered {kind[:60] or 'something'} where JSON is expected")
+        named = f"with {kind[:60]}" if kind else "without a content type"
+        raise UnusableAnswer(f"answered {named}, expected JSON")
 
 
 def _beginning(parts: Iterator[httpx.Response | bytes]) -> bytes:
@@ -190,16 +192,16 @@ def _beginning(parts: Iterator[httpx.Response | bytes]) -> bytes:
     return found[:REFUSAL]
 
 
-def _checked(pieces: Iterator[Delta]) -> Iterator[Delta]:
-    """The pieces of a message that says something, and ends."""
+def _checked(parts: Iterator[Delta]) -> Iterator[Delta]:
+    """The parts, checked: the message is not empty, not too long and was not filtered."""
     length, blank = 0, True
-    for piece in pieces:
-        length += len(piece.text)
-        blank = blank and not piece.text.strip()
+    for part in parts:
+        length += len(part.text)
+        blank = blank and not part.text.strip()
         if length > LONGEST_ANSWER:
-            raise UnusableAnswer(f"answered more than {LONGEST_ANSWER:,} characters")
-        if piece.finish == "content_filter":
+            raise UnusableAnswer(f"answered with more than {LONGEST_ANSWER:,} characters")
+        if part.finish == "content_filter":
             raise UnusableAnswer("withheld its answer (content_filter)")
-        yield piece
+        yield part
     if blank:
-        raise UnusableAnswer("answered an empty message")
+        raise UnusableAnswer("answered with an empty message")

@@ -1,6 +1,6 @@
-"""An answer without a model: the sentences of the rows that say most about the question. Pure.
+"""An answer without a model: the sentences of the rows that best match the question. Pure.
 
-It invents nothing: what it says stands in the rows, word for word.
+It invents nothing: every sentence is quoted word for word from the rows.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from lakewake.model.sentences import sentences
 from lakewake.model.words import stems
 from lakewake.recommend.tame import cut, speaks_to_a_model, tame
 
-#: How many rows an answer quotes, how much of one, and how much of a long text is looked at.
-QUOTED, LONGEST, LOOKED_AT = 3, 300, 20_000
-#: Payload columns that say what a row is called.
+#: Most rows that an answer quotes, most characters of one quote, and most characters of a text that
+#: are searched for one.
+QUOTED, LONGEST, SEARCHED = 3, 300, 20_000
+#: Payload columns that may hold a row's title.
 TITLES = ("name", "title", "label")
-#: What the best hit is worth beside a sentence with every word of the question.
+#: The weight of the best hit's rank; a sentence with every word of the question has weight 1.
 RANK = 0.5
 
 
@@ -38,7 +39,7 @@ class _Quote:
 
 
 def extract(query: str, hits: Sequence[Hit]) -> Extract | None:
-    """The best sentence of each of the best rows; None where no row has anything to quote."""
+    """The best sentence of each of the best rows; None if no row has anything to quote."""
     asked = stems(query)
     ranks = _ranks(hits)
     found = (
@@ -53,7 +54,7 @@ def extract(query: str, hits: Sequence[Hit]) -> Extract | None:
 
 
 def _ranks(hits: Sequence[Hit]) -> list[float]:
-    """Each hit's score between 0 and 1: a re-ranker's scores know no fixed range."""
+    """Each hit's score, scaled to 0 to 1: a re-ranker's scores have no fixed range."""
     scores = [hit.score for hit in hits]
     low, high = min(scores, default=0.0), max(scores, default=0.0)
     return [(s - low) / (high - low) if high > low else 1.0 for s in scores]
@@ -77,7 +78,7 @@ def _title(hit: Hit) -> str:
 
 
 def _sentences(hit: Hit) -> list[str]:
-    """The text's sentences, save those that speak to a model."""
-    text = tame((hit.text or "")[:LOOKED_AT])
+    """The text's sentences, except those that speak to a model."""
+    text = tame((hit.text or "")[:SEARCHED])
     parts = (text[start:end] for start, end in sentences(text))
     return [" ".join(p.split()) for p in parts if not speaks_to_a_model(p)]

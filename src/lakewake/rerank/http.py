@@ -1,4 +1,4 @@
-"""Re-ranking by a service that speaks `POST {url}/rerank`, as Cohere, Jina, TEI and vLLM do."""
+"""Re-ranking by a service with `POST {url}/rerank`, as Cohere, Jina, TEI and vLLM have it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from lakewake.net.service import (
     read_optional_key,
 )
 
-#: A question waits for the answer, so that no more than one second try is made.
+#: A search waits for the answer, so there is only one retry.
 TRIES = 2
-#: Bytes of an answer: a number for each of some thousand texts is far less.
+#: Most bytes of an answer: a number for each of some thousand texts takes far less.
 LONGEST = 10_000_000
-HINT = "search without it: rerank=False, `--no-rerank`"
+HINT = "search without it: `--no-rerank`, or rerank=False in Python"
 
 
 class HttpReranker:
-    """Sends a question with its texts, and trusts no answer unseen."""
+    """Sends a question with its texts, and checks every answer."""
 
     def __init__(self, settings: RerankSettings) -> None:
         self._settings = settings
@@ -36,22 +36,17 @@ class HttpReranker:
         self._service = ServiceClient(url, lambda: self._key, settings.timeout)
 
     def score(self, question: str, texts: Sequence[str]) -> list[float]:
-        """A number for each text, in order.
-
-        Raises:
-            EmbedError: the service failed, or its answer cannot be used.
-            SetupError: the variable with its key holds no key.
-        """
         body = {"model": self._settings.name, "query": question, "documents": list(texts)}
         answer = self._post(body)
         try:
             return read_scores(json.loads(answer), len(texts))
         except (ValueError, RecursionError) as error:
-            reason = error if str(error).startswith("answered") else "answered no JSON"
+            fallback = "answered with something that is not JSON"
+            reason = error if str(error).startswith("answered") else fallback
             raise EmbedError(f"the re-ranking service {reason}", hint=HINT) from error
 
     def _post(self, body: Mapping[str, object]) -> bytes:
-        """The whole answer, tries among the time that it may take."""
+        """The whole answer; all tries together take at most `timeout`."""
         try:
             with at_most(self._settings.timeout):
                 answer = self._service.post(body, largest=LONGEST, tries=TRIES)
@@ -63,8 +58,8 @@ class HttpReranker:
             raise EmbedError(f"the re-ranking service did not answer: {why}", hint=HINT) from error
         if answer.is_success:
             return answer.content
-        said = f"{answer.status_code} {answer.reason_phrase}".strip()
-        raise EmbedError(f"the re-ranking service answered {said}", hint=HINT)
+        status = f"{answer.status_code} {answer.reason_phrase}".strip()
+        raise EmbedError(f"the re-ranking service answered {status}", hint=HINT)
 
     @cached_property
     def _key(self) -> str:
@@ -75,23 +70,23 @@ def read_scores(body: object, count: int) -> list[float]:
     """The scores of an answer, in the order of the texts.
 
     Raises:
-        ValueError: it is not one finite number for each text.
+        ValueError: it does not hold one finite number for each text.
     """
-    # TEI answers the list itself.
+    # TEI's answer is the list itself.
     items = body.get("results") if isinstance(body, dict) else body
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise ValueError("answered no list of results")
+        raise ValueError("answered with no list of results")
     scores = {
         item["index"]: item.get("relevance_score", item.get("score"))
         for item in items
         if type(item.get("index")) is int
     }
     if len(items) != count or set(scores) != set(range(count)):
-        raise ValueError(f"answered other than one result for each of {count} texts")
+        raise ValueError(f"answered without exactly one result for each of {count} texts")
     numbers = [scores[n] for n in range(count)]
     try:
         if all(type(n) in (int, float) and math.isfinite(n) for n in numbers):
             return [float(n) for n in numbers]
     except OverflowError:
         pass
-    raise ValueError("answered scores that are no finite numbers")
+    raise ValueError("answered with scores that are not all finite numbers")

@@ -1,4 +1,4 @@
-"""`lakewake setup`: fetch what pip cannot: Java, the Hudi bundle, the model, a quick start."""
+"""`lakewake setup`: fetch what pip cannot install: Java, the Hudi bundle, the model, class data."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class Jars:
     """Jars that are fetched together.
 
     Attributes:
-        what: what they are, for a person.
+        what: their name in messages.
         size: how large they are, and how long fetching them takes.
-        sha256: by Maven coordinates; fetching the first brings the others.
+        sha256: by Maven coordinates. Fetching the first also fetches the others.
     """
 
     what: str
@@ -223,9 +223,9 @@ def _resolve(jars: Jars, java: Java, folder: Path) -> None:
         paths = ", ".join(str(jar_path(coordinates)) for coordinates in jars.sha256)
         raise SetupError(
             f"{jars.what} ({jars.first}) could not be fetched: {reason}",
-            hint="check the network (behind a proxy, give Java its address in JAVA_TOOL_OPTIONS; a"
-            " repository of your own goes into spark.jars.ivySettings of spark-defaults.conf), or"
-            f" put it at {paths} yourself, then run `lakewake setup` again",
+            hint="check the network (behind a proxy, set its address in JAVA_TOOL_OPTIONS; for a"
+            " repository of your own, set spark.jars.ivySettings in spark-defaults.conf), or"
+            f" save the files as {paths} yourself, then run `lakewake setup` again",
         ) from error
 
 
@@ -240,7 +240,7 @@ def check_jar(jar: Path, coordinates: str, sha256: str) -> None:
     if found != sha256:
         raise SetupError(
             f"the file fetched as {coordinates} has the wrong sha256: {found}",
-            hint="check the Maven repository of this machine: it has another file under this name",
+            hint="check this machine's Maven repository: it serves another file under this name",
         )
 
 

@@ -1,4 +1,4 @@
-"""What a session does, in small: the classes that this uses go into the class-data archive."""
+"""A small run of what sessions do: the classes it uses go into the class-data archive."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WRITE = {
 
 
 def exercise(spark: SparkSession, table: str) -> None:
-    """Write a small table at an unused path, and keep an index in step with it."""
+    """Write a small table at an unused path, and sync an index with it."""
     index = _small_index(spark, table)
     for rows, operation in ((3, "upsert"), (1, "upsert"), (1, "delete")):
         frame = spark.sql(

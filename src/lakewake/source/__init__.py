@@ -1,7 +1,7 @@
 """1 · What changed in the table.
 
-A table is looked at (its metadata, no JVM), then read (its rows, Spark). `memory.py` is the
-reference; Hudi is the real one.
+First a look at the table's metadata, which needs no JVM; then a read of its rows, through Spark.
+`memory.py` is the reference implementation, `hudi.py` the real one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, Difference, RowId
 from lakewake.model.timeline import Instant, Look
 
-#: For an error that says why history cannot be followed.
+#: The hint of an error that explains why the timeline cannot be followed.
 COMPARE_HINT = "run `lakewake sync`: it compares the index with the table instead"
 _COMPARED = ("_id", "_key", "_partition", "_field", "_chunk", "_hash", "_source_hash")
 
@@ -30,16 +30,16 @@ class Table(Protocol):
     """The source of truth, seen through one recipe. Never written to."""
 
     def look(self, frontier: Frontier | None) -> Look:
-        """One look at the timeline; opens the commits that `frontier` has not absorbed.
+        """Look at the timeline, and open the commits that `frontier` has not absorbed.
 
         Raises:
-            TableError: no Hudi table there, or one that cannot be followed.
+            TableError: there is no Hudi table, or it cannot be followed.
         """
 
     def written(self, look: Look, instant: Instant) -> float | None:
-        """When the file of a completed instant was written, by the clock of the storage.
+        """When the file of a completed instant was written, by the storage's clock.
 
-        Seconds since 1970; None where it is not known.
+        Seconds since 1970; None if unknown.
         """
 
     def snapshot(self, look: Look) -> Changes:
@@ -50,22 +50,24 @@ class Table(Protocol):
         """
 
     def changes(self, look: Look, frontier: Frontier, pending: Sequence[Instant]) -> Changes:
-        """The rows that `pending` changed and removed, as of `look`, exactly.
+        """Exactly the rows that `pending` changed and removed, as of `look`.
 
         Raises:
-            HistoryLost: files that tell it are gone, or the order cannot be told.
+            HistoryLost: the files needed for this are gone, or the order of commits is unknown.
             TableMoved: a commit completed since the look; look again.
         """
 
     def rows(self, look: Look, ids: Collection[RowId]) -> Changes:
-        """The named rows as of `look`; `deleted` are not there, `duplicates` more than once.
+        """The given rows as of `look`.
+
+        `deleted` holds those that the table lacks, `duplicates` those that it holds more than once.
 
         Raises:
             TableMoved: a commit completed since the look; look again.
         """
 
     def reconcile(self, look: Look, index: ScanParts) -> Changes:
-        """What makes an index (given as for `compare`) equal to the table as of `look`.
+        """The changes that make an index (given as for `compare`) equal to the table at `look`.
 
         Raises:
             TableMoved: a commit completed since the look; look again.
@@ -80,4 +82,4 @@ class Table(Protocol):
 
 
 class TableMoved(Exception):
-    """A commit completed between a look and the read that it was to pin."""
+    """A commit completed between a look and the read that should have been pinned to it."""

@@ -1,6 +1,6 @@
-"""Spark DataFrames as Arrow batches: moved into this process, or mapped by Python workers.
+"""Spark DataFrames as Arrow batches: collected by this process, or mapped by Python workers.
 
-All without pandas, which PySpark asks for where it does not need it.
+None of this needs pandas, which PySpark's own versions of these functions require.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField, StructType
 
-#: Arrow batches of one partition → those that become of it.
+#: Turns the Arrow batches of one partition into others.
 Mapper = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-#: Bytes of numbers, by Spark's name of their type.
+#: Bytes of a number, by Spark's name for its type.
 NUMBERS = {"boolean": 1, "byte": 1, "integer": 4, "float": 4, "date": 4, "long": 8, "double": 8}
-#: Bytes that one job brings over at once. The JVM holds them a few times on their way.
+#: Most bytes that one job collects. The JVM holds several copies of them on the way.
 COLLECT_BYTES = 256 * 1024 * 1024
-#: Bytes of a partition that is streamed, about: the JVM holds two of them, each a few times.
+#: Approximate bytes of a streamed partition. The JVM holds several copies of two of them.
 PART_BYTES = 32 * 1024 * 1024
 MOST_PARTS = 100_000
-#: What a row weighs besides its texts, vector and payload: ids, hashes, numbers.
+#: Bytes of a row besides its texts, vector and payload: ids, hashes, numbers.
 ROW_BYTES = 256
 
 
 def collect(frame: DataFrame) -> list[pa.RecordBatch]:
-    """All rows at once, in one job: for what is known to be small."""
+    """All rows at once, in one job. Only for results known to be small."""
     return frame._collect_as_arrow()  # type: ignore[no-any-return]
 
 
@@ -41,8 +41,9 @@ def collect_light(
 
     Args:
         wide: the columns whose values may be large.
-        most: as many rows come at most. Each may have its share of what fits; the values of a row
-            that is larger stay behind, so that the job cannot fail by its size.
+        most: the largest number of rows that can come. Each may take an equal share of
+            `COLLECT_BYTES`; the values of a larger row are left out, so that the job cannot fail
+            because of its size.
     """
     fits = f"{weight(frame, wide)} <= {COLLECT_BYTES // max(most, 1)} AS fits"
     light = [f"IF(fits, {c}, NULL) AS {c}" if c in wide else c for c in frame.columns]
@@ -53,14 +54,14 @@ def collect_light(
 
 
 def weight(frame: DataFrame, wide: Collection[str], known: Mapping[str, int] | None = None) -> str:
-    """About how many bytes a row has, as an expression.
+    """The approximate bytes of a row, as an expression.
 
     Args:
-        known: columns whose values all have as many bytes, so that none is read to find out.
+        known: columns whose values all have this many bytes, so that none has to be read.
     """
-    told = [str(n) for c, n in (known or {}).items() if c in wide]
+    fixed = [str(n) for c, n in (known or {}).items() if c in wide]
     fields = [f for f in frame.schema.fields if f.name in wide and f.name not in (known or {})]
-    return " + ".join([f"{ROW_BYTES}L", *told, *filter(None, map(_value_bytes, fields))])
+    return " + ".join([f"{ROW_BYTES}L", *fixed, *filter(None, map(_value_bytes, fields))])
 
 
 def _value_bytes(field: StructField) -> str:
@@ -70,22 +71,22 @@ def _value_bytes(field: StructField) -> str:
     if kind == "array" and (width := NUMBERS.get(field.dataType.elementType.typeName())):
         return f"{width} * coalesce(size({name}), 0)"
     if kind in ("array", "map", "struct"):
-        # A number of one digit takes two characters there and eight bytes in memory.
+        # A number of one digit takes two characters in JSON and eight bytes in memory.
         return f"4 * coalesce(octet_length(to_json(struct({name}))), 0)"
     return ""
 
 
 def in_small_parts(frame: DataFrame, size: int) -> DataFrame:
-    """Rows in partitions that fit into memory one by one, as `stream` needs it.
+    """The rows in partitions that each fit into memory, as `stream` requires.
 
-    They are dealt out one by one: large rows that lie together in a file come apart.
+    Rows are distributed one by one, so large rows that are neighbours in a file are separated.
     """
     parts = min(-(-size // PART_BYTES), MOST_PARTS)
     return frame if parts <= 1 else frame.repartition(parts)
 
 
 def stream(frame: DataFrame) -> Iterator[pa.RecordBatch]:
-    """All rows, one Spark partition after the other, the next one being made meanwhile."""
+    """All rows, one Spark partition at a time; the next one is computed in the meantime."""
     from pyspark.rdd import _local_iterator_from_socket
     from pyspark.serializers import FramedSerializer
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -107,7 +108,7 @@ def stream(frame: DataFrame) -> Iterator[pa.RecordBatch]:
 
 
 def mapped(frame: DataFrame, function: Mapper, schema: StructType | str) -> DataFrame:
-    """`DataFrame.mapInArrow`, which refuses to work where there is no pandas."""
+    """`DataFrame.mapInArrow`, which does not work without pandas."""
     from pyspark.rdd import PythonEvalType
     from pyspark.sql import DataFrame
     from pyspark.sql.udf import UserDefinedFunction

@@ -4,7 +4,7 @@ None of them can collide with a column of the table: a working DataFrame holds n
 `view.row_view` gives the recipe's columns numbers (`payload(0)`, `text(0)`), and `compare.held`
 keeps none of an index's payload.
 
-Words that only one module and its callers use stay literals there: `unread` in `view`; `gone`,
+Names that only one module and its callers use stay literals there: `unread` in `view`; `gone`,
 `fresh`, `former` and `copies` in `versions.changed`; `fault` and `size` in `compare.faults`.
 """
 
@@ -19,17 +19,17 @@ VERSION = (INSTANT, SEQNO)
 #: Hashes of what a row's chunks are made from, and of its payload columns.
 SOURCE_HASH, PAYLOAD_HASH = "source_hash", "payload_hash"
 HASHES = (SOURCE_HASH, PAYLOAD_HASH)
-#: The vector that a table brings itself.
+#: The vector, if the table holds one itself.
 VECTOR = "vector"
-#: Of a chunk in the index: the number of its field in the recipe, and its place in that field.
+#: Of a chunk in the index: the number of its field in the recipe, and its position in that field.
 FIELD, CHUNK = "field_number", "chunk_number"
 
 
 def text(n: int) -> str:
-    """The rendered text of the recipe's field number `n`."""
+    """The rendered text of field `n` of the recipe."""
     return f"text_{n}"
 
 
 def payload(n: int) -> str:
-    """The recipe's payload column number `n`."""
+    """Payload column `n` of the recipe."""
     return f"payload_{n}"

@@ -1,7 +1,7 @@
 """Compares an index with a table inside Spark, by row id, source hash and payload hash.
 
-In two passes. The first boils every row down to a few numbers and finds those that may differ:
-this is what a whole table costs. The second looks closely, at those only.
+There are two passes. The first reduces every row to a few numbers and finds those that may differ;
+only this pass reads the whole table. The second compares just these rows in full.
 """
 
 from __future__ import annotations
@@ -34,26 +34,28 @@ from lakewake.source.columns import (
     VERSION,
     text,
 )
-from lakewake.source.view import boiled_down, row_ids, row_weight
+from lakewake.source.view import row_ids, row_weight, value_hash
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: Up to so many rows are picked out for the second pass; more cost less as a whole.
+#: Up to this many rows are selected for the second pass; if there are more, comparing all rows is
+#: cheaper.
 FEW = 10_000
-#: As many files as an index is exported to, and about how many chunks and bytes are in each of
-#: their row groups: a group costs Spark about a millisecond.
+#: Files that an index is exported to, and the approximate chunks and bytes in each of their row
+#: groups: a group costs Spark about a millisecond.
 FILES = 4
 GROUP_ROWS, GROUP_BYTES = 8192, 16 * 1024 * 1024
-#: A row of the table counts so much more than a chunk: one sum tells how many there are of both.
+#: A row of the table counts this much, a chunk of the index 1: one sum holds both counts.
 ROW = 2**40
-#: Columns of the first pass. 64 bits for a row's id and for its payload; how often it was seen,
-#: as a row and as chunks; per field the same, and a mixture of its chunks' numbers and its source.
+#: Columns of the first pass: 64 bits each for a row's id and its payload, and how often the row was
+#: seen, as a row and as chunks. Each field has its own count (`seen_0`), and the xor of its chunks'
+#: numbers and its source (`mixed_0`).
 ROW_BITS, PAYLOAD_BITS, SEEN = "row_bits", "payload_bits", "seen"
-#: How the first two are computed, and a number for what a row's chunks were made from.
+#: Expressions for the first two, and for 64 bits of what a row's chunks are made from.
 _ROW, _PAYLOAD = f"xxhash64({PARTITION}, {KEY})", f"xxhash64({PAYLOAD_HASH})"
 _SOURCE = f"xxhash64({SOURCE_HASH}, 'source')"
-#: What Python takes for white space: a text of nothing else has no chunk.
+#: White space as Python defines it: a text that holds nothing else has no chunk.
 BLANK = (
     "\t\n\v\f\r \x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
     "\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -61,18 +63,18 @@ BLANK = (
 
 
 def checked(index: ScanParts, recipe: Recipe) -> ScanParts:
-    """An index without its texts, told by `_sound` whether ids and texts are what they should be.
+    """An index without its texts; `_sound` is whether a chunk's id and text are correct.
 
-    Here and not in Spark, which writes JSON otherwise and would have to be sent the texts. Fields
-    are numbered as the recipe has them; -1 is one that it does not know.
+    This is checked here because Spark writes JSON differently and would need the texts. `_number`
+    is the position of a chunk's field in the recipe; -1 if the recipe has no such field.
     """
-    spared = {"_id", "_field", "_text", *(() if recipe.vector else ("_hash",))}
-    kept = [f for f in index.schema if f.name not in spared]
-    told = [pa.field("_number", pa.int32()), pa.field("_sound", pa.bool_())]
+    dropped = {"_id", "_field", "_text", *(() if recipe.vector else ("_hash",))}
+    kept = [f for f in index.schema if f.name not in dropped]
+    added = [pa.field("_number", pa.int32()), pa.field("_sound", pa.bool_())]
     names = tuple(f.name for f in kept)
     fields = (VECTOR_FIELD,) if recipe.vector else tuple(f.name for f in recipe.fields)
     parts = tuple(_Checked(part, names, fields) for part in index.parts)
-    return ScanParts(pa.schema([*kept, *told]), parts)
+    return ScanParts(pa.schema([*kept, *added]), parts)
 
 
 @dataclass(frozen=True)
@@ -90,20 +92,20 @@ class _Checked:
 
 
 def _sound(batch: pa.RecordBatch) -> pa.Array:
-    """For each chunk whether its id tells its row, and its hash its text."""
+    """For each chunk, whether its id belongs to its row and its hash to its text."""
     sound = pc.fill_null(pc.equal(batch["_id"], chunk_ids(batch)), False)
     if "_text" not in batch.schema.names:
         return sound
-    # Not as strings: they would only be encoded again.
+    # As bytes: strings would have to be encoded again for the hash.
     texts = zip(
         batch["_text"].cast(pa.binary()).to_pylist(), batch["_hash"].to_pylist(), strict=True
     )
-    told = [text is not None and sha256(text).hexdigest() == own for text, own in texts]
-    return pc.and_(sound, pa.array(told, pa.bool_()))
+    matching = [text is not None and sha256(text).hexdigest() == own for text, own in texts]
+    return pc.and_(sound, pa.array(matching, pa.bool_()))
 
 
 def export(index: ScanParts, folder: Path) -> list[str]:
-    """The index in files that a Spark on this machine reads at once."""
+    """Write the index to files that a Spark on this machine reads in parallel."""
     import pyarrow.parquet as pq
 
     paths = [str(folder / f"{n}.parquet") for n in range(FILES)]
@@ -118,7 +120,7 @@ def export(index: ScanParts, folder: Path) -> list[str]:
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches joined to what is written as one row group."""
+    """The batches, joined into row groups."""
     some: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -132,10 +134,10 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def held(chunks: DataFrame, recipe: Recipe) -> DataFrame:
-    """One line per chunk of a `checked` index, its payload hash made of what it really holds."""
+    """One line per chunk of a `checked` index, with the payload hash of what it actually holds."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    payload = boiled_down(chunks, list(recipe.payload))
+    payload = value_hash(chunks, list(recipe.payload))
     sound = F.col("_sound") & (F.col(PAYLOAD_HASH) == F.col("_payload_hash"))
     if recipe.vector:
         vector = F.sha2(F.to_json(F.col("_vector").cast("array<float>")), 256)
@@ -152,11 +154,12 @@ def held(chunks: DataFrame, recipe: Recipe) -> DataFrame:
 
 
 def suspects(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> list[int] | None:
-    """The first pass: numbers of all rows that may differ, for `only`; None where they are many.
+    """The first pass: the numbers of all rows that may differ, for `only`; None if there are many.
 
     Every value is a number of fixed width, so that Spark groups without sorting, and before it
-    shuffles; few of them, since each costs. A row goes by 64 bits of its id: two of the same number
-    are looked at more closely like one that differs, and that is not noticed once in 2^64.
+    shuffles. There are few of them, since each adds to the cost. A row is identified by 64 bits of
+    its id. Rows that collide on this number are checked in the second pass too. A real difference
+    is missed with probability about 2⁻⁶⁴.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -164,13 +167,13 @@ def suspects(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> list[int] | 
     seen, mixed = [f"{SEEN}_{f}" for f in fields], [f"mixed_{f}" for f in fields]
     table = rows.selectExpr(
         *(f"{_ROW} {ROW_BITS}", f"{_PAYLOAD} {PAYLOAD_BITS}", f"{ROW}L {SEEN}"),
-        *(f"IF({says}, {ROW}L, 0L) {seen[f]}" for f, says in enumerate(_says(recipe))),
-        *(f"IF({says}, {_SOURCE}, 0L) {mixed[f]}" for f, says in enumerate(_says(recipe))),
+        *(f"IF({filled}, {ROW}L, 0L) {seen[f]}" for f, filled in enumerate(_filled(recipe))),
+        *(f"IF({filled}, {_SOURCE}, 0L) {mixed[f]}" for f, filled in enumerate(_filled(recipe))),
     )
     number = f"xxhash64({CHUNK}) ^ IF({CHUNK} = 0, {_SOURCE}, 0L)"
     index = stored.selectExpr(
         f"{_ROW} {ROW_BITS}",
-        # What is wrong by itself has another hash than any row.
+        # An unsound chunk gets a hash that differs from its row's.
         f"IF(sound AND {FIELD} >= 0, {_PAYLOAD}, ~{_PAYLOAD}) {PAYLOAD_BITS}",
         f"1L {SEEN}",
         *(f"IF({FIELD} <=> {f}, 1L, 0L) {seen[f]}" for f in fields),
@@ -190,8 +193,8 @@ def suspects(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> list[int] | 
 def _differs(seen: Sequence[str], mixed: Sequence[str]) -> str:
     """The condition of the first pass, given the columns of each field."""
     chunks = [f"({count} & {ROW - 1}L)" for count in seen]
-    # Chunks are numbered 0, 1, 2 and so on: the mixture of their numbers tells it. The source of
-    # the first one and that of the row cancel each other out.
+    # Chunks must be numbered 0, 1, 2 and so on: the xor of their numbers shows whether they are.
+    # The source of the first one and that of the row cancel each other out.
     whole = " AND ".join(
         f"{mix} = CASE {n} WHEN 0 THEN 0L WHEN 1 THEN xxhash64(0)"
         f" ELSE aggregate(sequence(0, int({n}) - 1), 0L, (mix, n) -> mix ^ xxhash64(n)) END"
@@ -200,13 +203,13 @@ def _differs(seen: Sequence[str], mixed: Sequence[str]) -> str:
     there = " AND ".join(
         f"({count} >= {ROW}L) = ({n} > 0)" for count, n in zip(seen, chunks, strict=True)
     )
-    says = " OR ".join(f"{count} >= {ROW}L" for count in seen)
-    alike = f"IF({says}, {PAYLOAD_BITS} AND {whole} AND {there}, {SEEN} = {ROW}L)"
+    filled = " OR ".join(f"{count} >= {ROW}L" for count in seen)
+    alike = f"IF({filled}, {PAYLOAD_BITS} AND {whole} AND {there}, {SEEN} = {ROW}L)"
     return f"{SEEN} DIV {ROW}L != 1 OR NOT {alike}"
 
 
 def only(frame: DataFrame, few: Sequence[int]) -> DataFrame:
-    """Those of the rows, or chunks, that have one of the numbers of `suspects`."""
+    """The rows, or chunks, whose number `suspects` returned."""
     numbers = ", ".join(f"{n}L" for n in few)
     return frame.where(f"{_ROW} IN ({numbers})")
 
@@ -220,7 +223,7 @@ def by_row(stored: DataFrame) -> DataFrame:
     fields = stored.groupBy(*ID, FIELD).agg(
         (F.min("sound") & (F.col(FIELD) >= 0) & once & (F.max(CHUNK) + 1 == count)).alias("whole"),
         *(side(PAYLOAD_HASH).alias(f"payload_hash_{side.__name__}") for side in (F.min, F.max)),
-        # Only the first chunk of a field tells it.
+        # Only the first chunk of a field holds it.
         F.coalesce(F.max(F.when(F.col(CHUNK) == 0, F.col(SOURCE_HASH))), F.lit("")).alias(
             SOURCE_HASH
         ),
@@ -238,28 +241,28 @@ def by_row(stored: DataFrame) -> DataFrame:
     )
 
 
-def _says(recipe: Recipe) -> list[str]:
-    """For each field whether a row of the table has anything to index; null: it has not."""
+def _filled(recipe: Recipe) -> list[str]:
+    """For each field, an expression: does a row have anything to index there? Null means no."""
     if recipe.vector:
         return [f"{VECTOR} IS NOT NULL"]
     return [f"{text(n)} RLIKE '[^{BLANK}]'" for n in range(len(recipe.fields))]
 
 
 def _fields(recipe: Recipe) -> str:
-    """The numbers of the fields of which a row has anything to index, in order."""
-    made = ", ".join(f"IF({says}, {f}, NULL)" for f, says in enumerate(_says(recipe)))
-    return f"filter(array({made}), f -> f IS NOT NULL)"
+    """The numbers of the fields in which a row has anything to index, in order."""
+    numbers = ", ".join(f"IF({filled}, {f}, NULL)" for f, filled in enumerate(_filled(recipe)))
+    return f"filter(array({numbers}), f -> f IS NOT NULL)"
 
 
 def faults(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> DataFrame:
-    """Ids of the rows that an index holds wrongly, with `fault`: missing, orphaned or stale.
+    """Ids of the rows that are wrong in an index, with `fault`: missing, orphaned or stale.
 
-    Rows that the table holds more than once are among them; `copies` tells how often. `size` is
-    how many bytes the table's row has, about.
+    Rows that the table holds more than once are included; `copies` is how often it holds them.
+    `size` is the approximate bytes of the table's row.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    # The newest version is the largest: structs are ordered by their first fields.
+    # The newest version is the largest struct: structs are ordered by their first fields.
     weight = F.expr(row_weight(rows, recipe)).alias("size")
     version = F.struct(*VERSION, *HASHES, F.expr(_fields(recipe)).alias("fields"), weight)
     table = (
@@ -273,15 +276,15 @@ def faults(stored: DataFrame, rows: DataFrame, recipe: Recipe) -> DataFrame:
         .when(F.col("index_source_hash").isNotNull() & ~_equal(), "stale")
     )
     both = table.join(by_row(stored), [*ID], "full_outer")
-    told = both.select(
+    found = both.select(
         *(*ID, fault.alias("fault"), F.coalesce("copies", F.lit(0)).alias("copies")),
         F.col("now.size").alias("size"),
     )
-    return told.where("fault is not null or copies > 1")
+    return found.where("fault is not null or copies > 1")
 
 
 def difference(faulty: Iterable[pa.RecordBatch]) -> Difference:
-    """Which rows are missing from the index, orphaned in it, or stale; which are stored twice."""
+    """Which rows are missing from the index, orphaned or stale in it, or twice in the table."""
     found: dict[str | None, list[RowId]] = {}
     twice: list[RowId] = []
     for batch in faulty:
@@ -298,7 +301,7 @@ def difference(faulty: Iterable[pa.RecordBatch]) -> Difference:
 
 
 def amounts(faulty: DataFrame) -> tuple[int, int, int]:
-    """How many rows are to be written and removed, and the bytes of those to be written."""
+    """How many rows to write, how many to remove, and the bytes of those to write."""
     found = faulty.selectExpr(
         "count_if(fault IN ('missing', 'stale'))",
         "count_if(fault = 'orphaned')",

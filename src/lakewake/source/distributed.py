@@ -1,4 +1,4 @@
-"""Work on the rows of a Spark DataFrame by its executors, who keep the rows to themselves."""
+"""Runs work on the rows of a Spark DataFrame in its executors; the rows never leave them."""
 
 from __future__ import annotations
 
@@ -22,28 +22,29 @@ from lakewake.spark import executors
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: From so many rows on, the way to executors pays.
+#: From this many rows on, using executors pays off.
 DISTRIBUTED_ROWS = 10_000
-#: Rows in a part: what is lost with an executor, and larger than what upkeep would merge again.
+#: Rows in a part: small, since a lost executor loses its part; large enough that upkeep does not
+#: merge the result again.
 PART_ROWS = 20_000
-#: Bytes in a part, about: less than Spark can hand to Python at once.
+#: Approximate bytes in a part: less than Spark can pass to Python at once.
 PART_BYTES = 256 * 1024 * 1024
 MOST_PARTS = 10_000
 
 
 def parts_of(rows: int, size: int, cores: int) -> int:
-    """In how many parts rows are worked on: every core has one, and none is too large."""
+    """The number of parts to work on: at least one per core, and none too large."""
     return min(max(-(-rows // PART_ROWS), -(-size // PART_BYTES), cores), MOST_PARTS)
 
 
 @dataclass(frozen=True)
 class DistributedRows:
-    """The rows of a `row_view`, which stay where they are.
+    """The rows of a `row_view`, which stay in Spark.
 
     Attributes:
-        total: how many there are, about.
-        size: how many bytes they have, about.
-        gone: what it means that files of theirs vanished.
+        total: approximate number of rows.
+        size: approximate bytes of all rows.
+        gone: makes the error to raise if their files have vanished.
     """
 
     path: str
@@ -55,20 +56,21 @@ class DistributedRows:
     gone: Callable[[], Exception]
 
     def __call__(self, work: Work[T], files: Sequence[Path]) -> list[T]:
-        """Do the work for each part, on whichever executor has it."""
+        """Do the work for each part, on the executor that has it."""
         spark = self.frame.sparkSession
         with reading(self.path, self.gone):
             executors.equip(spark)
             task = _Task(work, executors.send(spark, files), self.recipe, self.appeared)
-            made = arrow.mapped(self._parts(), task, "made binary")
-            # A part that is tried again replaces its first try: each answers once.
-            return [pickle.loads(one) for b in arrow.collect(made) for one in b["made"].to_pylist()]
+            results = arrow.mapped(self._parts(), task, "result binary")
+            # A retried part replaces its first try, so each part has one result.
+            pickled = (one for b in arrow.collect(results) for one in b["result"].to_pylist())
+            return [pickle.loads(one) for one in pickled]
 
     def _parts(self) -> DataFrame:
         cores = self.frame.sparkSession.sparkContext.defaultParallelism
         parts = parts_of(self.total, self.size, cores)
         if not self.recipe.vector:
-            # Equal texts come together, so that one of them is embedded.
+            # Rows with equal texts go to the same part, so that each text is embedded once.
             return self.frame.repartition(parts, columns.SOURCE_HASH)
         least = max(cores, -(-self.size // PART_BYTES))
         if self.frame._jdf.toArrowBatchRdd().getNumPartitions() >= least:
@@ -78,7 +80,7 @@ class DistributedRows:
 
 @dataclass(frozen=True)
 class _Task:
-    """The work on one part, as Spark runs it."""
+    """The work on one part, in the form that Spark runs."""
 
     work: Work[Any]
     files: Mapping[Path, Path]
@@ -88,20 +90,21 @@ class _Task:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import SparkFiles, TaskContext
 
-        # The model must not take the cores of the tasks beside it.
+        # The model must not use the cores of other tasks on this executor.
         running = TaskContext.get()
         os.environ.setdefault("LAKEWAKE_THREADS", str(running.cpus() if running else 1))
         root = Path(SparkFiles.getRootDirectory())
-        found = {file: root / place for file, place in self.files.items()}
-        made = self.work(view.row_batches(batches, self.recipe, self.appeared), found)
-        yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(made)], pa.binary())], ["made"])
+        found = {file: root / sent for file, sent in self.files.items()}
+        result = self.work(view.row_batches(batches, self.recipe, self.appeared), found)
+        pickled = pa.array([pickle.dumps(result)], pa.binary())
+        yield pa.RecordBatch.from_arrays([pickled], ["result"])
 
 
 def read_scan_parts(spark: SparkSession, index: ScanParts) -> DataFrame:
-    """The chunks of an index as a DataFrame that executors read from the store themselves.
+    """The chunks of an index as a DataFrame. Executors read them from the store themselves.
 
     Raises:
-        StoreError: executors cannot read it.
+        StoreError: executors cannot read the index.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -116,7 +119,7 @@ def read_scan_parts(spark: SparkSession, index: ScanParts) -> DataFrame:
 
 @dataclass(frozen=True)
 class _FirstError:
-    """Whether an executor can read a piece. Spark would tell our error as text; this returns it."""
+    """Tries to read scan parts on an executor, and returns our error: Spark would only print it."""
 
     parts: tuple[Iterable[pa.RecordBatch], ...]
 
@@ -131,7 +134,7 @@ class _FirstError:
 
 @dataclass(frozen=True)
 class _Read:
-    """Turns numbers of pieces into their rows."""
+    """Turns the numbers of scan parts into their rows."""
 
     parts: tuple[Iterable[pa.RecordBatch], ...]
     schema: pa.Schema
@@ -144,5 +147,5 @@ class _Read:
 
 
 def _plain_type(type_: pa.DataType) -> pa.DataType:
-    """Spark knows no lists of fixed length."""
+    """The type without fixed-size lists, which Spark does not have."""
     return pa.list_(type_.value_type) if pa.types.is_fixed_size_list(type_) else type_

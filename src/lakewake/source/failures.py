@@ -1,4 +1,4 @@
-"""What Spark, Java and the wire to them raise, told as what it means for a table."""
+"""Maps errors of Spark, Java and the connection to them to what they mean for a table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from lakewake.errors import TableError
 
-#: Java's and Hudi's names for "that file is not there any more".
+#: The exceptions by which Java and Hudi report that a file no longer exists.
 GONE = frozenset(
     {
         "java.io.FileNotFoundException",
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @contextmanager
 def reading(path: str, gone: Callable[[], Exception]) -> Iterator[None]:
-    """Map errors of a read: files that vanished become `gone()`, the rest a `TableError`."""
+    """Map the errors of a read: raise `gone()` if files have vanished, else a `TableError`."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -35,12 +35,12 @@ def reading(path: str, gone: Callable[[], Exception]) -> Iterator[None]:
         if vanished:
             raise gone() from error
         raise TableError(
-            f"table {path} cannot be read: {why}", hint="-v shows all that Spark says"
+            f"table {path} cannot be read: {why}", hint="use -v to see Spark's output"
         ) from error
 
 
 def read_through(path: str, gone: Callable[[], Exception], batches: Iterator[T]) -> Iterator[T]:
-    """The same for what is still to be streamed."""
+    """Pass batches on, with their errors mapped as `reading` does."""
     with reading(path, gone):
         yield from batches
 
@@ -59,7 +59,7 @@ def _file_is_gone(error: BaseException) -> bool:
 
 
 def _class_names(value: Any) -> Iterator[str]:
-    """A Java object's class and the ones above it."""
+    """The names of a Java object's class and its superclasses."""
     kind = value.getClass()
     while kind is not None:
         yield kind.getName()
@@ -67,6 +67,6 @@ def _class_names(value: Any) -> Iterator[str]:
 
 
 def _first_line(error: BaseException) -> str:
-    said = [str(cause.getMessage() or "") for cause in _causes(error)]
-    words = next((w for w in reversed(said) if w), str(error) or type(error).__name__)
-    return words.strip().splitlines()[0][:300]
+    messages = [str(cause.getMessage() or "") for cause in _causes(error)]
+    innermost = next((m for m in reversed(messages) if m), str(error) or type(error).__name__)
+    return innermost.strip().splitlines()[0][:300]

@@ -1,7 +1,8 @@
-"""Reads just the file groups that a window touched, as they were before it and after it.
+"""Reads only the file groups that a window touched, as they were before it and after it.
 
-Copy-on-write: the base files themselves, by name. Merge-on-read: Hudi's merged read of exactly
-these groups up to a completion time; the incremental query does that when it begins at zero.
+In a copy-on-write table: the base files themselves, by name. In a merge-on-read table: Hudi's
+merged read of exactly these groups up to a completion time, which is what an incremental query that
+begins at zero returns.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import DataType, StructField, StructType
 
-#: Types whose text is the same in Hudi and in Spark.
+#: Types that Hudi and Spark format alike.
 NUMBERS = ("byte", "short", "integer", "long")
-#: Who a row is, and which version of it.
+#: The identity and version of a row.
 META = (
     "_hoodie_partition_path",
     "_hoodie_record_key",
@@ -42,9 +43,9 @@ class GroupReader:
     """The file groups of one window of one table.
 
     Args:
-        stored: in which types files were found to hold the columns, by what wrote them. Kept by
-            the caller from one window to the next, it spares a look into every new file.
-        told: how Hudi shows the partitions that it was asked for; kept likewise.
+        stored: the column types found in files, by what wrote the files. The caller keeps it from
+            one window to the next, so that not every new file has to be opened.
+        shown: how Hudi shows the partitions that it was asked about; kept in the same way.
     """
 
     def __init__(
@@ -55,11 +56,11 @@ class GroupReader:
         frontier: Frontier,
         pending: Sequence[Instant],
         stored: dict[object, StructType],
-        told: dict[object, Shown],
+        shown: dict[object, Shown],
     ) -> None:
         self.look = look
         self._stored = stored
-        self._told = told
+        self._known_shown = shown
         self.pending = pending
         self._spark = spark
         self._path = path
@@ -68,7 +69,7 @@ class GroupReader:
 
     @property
     def overlaps(self) -> bool:
-        """Whether a pending writer began before an absorbed one: a slow one that comes late."""
+        """Whether a pending writer began before an absorbed one: a slow writer that ended late."""
         newest = max(self._frontier.instants, default="")
         return any(i.requested < newest for i in self.pending)
 
@@ -83,7 +84,7 @@ class GroupReader:
         return self._base_files(paths, columns, wrote=self._wrote(columns))
 
     def before(self, touched: Touched, columns: Sequence[str]) -> DataFrame | None:
-        """The rows of the touched groups at its start; None when all groups are new."""
+        """The rows of the touched groups at the window's start; None when all groups are new."""
         if self._merge_on_read:
             self._refuse_disorder(touched)
             first = min(i.completed or "" for i in self.pending)
@@ -109,7 +110,7 @@ class GroupReader:
         return [f"{self._path}/{p}" for p in wanted]
 
     def _wrote(self, columns: Sequence[str]) -> object:
-        """What decides in which types the window's files hold the columns."""
+        """A key for the types in which the window's files hold the columns."""
         commits = [self.look.commits[i.requested] for i in self.pending]
         schemas = [c.schema or {} for c in commits]
         return (
@@ -136,10 +137,10 @@ class GroupReader:
     def _found(
         self, files: Sequence[str], partitions: Collection[str], columns: Sequence[str]
     ) -> tuple[Shown | None, StructType]:
-        """How Hudi shows the columns, and the types to read them in from the files.
+        """How Hudi shows the columns, and the types with which to read them from the files.
 
-        Hudi is asked while Spark looks into the files: each takes a third of a second in a JVM
-        that has just started.
+        Hudi is asked while Spark opens the files: each takes a third of a second in a JVM that has
+        just started.
         """
         with beside(self._spark, lambda: self._stored_in(files) if columns else []) as stored:
             shown = self._shown(partitions, columns)
@@ -152,23 +153,23 @@ class GroupReader:
         return shown.schema if shown else hudi_reader(self._spark).load(self._path).schema
 
     def _shown(self, partitions: Collection[str], columns: Sequence[str]) -> Shown | None:
-        """How Hudi shows the columns; None where all of them are as the files hold them."""
+        """How Hudi shows the columns; None if it shows all of them as the files hold them."""
         if not partition_columns(self.look.table.partition_fields).intersection(columns):
             return None
         table = frozenset(self.look.properties.items()), frozenset(self.look.schema.items())
-        known = self._told.get(table)
+        known = self._known_shown.get(table)
         missing = set(partitions).difference(known.values if known else ())
         if known is None or (known.types and missing):
             asked = as_shown(self._spark, self._path, missing)
             known = replace(asked, values={**(known.values if known else {}), **asked.values})
-            self._told[table] = known
+            self._known_shown[table] = known
         return replace(known, values={p: known.values[p] for p in partitions if known.types})
 
     def _stored_in(self, files: Sequence[str]) -> list[StructType]:
-        """The schemas of the files; those of one commit have one.
+        """The schemas of the files; files of one commit share one.
 
-        In one job where they can be merged: of a column that changed its type they cannot, and it
-        may well be one that nobody uses.
+        One job if they can be merged. They cannot if a column changed its type, even one that the
+        recipe does not use; then each is read by itself.
         """
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
@@ -193,7 +194,7 @@ class GroupReader:
             .option("hoodie.datasource.read.end.instanttime", until)
             # The underscore ends the file id in every file name: `-1` is not `-10`.
             .option("hoodie.datasource.read.incr.path.glob", f"*{{{ids}}}_*")
-            # On by default, it answers a window whose files are gone with no rows and no error.
+            # If it is on, the default, a window whose files are gone has no rows and no error.
             .option("hoodie.datasource.read.incr.fallback.fulltablescan.enable", "false")
             .load(self._path)
             .where(partition_path().isin(sorted({g.partition for g in groups})))
@@ -201,7 +202,7 @@ class GroupReader:
         return shown.applied(rows, columns) if shown else rows
 
     def _newest_base(self, group: FileGroup) -> str:
-        """The base file that a group had at the frontier, where no pending commit names it."""
+        """The base file that a group had at the frontier, if no pending commit names it."""
         names = self._storage.names(group.partition) or ()
         prefix = f"{group.partition}/" if group.partition else ""
         first = self.look.first_active
@@ -219,9 +220,9 @@ class GroupReader:
         return prefix + max(known)[1]
 
     def _refuse_dropped_partitions(self, partitions: Collection[str]) -> None:
-        """A merged read leaves out partitions that the cleaner dropped with the last of their rows.
+        """Raise if the cleaner dropped a partition: a merged read would leave out its rows.
 
-        Hudi knows a partition by a file in it, which may have the ending of its base files.
+        Hudi recognizes a partition by a file in it, whose name may end like those of base files.
         """
         marks = [f"{p}/{PARTITION_MARK}" for p in sorted(partitions) if p]
         for path in self._storage.missing(marks):
@@ -231,10 +232,11 @@ class GroupReader:
                 raise HistoryLost(f"the cleaner removed partition {folder}", hint=COMPARE_HINT)
 
     def _refuse_unseen_logs(self, until: str) -> None:
-        """What completes after a compaction was planned goes to a file slice named by its plan.
+        """Raise if a merged read up to `until` would leave out log files.
 
-        A merged read leaves out slices that are younger than all the commits it reads, and so the
-        logs of a writer that was under way then and is the newest.
+        What completes after a compaction was planned goes to a file slice named after the plan.
+        A merged read leaves out slices that are newer than all the commits it reads, and with them
+        the logs of a writer that was in flight at the time of the plan and is the newest.
         """
         pending = {i.requested: i.completed or "" for i in self.pending}
         seen = {r: c for r, c in {**self._frontier.instants, **pending}.items() if c <= until}
@@ -242,11 +244,14 @@ class GroupReader:
         for plan in planned:
             if max(seen, default=plan) < plan < max(seen.values()):
                 raise HistoryLost(
-                    f"compaction {plan} was planned while a writer was under way", hint=COMPARE_HINT
+                    f"compaction {plan} was planned while a writer was in flight", hint=COMPARE_HINT
                 )
 
     def _refuse_disorder(self, touched: Touched) -> None:
-        """A merged read goes by completion time: an absorbed instant must not be the later one."""
+        """Raise if an absorbed instant completed later than a pending one.
+
+        A merged read selects by completion time, so it could not tell the two apart.
+        """
         first = min(i.completed or "" for i in self.pending)
         late = [r for r, completed in self._frontier.instants.items() if completed >= first]
         for requested in late:
@@ -265,10 +270,10 @@ def _types(
     stored: Sequence[StructType],
     shown: Shown | None,
 ) -> StructType:
-    """In which types the columns are read; those that are not in the files are left out.
+    """The types with which to read the columns; those that are not in the files are left out.
 
-    A file older than a column lacks it, and reads as null. What Hudi stores otherwise than it
-    shows (VECTOR) is left to Hudi's own reader.
+    A file older than a column lacks it, and the column reads as null. A type that Hudi shows
+    differently from how it stores it (VECTOR) is left to Hudi's own reader.
     """
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -281,16 +286,16 @@ def _types(
 
 
 def _read_as(field: StructField, stored: Sequence[StructType], shown: Shown | None) -> DataType:
-    """The type to read a column's files in.
+    """The type with which to read a column from the files.
 
     Raises:
-        HistoryLost: they hold it otherwise than Hudi shows it.
+        HistoryLost: the files hold it in another type than Hudi shows.
     """
     wanted = bare(field.dataType)
     held = {bare(s[field.name].dataType) for s in stored if field.name in s.names}
     if held <= {wanted}:
         return wanted
-    # A timestamp that partitions are formatted from: it is shown as the text of its number.
+    # A timestamp from which partition paths are formatted: Hudi shows its number as text.
     if shown and wanted.typeName() == "string" and len(held) == 1:
         (kept,) = held
         if kept.typeName() in NUMBERS:
@@ -304,14 +309,14 @@ def _read_as(field: StructField, stored: Sequence[StructType], shown: Shown | No
 
 
 def _refuse_unlisted(rows: DataFrame, files: Sequence[str]) -> None:
-    """Spark reads what it listed, and says nothing of a file that some setting hid from it."""
+    """Raise if Spark did not list every file: it would leave a hidden file out without an error."""
     listed = len(rows._jdf.inputFiles())
     if listed != len(files):
         raise HistoryLost(f"Spark lists {listed} of {len(files)} base files", hint=COMPARE_HINT)
 
 
 def bare(type_: DataType) -> DataType:
-    """The type without nullability and notes: files tell less of these than Hudi does."""
+    """The type without nullability and metadata: files record less of these than Hudi does."""
     from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
     if isinstance(type_, ArrayType):

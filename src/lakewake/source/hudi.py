@@ -46,21 +46,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-#: Up to so many rows written by a window are brought over in one job; more are streamed.
+#: Up to this many rows written by a window are collected in one job; more are streamed.
 COLLECT_ROWS = 100_000
-#: Deleted rows are passed on in lots of this size.
-LOT_ROWS = 10_000
-#: What names a row.
-#: So many rows are asked for by their keys; more are left to a comparison with the whole table.
-ASKED_ROWS = 10_000
+#: Ids of deleted rows are passed on this many at a time.
+SLICE_ROWS = 10_000
+#: Up to this many rows are looked up by their keys; if there are more, the whole table is compared.
+LOOKUP_ROWS = 10_000
 
 
 class HudiTable:
     """One Hudi table, seen through one recipe.
 
     Args:
-        distributed_rows: executors do the work from this many rows on. By default they do it only
-            on a cluster.
+        distributed_rows: executors do the work from this many rows on. The default is to use them
+            only on a cluster.
     """
 
     def __init__(
@@ -76,14 +75,12 @@ class HudiTable:
         self._given_distributed_rows = distributed_rows
         self._seen = False
         self._stored_types: dict[object, StructType] = {}
-        self._told: dict[object, Shown] = {}
+        self._shown: dict[object, Shown] = {}
 
     def look(self, frontier: Frontier | None) -> Look:
-        """One look at the timeline; no JVM is started for it."""
         return look_at(self._path, frontier)
 
     def written(self, look: Look, instant: Instant) -> float | None:
-        """When the instant's file was written, by the clock of the storage."""
         return written_at(self._path, look, instant)
 
     def snapshot(self, look: Look) -> Changes:
@@ -99,7 +96,7 @@ class HudiTable:
             return Changes(batches, (), found.duplicates, found.total, payload, distributed)
 
     def rows(self, look: Look, ids: Collection[RowId]) -> Changes:
-        """The named rows as of `look`, read from the table by their keys."""
+        """The given rows as of `look`, looked up in the table by their keys."""
         if not ids or not look.completed:
             return Changes((), tuple(sorted(ids)))
         with self._reading():
@@ -118,7 +115,7 @@ class HudiTable:
             return Changes(rows, gone, found.duplicates, found.total)
 
     def changes(self, look: Look, frontier: Frontier, pending: Sequence[Instant]) -> Changes:
-        """What `pending` changed and removed: the difference of the touched file groups."""
+        """The difference between the touched file groups before `pending` and after it."""
         commits = window_of(look, frontier, pending)
         at_once = inserted_at_once(look, frontier, pending)
         appeared = at_once or any(adds_rows(c) or c.overtaken for c in commits)
@@ -127,28 +124,27 @@ class HudiTable:
         if not touched.groups:
             return Changes((), (), frontier.duplicates)
         reader = GroupReader(
-            self._session(), self._path, look, frontier, pending, self._stored_types, self._told
+            self._session(), self._path, look, frontier, pending, self._stored_types, self._shown
         )
         with self._reading(_lost_files):
             changed = self._difference(reader, touched)
             overlaps = reader.overlaps or touched.overtaken
-            every = self._light(changed, commits)
-            if every is not None:
-                asked = _asked(every, frontier, overlaps)
-                found = self._brought(_without(every, asked), appeared)
+            collected = self._collected(changed, commits)
+            if collected is not None:
+                unclear = _unclear(collected, frontier, overlaps)
+                found = self._collected_changes(_without(collected, unclear), appeared)
             else:
                 written = _rows_written(commits)
-                asked, changed = self._set_aside(changed, frontier, overlaps, written)
-                found = self._left_there(changed, written, appeared)
-        if asked or found.duplicates:
-            found = replace(found, duplicates=(frontier.duplicates - asked) | found.duplicates)
+                unclear, changed = self._split_unclear(changed, frontier, overlaps, written)
+                found = self._streamed_changes(changed, written, appeared)
+        if unclear or found.duplicates:
+            found = replace(found, duplicates=(frontier.duplicates - unclear) | found.duplicates)
         else:
             found = replace(found, duplicates=frontier.duplicates)
         self._check_unmoved(look, until=pending[-1].completed or "")
-        return self._ask_table(look, found, asked) if asked else found
+        return self._with_looked_up(look, found, unclear) if unclear else found
 
     def compare(self, look: Look, index: ScanParts) -> Difference:
-        """How an index differs from the table as of `look`, worked out in Spark."""
         with (
             tempfile.TemporaryDirectory(prefix="verify-", dir=own_folder()) as folder,
             self._reading(),
@@ -164,11 +160,10 @@ class HudiTable:
                 stored, rows = compare.only(stored, few), compare.only(rows, few)
             faulty = compare.faults(stored, rows, self._recipe).drop("size")
             light = arrow.collect_light(faulty, columns.ID, len(few)) if few else None
-            told = self._without_limit(faulty) if light is None else light
-            return compare.difference(told)
+            return compare.difference(self._without_limit(faulty) if light is None else light)
 
     def reconcile(self, look: Look, index: ScanParts) -> Changes:
-        """The rows that differ from the index, streamed, and the ids that are too many in it."""
+        """The rows that differ from the index, streamed, and the ids that only the index holds."""
         with ExitStack() as opened, self._reading():
             folder = opened.enter_context(
                 tempfile.TemporaryDirectory(prefix="reconcile-", dir=own_folder())
@@ -176,16 +171,16 @@ class HudiTable:
             stored, rows = self._both(look, index, Path(folder))
             if rows is None:
                 orphans = stored.select(*columns.ID).distinct()
-                lots = self._lots(orphans, orphans.count())
-                return Changes((), gone=_while_kept(opened.pop_all(), lots))
+                gone = self._id_slices(orphans, orphans.count())
+                return Changes((), gone=_while_kept(opened.pop_all(), gone))
             few = compare.suspects(stored, rows, self._recipe)
             if few == []:
                 return Changes(())
             if few:
                 stored, rows = compare.only(stored, few), compare.only(rows, few)
-                if found := self._brought_over(stored, rows, len(few)):
+                if found := self._reconciled_few(stored, rows, len(few)):
                     return found
-                # Kept: each time they are asked for, the whole table is read to find them.
+                # Persisted: otherwise the whole table is read each time to find them.
                 rows = rows.persist()
                 opened.callback(rows.unpersist)
             faulty = compare.faults(stored, rows, self._recipe).persist()
@@ -196,7 +191,7 @@ class HudiTable:
             differing = rows.join(wrong, [*columns.ID], "left_semi")
             if known.duplicated:
                 differing = versions.one_each(differing)
-            gone = self._lots(faulty.where("fault = 'orphaned'").select(*columns.ID), orphans)
+            gone = self._id_slices(faulty.where("fault = 'orphaned'").select(*columns.ID), orphans)
             batches = self._batches(self._streamed(arrow.in_small_parts(differing, size)))
             kept = opened.pop_all()
         return Changes(
@@ -207,11 +202,11 @@ class HudiTable:
             gone=gone,
         )
 
-    def _brought_over(self, stored: DataFrame, rows: DataFrame, count: int) -> Changes | None:
-        """What makes these few rows of an index equal to those of the table, in one job or two.
+    def _reconciled_few(self, stored: DataFrame, rows: DataFrame, count: int) -> Changes | None:
+        """The changes that make a few rows of an index equal to the table's, in one job or two.
 
-        None where the table holds one of them twice: then the index may be right about it. Also
-        where they are too large for one job.
+        None if the table holds one of them twice, since the index may be right about it. Also None
+        if they are too large for one job.
         """
         there = arrow.collect_light(rows, view.wide(self._recipe), count)
         ids = _ids(there or ())
@@ -230,7 +225,7 @@ class HudiTable:
 
     @property
     def _distributed_rows(self) -> int | None:
-        """From how many rows on they are left to executors; None: never."""
+        """Use executors from this many rows on; None: never."""
         if self._given_distributed_rows is None and is_local(self._session().sparkContext.master):
             return None
         return self._given_distributed_rows or DISTRIBUTED_ROWS
@@ -251,10 +246,10 @@ class HudiTable:
     def _both(
         self, look: Look, index: ScanParts, folder: Path
     ) -> tuple[DataFrame, DataFrame | None]:
-        """One line per chunk of the index, and per row of the table; None where that is empty."""
+        """One line per chunk of the index, and one per row of the table; None if that is empty."""
         checked, spark = compare.checked(index, self._recipe), self._session()
         with ThreadPoolExecutor(1) as beside:
-            # Python is busy with the one while Spark and Hudi look at the other.
+            # Python exports the index while Spark and Hudi list the table.
             files = (
                 beside.submit(compare.export, checked, folder)
                 if self._distributed_rows is None
@@ -284,7 +279,7 @@ class HudiTable:
         return view.row_batches(batches, self._recipe, appeared)
 
     def _named(self, ids: Collection[RowId]) -> DataFrame:
-        """The ids as a table to join with; to broadcast one, Spark brings it over in one job."""
+        """The ids as a table to join with. It is broadcast only if one job can collect it."""
         from pyspark.sql import functions as F  # noqa: N812
 
         schema = ", ".join(f"{name} string" for name in columns.ID)
@@ -292,20 +287,21 @@ class HudiTable:
         return F.broadcast(named) if len(ids) <= COLLECT_ROWS else named
 
     def _pinned(self, look: Look) -> DataFrame:
-        """`row_view` of the table, whose file slices Hudi listed while the timeline stood still."""
+        """`row_view` of the table, whose file slices Hudi lists while the timeline is unchanged."""
         table = view.hudi_reader(self._session()).load(self._path)
         rows = view.row_view(table, self._recipe)
-        # Hudi would list them when the first job is planned. After a commit and a clean it finds
-        # only files of commits that it did not see, and leaves out their rows without an error.
-        # What it listed once it keeps; a file that is cleaned later is then missed by name.
+        # Otherwise Hudi lists them when the first job is planned. After a commit and a clean it
+        # would find only files of commits that it had not seen, and leave out their rows without an
+        # error. Once listed, they are kept; if one is cleaned later, the read fails and names it.
         table._jdf.inputFiles()
         self._check_unmoved(look, listed=table)
         return rows
 
     def _check_unmoved(self, look: Look, until: str = "", listed: DataFrame | None = None) -> None:
-        """Raise `TableMoved` when an instant came or went since, completed at or before `until`.
+        """Raise `TableMoved` if an instant has come or gone since `look`.
 
-        Of a read whose files are `listed`, only when these may be others than those of `look`.
+        Only instants that completed at or before `until` count. If the files of the read are
+        `listed` already, raise only if they may not be those of `look`.
         """
 
         def seen(timeline: Look) -> dict[str, str]:
@@ -318,18 +314,18 @@ class HudiTable:
             raise TableMoved
 
     def _is_of(self, listed: DataFrame, look: Look, again: Look) -> bool:
-        """Whether a read is of `look`, though the table has gone on since.
+        """Whether a read shows the table as of `look`, though there have been commits since.
 
         A table may commit all the time. What came after `look` is left for the next sync, as long
-        as Hudi did not see it, and no clean took files of `look` before they were listed.
+        as Hudi did not see it and no clean removed files of `look` before they were listed.
         """
         kept = kept_from(self._path, again)
         return outlives(look, again, kept) and timeline_of(listed) == look.completed
 
     def _difference(self, reader: GroupReader, touched: Touched) -> DataFrame:
-        """`row_view` of the changed rows, with what `versions.changed` tells of them.
+        """`row_view` of the changed rows, with the columns that `versions.changed` adds.
 
-        Without a look at what was before, each copy of a row comes by itself.
+        If the rows before the window need not be read, each copy of a row is returned by itself.
         """
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -338,8 +334,8 @@ class HudiTable:
         new = view.row_view(after, self._recipe) if after is not None else None
         if new is not None and not (touched.needs_before or contents or reader.overlaps):
             mine = F.col(columns.INSTANT).isin([i.requested for i in reader.pending])
-            told = {"gone": F.lit(False), "fresh": F.lit(False), "former": F.lit("")}
-            return new.where(mine).withColumns({**told, "copies": F.lit(1)})
+            added = {"gone": F.lit(False), "fresh": F.lit(False), "former": F.lit("")}
+            return new.where(mine).withColumns({**added, "copies": F.lit(1)})
         before = reader.before(touched, self._recipe.columns if contents else ())
         if before is None:
             assert new is not None
@@ -350,57 +346,57 @@ class HudiTable:
             new = new.limit(0)
         return versions.changed(old, new, contents=contents)
 
-    def _light(
+    def _collected(
         self, changed: DataFrame, commits: Sequence[CommitMetadata]
     ) -> list[pa.RecordBatch] | None:
-        """The changed rows, brought over in one job; None where they are too many or too large."""
+        """The changed rows, collected in one job; None if they are too many or too large."""
         written = _rows_written(commits)
         if written > COLLECT_ROWS or written >= (self._distributed_rows or math.inf):
             return None
         if self._recipe.vector and written * 4 * self._recipe.model.dimension > arrow.COLLECT_BYTES:
             return None
         if not written or any(c.replaced for c in commits):
-            # No commit says how many rows the replaced groups held; some writers count none at all.
+            # Commits do not record how many rows replaced groups held; some writers count nothing.
             changed = changed.limit(COLLECT_ROWS + 1)
         light = arrow.collect_light(changed, view.wide(self._recipe), written or COLLECT_ROWS)
         many = light is not None and sum(b.num_rows for b in light) > COLLECT_ROWS
         return None if many else light
 
-    def _brought(self, every: list[pa.RecordBatch], appeared: bool) -> Changes:
+    def _collected_changes(self, collected: list[pa.RecordBatch], appeared: bool) -> Changes:
         """The changed rows, the ids that are gone and those stored twice."""
-        found = view.newest_each(every)
+        found = view.newest_each(collected)
         gone = _removed(b.filter(b.column("gone")) for b in found)
         many = [b.filter(pc.fill_null(pc.greater(b.column("copies"), 1), False)) for b in found]
-        twice = {*_ids(many), *(() if found is every else _repeated(every))}
+        twice = {*_ids(many), *(() if found is collected else _repeated(collected))}
         there = iter([b.filter(pc.invert(b.column("gone"))) for b in found])
         rows = self._batches(there, appeared)
         return Changes(rows, tuple(sorted(gone)), frozenset(twice), removed=gone)
 
-    def _left_there(self, changed: DataFrame, written: int, appeared: bool) -> Changes:
-        """The same where they are many: the rows are streamed, or worked on where they are."""
-        told = versions.amounts(changed, view.row_weight(changed, self._recipe))
+    def _streamed_changes(self, changed: DataFrame, written: int, appeared: bool) -> Changes:
+        """Like `_collected_changes`, for many rows: they are streamed, or left to executors."""
+        amounts = versions.amounts(changed, view.row_weight(changed, self._recipe))
         there = versions.one_each(changed.where("not gone"))
-        parts = arrow.in_small_parts(there, told.size)
+        parts = arrow.in_small_parts(there, amounts.size)
         return Changes(
             self._batches(self._streamed(parts, _lost_files), appeared),
-            duplicates=told.duplicates,
-            distributed=self._distributed(there, written, told.size, appeared, _lost_files),
-            gone=self._lots(
-                changed.where("gone").select(*columns.ID, "former"), told.gone, _lost_files
+            duplicates=amounts.duplicates,
+            distributed=self._distributed(there, written, amounts.size, appeared, _lost_files),
+            gone=self._id_slices(
+                changed.where("gone").select(*columns.ID, "former"), amounts.gone, _lost_files
             ),
         )
 
-    def _lots(
+    def _id_slices(
         self, ids: DataFrame, count: int, gone: Callable[[], Exception] = TableMoved
     ) -> Iterator[dict[RowId, str]]:
-        """The ids of deleted rows in lots, with the instants of the versions that went."""
+        """The ids of deleted rows, `SLICE_ROWS` at a time, with the instants of their versions."""
         parts = arrow.in_small_parts(ids, count * arrow.ROW_BYTES)
         for batch in self._streamed(parts, gone) if count else ():
-            for start in range(0, batch.num_rows, LOT_ROWS):
-                yield _removed([batch.slice(start, LOT_ROWS)])
+            for start in range(0, batch.num_rows, SLICE_ROWS):
+                yield _removed([batch.slice(start, SLICE_ROWS)])
 
     def _without_limit(self, ids: DataFrame) -> Iterator[pa.RecordBatch]:
-        """Ids, and what is told of them, however many: one job for each 32 MB of them."""
+        """Any number of ids, with their other columns: one job for each 32 MB of them."""
         kept = ids.persist()
         try:
             size = kept.selectExpr(f"sum({arrow.weight(kept, columns.ID)})").first()
@@ -410,31 +406,31 @@ class HudiTable:
             kept.unpersist()
 
     def _size(self, rows: DataFrame) -> int:
-        """About how many bytes the rows have, for which they are read once."""
+        """The approximate bytes of the rows. This reads them once."""
         found = rows.selectExpr(f"sum({view.row_weight(rows, self._recipe)})").first()
         return int(found[0] or 0) if found else 0
 
-    def _set_aside(
+    def _split_unclear(
         self, changed: DataFrame, frontier: Frontier, overlaps: bool, written: int
     ) -> tuple[frozenset[RowId], DataFrame]:
-        """`_asked` of rows that stay in Spark, and the others."""
-        asked: set[RowId] = set()
+        """The `_unclear` ones among rows that stay in Spark, and the other rows."""
+        unclear: set[RowId] = set()
         if frontier.duplicates or overlaps:
             ids = changed.select(*columns.ID, "fresh", "gone")
             parts = arrow.in_small_parts(ids, written * arrow.ROW_BYTES)
             for batch in self._streamed(parts, _lost_files):
-                asked |= _asked([batch], frontier, overlaps)
-                _refuse_many(asked)
-        if not asked:
+                unclear |= _unclear([batch], frontier, overlaps)
+                _refuse_many(unclear)
+        if not unclear:
             return frozenset(), changed
-        return frozenset(asked), changed.join(self._named(asked), [*columns.ID], "left_anti")
+        return frozenset(unclear), changed.join(self._named(unclear), [*columns.ID], "left_anti")
 
-    def _ask_table(self, look: Look, found: Changes, asked: frozenset[RowId]) -> Changes:
-        """Read rows that are, or were, stored twice from the table itself.
+    def _with_looked_up(self, look: Look, found: Changes, unclear: frozenset[RowId]) -> Changes:
+        """The changes, with rows that are, or were, stored twice looked up in the table itself.
 
-        Another copy may lie in a file group that the window did not touch.
+        Another copy may be in a file group that the window did not touch.
         """
-        truth = self.rows(look, asked)
+        truth = self.rows(look, unclear)
         return Changes(
             chain(found.rows, truth.rows),
             found.deleted + truth.deleted,
@@ -445,39 +441,37 @@ class HudiTable:
 
 
 def _lost_files() -> HistoryLost:
-    return HistoryLost(
-        "files of the commits to follow are gone: the cleaner removed them", hint=COMPARE_HINT
-    )
+    return HistoryLost("the cleaner removed files of the commits to follow", hint=COMPARE_HINT)
 
 
-def _asked(
+def _unclear(
     changed: Iterable[pa.RecordBatch], frontier: Frontier, overlaps: bool
 ) -> frozenset[RowId]:
-    """Which of the changed rows only the table itself can tell.
+    """The changed rows whose newest version has to be looked up in the table.
 
-    Those known to be stored twice; and what a slow writer inserted or maintenance put back, since
-    a faster one may have stored a newer version elsewhere meanwhile.
+    These are rows known to be stored twice, and rows that a slow writer inserted or maintenance put
+    back: a faster writer may have stored a newer version elsewhere in the meantime.
     """
-    asked: set[RowId] = set()
+    unclear: set[RowId] = set()
     for batch in changed if frontier.duplicates or overlaps else ():
-        told = zip(
+        rows = zip(
             view.row_ids(batch),
             batch.column("fresh").to_pylist(),
             batch.column("gone").to_pylist(),
             strict=True,
         )
-        asked |= {
+        unclear |= {
             row
-            for row, fresh, gone in told
+            for row, fresh, gone in rows
             if (overlaps and fresh and not gone) or row in frontier.duplicates
         }
-    _refuse_many(asked)
-    return frozenset(asked)
+    _refuse_many(unclear)
+    return frozenset(unclear)
 
 
-def _refuse_many(asked: Collection[RowId]) -> None:
-    if len(asked) > ASKED_ROWS:
-        raise HistoryLost(f"{len(asked)} changed rows may be stored twice", hint=COMPARE_HINT)
+def _refuse_many(unclear: Collection[RowId]) -> None:
+    if len(unclear) > LOOKUP_ROWS:
+        raise HistoryLost(f"{len(unclear)} changed rows may be stored twice", hint=COMPARE_HINT)
 
 
 def _without(batches: list[pa.RecordBatch], ids: frozenset[RowId]) -> list[pa.RecordBatch]:
@@ -493,22 +487,22 @@ def _ids(batches: Iterable[pa.RecordBatch]) -> tuple[RowId, ...]:
 
 
 def _removed(batches: Iterable[pa.RecordBatch]) -> dict[RowId, str]:
-    """The rows that are gone, with the instant of the version that went, if it is known."""
+    """The rows that are gone, with the instant of their last version if it is known, else ''."""
     out: dict[RowId, str] = {}
     for batch in batches:
-        told = "former" in batch.schema.names
-        instants = batch.column("former").to_pylist() if told else [""] * batch.num_rows
+        known = "former" in batch.schema.names
+        instants = batch.column("former").to_pylist() if known else [""] * batch.num_rows
         out.update(zip(view.row_ids(batch), instants, strict=True))
     return out
 
 
 def _repeated(batches: Iterable[pa.RecordBatch]) -> list[RowId]:
-    """The ids that come more than once."""
+    """The ids that occur more than once."""
     return [row for row, n in Counter(_ids(batches)).items() if n > 1]
 
 
 def _while_kept(kept: ExitStack, batches: Iterator[T]) -> Iterator[T]:
-    """The batches, with what they are made from let go after the last of them."""
+    """The batches; `kept`, the resources they need, is closed after the last of them."""
     with kept:
         yield from batches
 

@@ -25,18 +25,18 @@ from lakewake.source import COMPARE_HINT
 class Touched:
     """The file groups whose rows a window may have changed.
 
-    The rows of these groups at the window's start and at its end are the same rows but for what the
-    window's data operations did: clustering's inputs and outputs always come together.
+    The rows of these groups at the window's start and at its end differ only by what the window's
+    data operations did: if clustering's inputs are included, so are its outputs, and vice versa.
 
     Attributes:
         groups: all of them.
         born: those whose first base file was written in the window (copy-on-write).
-        replaced: those that hold no row any more at its end.
-        first: the base file a group had at the start, as far as a commit of the window names it.
+        replaced: those that hold no rows at its end.
+        first: the base file that a group had at the start, if a commit of the window names it.
         last: the newest base file that the window wrote to a group.
         needs_before: rows may be gone, or stored twice; otherwise every change shows at the end.
-        logged: log files were written, whose partial updates can change a row and keep its version.
-        overtaken: maintenance may have put back older rows, also beside newer ones.
+        logged: log files were written; their partial updates can change a row and keep its version.
+        overtaken: maintenance may have put back older rows, even next to newer ones.
     """
 
     groups: frozenset[FileGroup] = frozenset()
@@ -55,14 +55,14 @@ class Touched:
 
 
 def touched_by(commits: Sequence[CommitMetadata], beside: Sequence[CommitMetadata] = ()) -> Touched:
-    """What commits, in completion order, touched. No groups: only maintenance.
+    """What `commits`, in completion order, touched. No groups: only maintenance.
 
     Args:
-        beside: commits absorbed before that were on their way together with one of these.
+        beside: commits absorbed earlier that were in flight at the same time as one of these.
     """
     data = [c for c in commits if not c.is_maintenance]
     groups = {g for c in data for g in c.groups}
-    # Hudi never shows a group again that was replaced, whatever a slow writer puts into it.
+    # Hudi never shows a replaced group again, whatever a slow writer puts into it.
     hidden = {g for c in beside for g in c.replaced}
     writes = [w for c in commits for w in c.writes if not w.is_log]
     others = [w for c in beside for w in c.writes if not w.is_log]
@@ -92,24 +92,24 @@ def _first(writes: Sequence[WriteStat], others: Sequence[WriteStat]) -> dict[Fil
 
 
 def beside(look: Look, frontier: Frontier, pending: Sequence[Instant]) -> dict[str, CommitMetadata]:
-    """The absorbed commits that were on their way together with one of `pending`.
+    """The absorbed commits that were in flight at the same time as one of `pending`.
 
     Raises:
-        HistoryLost: one of them was archived since, so that nothing tells what it did.
+        HistoryLost: one of them has been archived, so that it is unknown what it did.
     """
     begun = min(i.requested for i in pending)
     found = [r for r, completed in frontier.instants.items() if completed >= begun]
     for requested in found:
         if requested not in look.commits:
             raise HistoryLost(
-                f"instant {requested}, absorbed while {begun} was on its way, is archived",
+                f"instant {requested}, absorbed while {begun} was in flight, is archived",
                 hint=COMPARE_HINT,
             )
     return {requested: look.commits[requested] for requested in found}
 
 
 def window_of(look: Look, frontier: Frontier, pending: Sequence[Instant]) -> list[CommitMetadata]:
-    """The commits of `pending`, with maintenance marked that was overtaken."""
+    """The commits of `pending`, with overtaken maintenance marked."""
     commits = [look.commits[i.requested] for i in pending]
     if not any(c.operation in MAINTENANCE for c in commits):
         return commits
@@ -129,8 +129,8 @@ def _overtakes(
 ) -> bool:
     """Whether a commit changed what `maintenance` had planned to read.
 
-    A compaction leaves to the next file slice what began after its plan; only a writer that was
-    under way already may have its rows put in another order by it.
+    A compaction leaves what began after its plan to the next file slice; it can only reorder the
+    rows of a writer that was already in flight.
     """
     requested, completed, commit = span
     if requested == instant.requested or not commit.groups & maintenance.groups:
@@ -141,10 +141,10 @@ def _overtakes(
 
 
 def inserted_at_once(look: Look, frontier: Frontier, pending: Sequence[Instant]) -> bool:
-    """Whether a pending commit added rows while another writer was at work.
+    """Whether a pending commit added rows while another writer was in flight.
 
-    An upsert looks up which keys there are; of two at a time neither sees what the other adds, and
-    both may store the same new one.
+    An upsert looks up which keys exist. Of two upserts at the same time, neither sees what the
+    other adds, so both may store the same new key.
     """
     maintenance = {r for r, commit in look.commits.items() if commit.is_maintenance}
     others = {**frontier.instants, **look.completed}
@@ -160,7 +160,7 @@ def inserted_at_once(look: Look, frontier: Frontier, pending: Sequence[Instant])
 
 
 def _with_clustered(groups: set[FileGroup], commits: Sequence[CommitMetadata]) -> set[FileGroup]:
-    """The groups, and all that clustering in the window joined with them, either way."""
+    """The groups, and all that clustering in the window connected with them, as input or output."""
     moves = [
         {w.group for w in c.writes} | set(c.replaced)
         for c in commits
@@ -179,10 +179,10 @@ def _needs_before(data: Sequence[CommitMetadata]) -> bool:
 
 
 def adds_rows(commit: CommitMetadata) -> bool:
-    """Whether a commit may have stored a row that the table holds already, as a second copy.
+    """Whether a commit may have stored a second copy of a row that the table already holds.
 
-    An upsert looks where a row is. But a writer whose index has forgotten that (Flink's state after
-    a restart, buckets counted otherwise) adds it again.
+    An upsert looks up where a row is. But a writer whose index has lost that (Flink's state after a
+    restart, a changed number of buckets) adds it again.
     """
     added = any(w.inserts or w.begins_group for w in commit.writes)
     return commit.operation in DUPLICATING or (added and not commit.is_maintenance)
@@ -192,11 +192,11 @@ def outlives(look: Look, again: Look, kept: Mapping[str, str]) -> bool:
     """Whether every file that the table had at `look` was still there at `again`.
 
     Args:
-        kept: for each clean of `again`, the instant from which on it keeps all that was shown.
+        kept: for each clean of `again`, the instant from which on it keeps all visible files.
     """
     if again.table != look.table or look.completed.items() - again.completed.items():
         return False
-    # A writer that was on its way may have replaced a file between what is kept and `look`.
+    # A writer in flight may have replaced a file between what is kept and `look`.
     oldest = min([*look.in_flight, max(look.completed, default="")])
     known = {i.requested for i in look.instants}
     new = [i for i in again.instants if i.requested not in known and i.action in REMOVING]

@@ -1,4 +1,4 @@
-"""Looks at a Hudi table through its own small files, without a JVM."""
+"""Reads the metadata files of a Hudi table, without a JVM."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from lakewake.source.timeline import (
     with_dropped,
 )
 
-#: A commit can be archived between the listing and the reading of its file; looking again helps.
+#: A commit can be archived after its file was listed and before it is read; a new look helps.
 LOOKS = 5
 LOOK_AGAIN = 0.05
 
 
 def look_at(path: str, frontier: Frontier | None = None) -> Look:
-    """One look at the table at `path`, without a JVM.
+    """Look at the table at `path`.
 
     Raises:
-        TableError: there is no Hudi table, or one that cannot be followed.
+        TableError: there is no Hudi table, or it cannot be followed.
     """
     storage = Storage(path)
     for _ in range(LOOKS):
@@ -44,7 +44,7 @@ def look_at(path: str, frontier: Frontier | None = None) -> Look:
 
 
 def written_at(path: str, look: Look, instant: Instant) -> float | None:
-    """When the file of a completed instant was written, in seconds since 1970; None: not known.
+    """When the file of a completed instant was written, in seconds since 1970; None if unknown.
 
     Raises:
         TableError: the table cannot be reached.
@@ -53,7 +53,7 @@ def written_at(path: str, look: Look, instant: Instant) -> float | None:
 
 
 def kept_from(path: str, look: Look) -> dict[str, str]:
-    """For each clean on the timeline, the instant from which on it keeps all that was shown."""
+    """For each clean on the timeline, the instant from which on it keeps all visible files."""
     storage, kept = Storage(path), dict[str, str]()
     for instant in look.instants:
         if instant.action != "clean":
@@ -76,12 +76,12 @@ def _try_look(storage: Storage, frontier: Frontier | None) -> Look | None:
     instants = parse_instants(storage.names(folder) or ())
     done = sorted((i for i in instants if i.changes_data), key=lambda i: (i.completed or "", i))
     known = frontier.instants if frontier else {i.requested: "" for i in done}
-    # Of what is known, also that which came while something new was already on its way.
+    # Known commits are opened too if they completed after the first new one had begun.
     begun = min((i.requested for i in done if i.requested not in known), default="~")
     commits: dict[str, CommitMetadata] = {}
     shown: CommitMetadata | None = None
-    # By requested time, as Hudi finds the schema that it shows: a slow writer that completes after
-    # a schema change does not take it back.
+    # By requested time, which is how Hudi chooses the schema that it shows: a slow writer that
+    # completes after a schema change does not undo it.
     for instant in sorted(done, reverse=True):
         overlaps = (instant.completed or "") >= begun
         if instant.requested in known and shown is not None and not overlaps:
@@ -107,22 +107,22 @@ def _try_look(storage: Storage, frontier: Frontier | None) -> Look | None:
 def _schema_without_a_write(
     storage: Storage, properties: dict[str, str], commits: dict[str, CommitMetadata]
 ) -> Mapping[str, str] | None:
-    """What the table was made with; else what maintenance found in it."""
+    """The schema the table was created with; else the one that maintenance found in it."""
     name = "hoodie.table.create.schema"
     try:
-        made = parse_schema(properties.get(name))
+        created = parse_schema(properties.get(name))
     except ValueError as error:
         raise TableError(
             f"property {name} of table {storage.base} cannot be read: {error}",
             hint="correct it in .hoodie/hoodie.properties, or write to the table once",
         ) from error
-    return with_dropped(made, properties) or next(
+    return with_dropped(created, properties) or next(
         (c.schema for c in commits.values() if c.schema), None
     )
 
 
 def _parsed(content: bytes | None) -> CommitMetadata | None:
-    """A commit's metadata; None when its file is gone, or only being written."""
+    """A commit's metadata; None if its file is gone or still being written."""
     if content is None:
         return None
     try:
@@ -166,7 +166,7 @@ def _refuse_unfollowable(base: str, properties: dict[str, str]) -> None:
     if version < FIRST_VERSION:
         raise TableError(
             f"table {base} has table version {version}; Lakewake follows version {FIRST_VERSION} "
-            "and later, whose timeline tells when a commit completed",
+            "and later, whose timeline records when a commit completed",
             hint="write to it once with Hudi 1.x and automatic upgrade, or CALL upgrade_table",
         )
 

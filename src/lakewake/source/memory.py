@@ -1,4 +1,4 @@
-"""The reference table: a history of commits in memory, with Hudi's ways of losing parts of it."""
+"""The reference table: commits in memory, which can be archived and cleaned as Hudi does."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from lakewake.source import COMPARE_HINT, TableMoved
 
 BATCH_ROWS = 1000
 Values = Mapping[str, Any]
-#: Of a row its source and payload hash, and the fields that say something.
-_Said = tuple[str, str, frozenset[str]]
+#: A row's source hash, payload hash, and the fields that have chunks.
+_Content = tuple[str, str, frozenset[str]]
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,14 @@ class _Commit:
 
 @dataclass(frozen=True)
 class History:
-    """All that a table is at one moment; an older one put back is an older copy of the table.
+    """The whole state of a table at one moment. Putting an older one back rewinds the table.
 
     Attributes:
         commits: in completion order, each with the whole state after it.
         open: what writers in flight will upsert, by the requested time of their instant.
-        planned: those of them that are clusterings: they write rows back as they were planned.
-        archived: instants requested before it are off the active timeline.
-        cleaned: so many of the oldest commits have lost their files.
+        planned: those of them that are clusterings: they write the rows as of their plan.
+        archived: instants requested before this one are off the active timeline.
+        cleaned: this many of the oldest commits have lost their files.
     """
 
     commits: tuple[_Commit, ...] = ()
@@ -74,8 +74,8 @@ class MemoryTable:
 
     Attributes:
         history: can be kept and put back; `History()` is the table dropped and created again.
-        reads: how often rows were asked for.
-        parts: in how many parts rows are worked on where they are; 0: they are brought over.
+        reads: how often rows were read.
+        parts: the number of parts for distributed work; 0: rows are not distributed.
     """
 
     def __init__(self, recipe: Recipe, schema: pa.Schema) -> None:
@@ -103,18 +103,18 @@ class MemoryTable:
         return self._commit(requested, "INSERT_OVERWRITE_TABLE", _versions(rows, requested))
 
     def cluster(self) -> str:
-        """Move rows about without changing any."""
+        """Rewrite files without changing any row."""
         return self._commit(self._tick(), "CLUSTER", self._rows)
 
     def begin(self, rows: Mapping[RowId, Values]) -> str:
-        """An upsert that takes its time: in flight until it is completed or aborted."""
+        """Begin a slow upsert: it is in flight until it is completed or aborted."""
         requested = self._tick()
         open_ = {**self.history.open, requested: _versions(rows, requested)}
         self.history = replace(self.history, open=open_)
         return requested
 
     def plan_clustering(self) -> str:
-        """A clustering that is planned and not yet run: what is written meanwhile, it undoes."""
+        """Plan a clustering that runs later: it undoes what is written in the meantime."""
         requested = self._tick()
         open_ = {**self.history.open, requested: self._rows}
         planned = self.history.planned | {requested}
@@ -131,9 +131,9 @@ class MemoryTable:
         self._close(requested)
 
     def restore(self, commits: int) -> None:
-        """Undo the newest commits, as a savepoint restore does; writers in flight fail by it.
+        """Undo the newest commits, as restoring a savepoint does; writers in flight fail.
 
-        The savepoint is on the active timeline, and so is all that is undone.
+        It stops at the end of the active timeline: savepoints are never older than that.
         """
         kept, archived = self.history.commits, self.history.archived
         for _ in range(commits):
@@ -186,11 +186,10 @@ class MemoryTable:
         return rows
 
     def written(self, look: Look, instant: Instant) -> float | None:
-        """Not known: nothing is written to files."""
+        """Unknown: nothing is written to files."""
         return None
 
     def look(self, frontier: Frontier | None) -> Look:
-        """The active timeline."""
         history = self.history
         active = [c for c in history.commits if c.requested >= history.archived]
         in_flight = [Instant(requested, None, "commit") for requested in history.open]
@@ -204,18 +203,17 @@ class MemoryTable:
         )
 
     def snapshot(self, look: Look) -> Changes:
-        """Every row as of `look`."""
         state = self._pinned(look)
         found = self._changed(state, state.rows)
         return replace(found, total=len(state.rows), payload=self._payload(state))
 
     def changes(self, look: Look, frontier: Frontier, pending: Sequence[Instant]) -> Changes:
-        """The difference of the table's states at the two ends of the window."""
+        """The difference between the table's states before and after the window."""
         state = self._pinned(look)
         at = [c.requested for c in state.commits].index(pending[0].requested)
         if at - 1 < state.cleaned:
             raise HistoryLost(
-                "the cleaner removed the state that the index stands at", hint=COMPARE_HINT
+                "the cleaner removed the files of the index's frontier", hint=COMPARE_HINT
             )
         before, after = state.commits[at - 1].rows, state.rows
         changed = {i: v for i, v in after.items() if before.get(i) != v}
@@ -223,20 +221,17 @@ class MemoryTable:
         return replace(self._changed(state, changed, tuple(gone)), removed=gone)
 
     def rows(self, look: Look, ids: Collection[RowId]) -> Changes:
-        """The named rows."""
         state = self._pinned(look)
         there = {i: state.rows[i] for i in ids if i in state.rows}
         return Changes(self._batches(state, there), tuple(sorted(set(ids) - there.keys())))
 
     def reconcile(self, look: Look, index: ScanParts) -> Changes:
-        """The rows that differ, and the ids that are too many."""
         state = self._pinned(look)
         found = self._compared(state, index)
         differing = {i: state.rows[i] for i in (*found.missing, *found.stale)}
         return self._changed(state, differing, found.orphaned)
 
     def compare(self, look: Look, index: ScanParts) -> Difference:
-        """How an index differs from the table."""
         return self._compared(self._pinned(look), index)
 
     def _compared(self, state: History, index: ScanParts) -> Difference:
@@ -252,10 +247,10 @@ class MemoryTable:
             )
         }
         held = _held(index, self._recipe)
-        says = {i for i, (_, _, fields) in table.items() if fields}
+        filled = {i for i, (_, _, fields) in table.items() if fields}
         stale = {i for i in held.keys() & table.keys() if held[i] != table[i]}
         return Difference(
-            missing=tuple(sorted(says - held.keys())),
+            missing=tuple(sorted(filled - held.keys())),
             orphaned=tuple(sorted(held.keys() - table.keys())),
             stale=tuple(sorted(stale)),
         )
@@ -263,21 +258,21 @@ class MemoryTable:
     def _changed(
         self, state: History, rows: Mapping[RowId, _Version], deleted: tuple[RowId, ...] = ()
     ) -> Changes:
-        """The rows, and a way to work on them in parts where that was asked for."""
+        """The rows as changes; with `parts`, also as distributed work."""
         if not self.parts:
             return Changes(self._batches(state, rows), deleted)
-        # Equal texts come together, so that one of them is embedded.
-        dealt: list[dict[RowId, _Version]] = [{} for _ in range(self.parts)]
+        # Rows with equal texts go to the same part, so that each text is embedded once.
+        parts: list[dict[RowId, _Version]] = [{} for _ in range(self.parts)]
         for i, version in rows.items():
-            said = [render(f, version.values) for f in self._recipe.fields]
-            dealt[int(text_hash(_source_hash(said)), 16) % self.parts][i] = version
-        batches = [list(self._batches(state, part)) for part in dealt]
+            texts = [render(f, version.values) for f in self._recipe.fields]
+            parts[int(text_hash(_source_hash(texts)), 16) % self.parts][i] = version
+        batches = [list(self._batches(state, part)) for part in parts]
         return Changes(
             self._batches(state, rows), deleted, distributed=partial(_work_through, batches)
         )
 
     def _pinned(self, look: Look) -> History:
-        """The state that is read: taken first, then compared with the look, in this order."""
+        """The state to read. It is taken first and compared with the look afterwards."""
         self.reads += 1
         state = self.history
         if look.completed != self.look(None).completed:
@@ -285,7 +280,7 @@ class MemoryTable:
         return state
 
     def _batches(self, state: History, rows: Mapping[RowId, _Version]) -> Iterator[RowBatch]:
-        """Rows and types are those of the state, whenever the batches are walked."""
+        """Rows in batches. Values and types are those of `state`, however late they are read."""
         ids, schema = sorted(rows), self._payload(state)
         return (
             self._batch({i: rows[i] for i in ids[start : start + BATCH_ROWS]}, schema)
@@ -312,11 +307,11 @@ class MemoryTable:
 def _work_through(
     parts: Sequence[Sequence[RowBatch]], work: Work[T], files: Sequence[Path]
 ) -> list[T]:
-    """One part after the other, as if each were elsewhere: the work and its result are pickled."""
+    """Do one part after the other. Work and results are pickled, as if sent to other machines."""
     sent = pickle.dumps(work)
-    places = {file: file for file in files}
-    made = [pickle.loads(sent)(iter(part), places) for part in parts]
-    return [pickle.loads(pickle.dumps(one)) for one in made]
+    paths = {file: file for file in files}
+    results = [pickle.loads(sent)(iter(part), paths) for part in parts]
+    return [pickle.loads(pickle.dumps(result)) for result in results]
 
 
 def _versions(rows: Mapping[RowId, Values], instant: str) -> dict[RowId, _Version]:
@@ -332,11 +327,11 @@ def _requested(instant: Instant) -> str:
 
 
 def render(field: TextField, values: Values) -> str | None:
-    """A template filled in; None when every column of it is null or blank."""
-    said = {c: "" if values.get(c) is None else str(values[c]) for c in field.columns}
-    if not any(text.strip() for text in said.values()):
+    """The filled-in template; None if every column in it is null or blank."""
+    texts = {c: "" if values.get(c) is None else str(values[c]) for c in field.columns}
+    if not any(text.strip() for text in texts.values()):
         return None
-    return "".join(literal + (said[c] if c else "") for literal, c in field.parts())
+    return "".join(literal + (texts[c] if c else "") for literal, c in field.parts())
 
 
 def _source_hash(texts: Sequence[str | None]) -> str:
@@ -348,11 +343,11 @@ def _payload_hash(values: Sequence[Any]) -> str:
     return hashlib.sha256(json.dumps(values, default=str).encode()).hexdigest()
 
 
-def _held(index: ScanParts, recipe: Recipe) -> dict[RowId, _Said]:
-    """Per indexed row its source and payload hash, and the fields that it has chunks of.
+def _held(index: ScanParts, recipe: Recipe) -> dict[RowId, _Content]:
+    """What an index holds of each row.
 
-    The hashes are '' if its chunks contradict each other. The first chunk of each field holds the
-    hash of its source.
+    A hash is '' if the chunks contradict each other. The first chunk of each field holds the source
+    hash.
     """
     sources: dict[RowId, set[str]] = {}
     payloads: dict[RowId, set[str]] = {}

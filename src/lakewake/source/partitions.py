@@ -1,8 +1,8 @@
-"""What Hudi shows in partition columns.
+"""The values that Hudi shows in partition columns.
 
-Its snapshot takes most of them from the path of a row's partition: `50%20off` shows as `50 off`,
-and a timestamp as null. Files hold what was written, and the incremental query parses paths in
-another way. So the snapshot's own reader is asked, once for each path.
+A snapshot takes most of them from the path of a row's partition: `50%20off` shows as `50 off`, and
+a timestamp as null. Files hold what was written, and the incremental query parses paths
+differently. So the snapshot's own reader is asked, once for each path.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 PATH = "_lakewake_path"
-#: Up to this many paths are compared one after the other, which spares a small sync a join.
+#: Up to this many paths are looked up in a map, so that a small sync needs no join.
 LOOKED_UP = 50
-#: How a value comes back that Spark keeps as a plain number.
-_MADE_OF = {
+#: How to restore a value that Spark stores as a plain number.
+_RESTORED = {
     "date": "date_from_unix_date(int({}))",
     "timestamp": "timestamp_micros(bigint({}))",
     "timestamp_ntz": "CAST(timestamp_micros(bigint({})) AS timestamp_ntz)",
@@ -37,8 +37,8 @@ class Shown:
 
     Attributes:
         schema: all columns.
-        types: those that it takes from the path, with their types in SQL.
-        values: partition path → what it shows in these columns, each as text.
+        types: the columns that it takes from the path, with their SQL types.
+        values: partition path → the values that it shows in these columns, as text.
     """
 
     schema: StructType
@@ -46,21 +46,21 @@ class Shown:
     values: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
 
     def applied(self, rows: DataFrame, columns: Collection[str]) -> DataFrame:
-        """Rows of the known partitions, with those of the columns as the snapshot shows them."""
+        """Rows of the known partitions, with `columns` as the snapshot shows them."""
         rows = self._as_text(rows)
         wanted = [name for name in self.types if name in columns]
         if not wanted:
             return rows
         at = [list(self.types).index(name) for name in wanted]
-        told = [(path, *(values[n] for n in at)) for path, values in self.values.items()]
+        known = [(path, *(values[n] for n in at)) for path, values in self.values.items()]
         names = [f"_lakewake_{n}" for n in range(len(wanted))]
         path = partition_path()
-        beside = (_looked_up if len(told) <= LOOKED_UP else _joined)(rows, path, told, names)
-        made = {c: _value(n, self.types[c]) for c, n in zip(wanted, names, strict=True)}
-        return beside.withColumns(made).drop(PATH, *names)
+        extended = (_looked_up if len(known) <= LOOKED_UP else _joined)(rows, path, known, names)
+        values = {c: _value(n, self.types[c]) for c, n in zip(wanted, names, strict=True)}
+        return extended.withColumns(values).drop(PATH, *names)
 
     def _as_text(self, rows: DataFrame) -> DataFrame:
-        """Numbers that the snapshot shows as text, as that."""
+        """The rows, with numbers that the snapshot shows as text cast to text."""
         from pyspark.sql import functions as F  # noqa: N812
 
         texts = {f.name for f in self.schema if f.dataType.typeName() == "string"}
@@ -70,34 +70,34 @@ class Shown:
 
 
 def _looked_up(
-    rows: DataFrame, path: Column, told: Sequence[Sequence[str | None]], names: Sequence[str]
+    rows: DataFrame, path: Column, known: Sequence[Sequence[str | None]], names: Sequence[str]
 ) -> DataFrame:
-    """The rows with the values of their path beside them; what is not told is null."""
+    """The rows with the values of their path in columns `names`; null for an unknown path."""
     from pyspark.sql import functions as F  # noqa: N812
 
     def values(n: int) -> Column:
-        pairs = ((F.lit(p[0]), F.lit(p[n]).cast("string")) for p in told)
+        pairs = ((F.lit(p[0]), F.lit(p[n]).cast("string")) for p in known)
         return F.create_map(*chain.from_iterable(pairs))[path]
 
     return rows.withColumns({name: values(n) for n, name in enumerate(names, 1)})
 
 
 def _joined(
-    rows: DataFrame, path: Column, told: Sequence[Sequence[str | None]], names: Sequence[str]
+    rows: DataFrame, path: Column, known: Sequence[Sequence[str | None]], names: Sequence[str]
 ) -> DataFrame:
-    """The same for very many paths."""
+    """Like `_looked_up`, for many paths."""
     from pyspark.sql import functions as F  # noqa: N812
 
     schema = ", ".join(f"{name} string" for name in (PATH, *names))
-    known = F.broadcast(rows.sparkSession.createDataFrame(told, schema))
-    return rows.join(known, path == F.col(PATH), "left")
+    values = F.broadcast(rows.sparkSession.createDataFrame(known, schema))
+    return rows.join(values, path == F.col(PATH), "left")
 
 
 def as_shown(spark: SparkSession, path: str, partitions: Collection[str]) -> Shown:
     """How the snapshot of the table at `path` shows rows of these partitions.
 
     Raises:
-        HistoryLost: this Hudi does not tell, or cannot parse one of the paths.
+        HistoryLost: this version of Hudi does not show it, or cannot parse one of the paths.
     """
     from py4j.protocol import Py4JError, Py4JNetworkError
 
@@ -108,13 +108,13 @@ def as_shown(spark: SparkSession, path: str, partitions: Collection[str]) -> Sho
         raise
     except (Py4JError, TypeError) as error:
         raise HistoryLost(
-            f"Hudi does not tell what it shows in the partition columns of {path}",
+            f"cannot find out what Hudi shows in the partition columns of {path}",
             hint=COMPARE_HINT,
         ) from error
 
 
 def timeline_of(rows: DataFrame) -> dict[str, str] | None:
-    """The completed commits that a read of Hudi's goes by; None when this Hudi does not tell."""
+    """The completed commits that a Hudi read is based on; None if this Hudi does not show them."""
     from py4j.protocol import Py4JError, Py4JNetworkError
 
     try:
@@ -130,7 +130,7 @@ def timeline_of(rows: DataFrame) -> dict[str, str] | None:
 def _asked(rows: DataFrame, partitions: Collection[str]) -> Shown:
     relation = _relation(rows)
     names = list(relation.partitionSchema().fieldNames())
-    # What a timestamp was formatted from, and the ordering field, are read from the files.
+    # A timestamp from which paths are formatted, and the ordering field, are read from the files.
     kept = _strings(_private(relation.fileFormat(), "mandatoryFields"))
     types = {
         f.name: f.dataType.simpleString()
@@ -168,7 +168,7 @@ def _strings(names: Any) -> frozenset[str]:
 
 
 def _text(value: Any) -> str | None:
-    """A value of Spark's own kind as text; Python's words for true and false are none of SQL's."""
+    """Spark's internal value as text; booleans in lower case, as SQL writes them."""
     if value is None:
         return None
     if isinstance(value, (bytes, bytearray)):
@@ -179,5 +179,5 @@ def _text(value: Any) -> str | None:
 def _value(column: str, type_: str) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
-    made = _MADE_OF.get(type_, f"CAST({{}} AS {type_})")
-    return F.expr(made.format(quoted(column)))
+    template = _RESTORED.get(type_, f"CAST({{}} AS {type_})")
+    return F.expr(template.format(quoted(column)))

@@ -12,7 +12,7 @@ BLANKS = " \t\f"
 
 
 def parse_properties(content: bytes | str) -> dict[str, str]:
-    """A properties file as a mapping. Bytes are Latin-1, all else stands there escaped.
+    """A properties file as a mapping. Bytes are Latin-1; other characters are escaped in the file.
 
     Raises:
         ValueError: a `\\u` without four hexadecimal digits.
@@ -37,7 +37,7 @@ def table_properties(base: str, content: bytes) -> dict[str, str]:
 
 
 def _pair(line: str) -> tuple[str, str]:
-    """Key and value of a logical line, parted by `=`, `:` or blanks that are not escaped."""
+    """Key and value of a logical line, separated by unescaped `=`, `:` or blanks."""
     end = _end_of_key(line)
     rest = line[end:].lstrip(BLANKS)
     if rest[:1] in ("=", ":"):
@@ -55,7 +55,7 @@ def _end_of_key(line: str) -> int:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """The lines without comments and blank ones; one that ends in a backslash goes on."""
+    """The lines without comments and blank lines; a backslash at the end continues a line."""
     begun = ""
     for natural in re.split(r"\r\n|\r|\n", text):
         line = natural.lstrip(BLANKS)

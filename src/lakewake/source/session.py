@@ -1,8 +1,9 @@
 """The session that tables are read in: the caller's Spark, but not the caller's settings.
 
-A setting of a session reaches every read in it, and some change what a read returns: without an
-error `spark.sql.files.ignoreMissingFiles` leaves rows out, and so does Hudi's query type. So reads
-have a session of their own, which keeps of the caller's settings those about speed and memory.
+A session's settings apply to every read in it, and some change what a read returns. For example,
+`spark.sql.files.ignoreMissingFiles` and Hudi's query type leave out rows without an error. So reads
+have a session of their own. It keeps only those of the caller's settings that concern speed and
+memory.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from lakewake.errors import TableError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Settings of Spark SQL that stay the caller's: where tables are, how fast and in how much memory.
+#: Settings that are taken from the caller: where tables are, speed and memory.
 KEPT = (
     "spark.sql.adaptive.",
     "spark.sql.autoBroadcastJoinThreshold",
@@ -41,8 +42,8 @@ KEPT = (
     "spark.sql.ui.",
     "spark.sql.warehouse.dir",
     "spark.sql.windowExec.",
-    # How Hudi gets at its files and where it spills; and the classes by which a table says that
-    # its rows are merged, without which such a table cannot be read.
+    # How Hudi reaches its files and where it spills; and the classes that merge rows, without which
+    # a table with a custom merger cannot be read.
     "hoodie.aws.",
     "hoodie.common.",
     "hoodie.filesystem.",
@@ -51,23 +52,24 @@ KEPT = (
     "hoodie.write.record.merge.custom.implementation.classes",
     "hoodie.datasource.write.record.merger.impls",
 )
-#: What could change what a read returns; of anything else Spark knows nothing but its context's.
+#: Other settings with these prefixes are dropped: they could change what a read returns. All
+#: remaining settings belong to the Spark context.
 DROPPED = ("spark.sql.", "hoodie.", "parquet.")
-#: Where Spark's own default is not what we need: it fails for dates before 1900 of files that do
-#: not say who wrote them, and follows the machine's time zone.
+#: Settings whose defaults do not work here: Spark fails for dates before 1900 in files that do not
+#: record their writer, and uses the machine's time zone.
 PINNED = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
-    # 4,096 rows by default, of which a column of long texts may not fit into memory.
+    # 4,096 rows by default: a column with that many long texts may not fit into memory.
     "spark.sql.parquet.columnarReaderBatchSize": "128",
 }
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 MOST_ARROW_ROWS = 10_000
-#: Hudi's own reader, as it reads right, whatever hudi-defaults.conf says: options of a read win.
+#: Options with which Hudi's reader reads correctly. They take precedence over hudi-defaults.conf.
 READ_OPTIONS = {
-    # By default columns are found by name alone: one that was renamed reads as null in older files,
-    # and one that was dropped and added again shows its old values.
+    # By default columns are found by name alone: a renamed column reads as null in older files, and
+    # a column that was dropped and added again shows its old values.
     "hoodie.schema.on.read.enable": "true",
     "hoodie.datasource.query.type": "snapshot",
     "hoodie.datasource.query.incremental.format": "latest_state",
@@ -87,7 +89,7 @@ READ_OPTIONS = {
     "hoodie.query.as.ro.table": "false",
     "hoodie.read.timeline.holes.resolution.policy": "FAIL",
 }
-#: What cannot be taken back by an option of a read.
+#: Defaults of Hudi that an option of a read cannot override.
 REFUSED = ("as.of.instant", "hoodie.datasource.read.paths")
 
 T = TypeVar("T")
@@ -96,10 +98,10 @@ _made: WeakKeyDictionary[SparkSession, SparkSession] = WeakKeyDictionary()
 
 
 def reading_session(given: SparkSession) -> SparkSession:
-    """The session that reads for `given`: the same context, settings of our own.
+    """The session that reads for `given`: the same context with our own settings.
 
     Raises:
-        TableError: hudi-defaults.conf has every read made at another instant or of other files.
+        TableError: hudi-defaults.conf makes every read use another instant or other files.
     """
     if given not in _made:
         _refuse_defaults(given)
@@ -116,14 +118,14 @@ def _new_session(given: SparkSession) -> SparkSession:
         if not key.startswith("spark.") or conf.isModifiable(key):
             conf.unset(key)
     for key, value in wanted.items():
-        # What is not of SQL is the context's, the same for both.
+        # Other `spark.` settings belong to the context, which both sessions share.
         if has.get(key) != value and (not key.startswith("spark.") or conf.isModifiable(key)):
             conf.set(key, value)
     return ours
 
 
 def settings_for(given: dict[str, str]) -> dict[str, str]:
-    """Of a caller's settings those that reads keep, and those that they need."""
+    """The caller's settings that reads keep, and the ones that reads need."""
     kept = {
         key: value
         for key, value in given.items()
@@ -135,7 +137,7 @@ def settings_for(given: dict[str, str]) -> dict[str, str]:
 
 
 def _settings(spark: SparkSession) -> dict[str, str]:
-    """All that is set in a session, fetched at once."""
+    """All settings of a session, fetched in one call."""
     end = "\x1e"
     text = spark._jsparkSession.conf().getAll().mkString(end)
     pairs = (entry.partition(" -> ") for entry in text.split(end) if entry)
@@ -143,7 +145,7 @@ def _settings(spark: SparkSession) -> dict[str, str]:
 
 
 def _refuse_defaults(spark: SparkSession) -> None:
-    """Hudi's own defaults reach reads from under a session."""
+    """Raise if Hudi's defaults, which apply in every session, make correct reads impossible."""
     jvm = spark._jvm
     assert jvm is not None
     defaults = jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration.getGlobalProps()
@@ -151,16 +153,16 @@ def _refuse_defaults(spark: SparkSession) -> None:
         if defaults.containsKey(key):
             raise TableError(
                 f"hudi-defaults.conf sets {key}, so that no read shows the table as it is",
-                hint="take it out of that file (/etc/hudi/conf, or the folder HUDI_CONF_DIR names)",
+                hint="remove it from that file (in /etc/hudi/conf, or the folder in HUDI_CONF_DIR)",
             )
 
 
 @contextmanager
 def active(spark: SparkSession) -> Iterator[None]:
-    """Take what Spark keeps by thread from this session while reads are put together.
+    """Make this the thread's active session while reads are built.
 
-    Expressions are made by the settings of the thread's active session, not of the one that uses
-    them.
+    Spark builds expressions with the settings of the thread's active session, not with those of the
+    session that uses them.
     """
     from py4j.protocol import Py4JError
 
@@ -173,7 +175,7 @@ def active(spark: SparkSession) -> Iterator[None]:
         with _python_kept():
             yield
     finally:
-        # A JVM that has ended keeps nothing, and must not hide how the read ended.
+        # If the JVM has ended there is nothing to restore, and the read's own error must be raised.
         with suppress(Py4JError, ConnectionError):
             if before.isDefined():
                 sessions.setActiveSession(before.get())
@@ -183,10 +185,10 @@ def active(spark: SparkSession) -> Iterator[None]:
 
 @contextmanager
 def beside(spark: SparkSession, task: Callable[[], T]) -> Iterator[Callable[[], T]]:
-    """Do a task in another thread meanwhile, in the same session; gives what waits for its result.
+    """Run a task in another thread, in the same session; yields a function that awaits its result.
 
-    Only if each thread of Python has one of the JVM to itself, as is PySpark's default: what Spark
-    keeps by thread would otherwise get mixed up. Else the task is done when its result is wanted.
+    This needs a JVM thread for each Python thread, which is PySpark's default: otherwise Spark's
+    thread-local state would get mixed up. Without that, the task runs when its result is wanted.
     """
     from py4j.clientserver import ClientServer
     from pyspark import inheritable_thread_target
@@ -204,7 +206,7 @@ def beside(spark: SparkSession, task: Callable[[], T]) -> Iterator[Callable[[], 
 
 @contextmanager
 def _python_kept() -> Iterator[None]:
-    """Undo what a new session takes for itself in PySpark: callers expect it to be of theirs."""
+    """Restore the PySpark globals that a new session takes over: callers expect their own there."""
     from pyspark import RDD
     from pyspark.sql import SparkSession
 

@@ -1,4 +1,4 @@
-"""Reads a table's own small files wherever the table lies, without a JVM."""
+"""Reads a table's metadata files, wherever the table is, without a JVM."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 class Storage:
     """The files below one table's base path.
 
-    Every question to a remote one has a deadline, and a signal interrupts it.
+    Every request to remote storage has a deadline, and a signal interrupts it.
 
     Raises:
         ConfigError: the path has a password or key in it.
@@ -38,13 +38,13 @@ class Storage:
             if not mark:
                 self._fs, self._root = fs.LocalFileSystem(), self.base
             elif scheme in S3_SCHEMES:
-                # Not by URI: in one a blank or a percent sign of a key would mean something else.
+                # Not by URI: a blank or a percent sign in a key would have another meaning there.
                 self._fs, self._root = look(lambda: s3.filesystem(s3.find_s3())), rest
             else:
                 self._fs, self._root = look(lambda: fs.FileSystem.from_uri(self.base))
 
     def names(self, folder: str) -> tuple[str, ...] | None:
-        """File names directly in a folder below the base path; None when there is none."""
+        """Names of the files directly in a folder below the base path; None if there is none."""
         selector = fs.FileSelector(f"{self._root}/{folder}".rstrip("/"), allow_not_found=True)
         with self._reaching("list", folder):
             if self._type(selector.base_dir) != fs.FileType.Directory:
@@ -53,7 +53,7 @@ class Storage:
         return tuple(sorted(f.base_name for f in found if f.type == fs.FileType.File))
 
     def read(self, path: str) -> bytes | None:
-        """A file's bytes; None when it is not there."""
+        """A file's bytes; None if it does not exist."""
         with self._reaching("read", path):
             try:
                 return self._ask(lambda: self._content(f"{self._root}/{path}"))
@@ -61,18 +61,18 @@ class Storage:
                 return None
 
     def modified(self, path: str) -> float | None:
-        """When a file was last written, in seconds since 1970; None when that is not known."""
+        """When a file was last written, in seconds since 1970; None if unknown."""
         with self._reaching("read", path):
             when = self._fs.get_file_info(f"{self._root}/{path}").mtime
         return when.timestamp() if when else None
 
     def exists(self) -> bool:
-        """Whether anything lies at the base path."""
+        """Whether anything is at the base path."""
         with self._reaching("reach"):
             return bool(self._type(self._root) != fs.FileType.NotFound)
 
     def holds_something(self) -> bool:
-        """Whether a file, or a folder that is not empty, lies at the base path."""
+        """Whether a file, or a folder that is not empty, is at the base path."""
         with self._reaching("list"):
             found = self._type(self._root)
             if found != fs.FileType.Directory:
@@ -80,10 +80,10 @@ class Storage:
             return bool(self._ask(lambda: self._fs.get_file_info(fs.FileSelector(self._root))))
 
     def missing(self, paths: Sequence[str]) -> list[str]:
-        """Those of the files that are not there."""
+        """The paths at which there is no file."""
         with self._reaching("read"):
-            all_of_them = [f"{self._root}/{p}" for p in paths]
-            found = self._ask(lambda: self._fs.get_file_info(all_of_them))
+            full = [f"{self._root}/{p}" for p in paths]
+            found = self._ask(lambda: self._fs.get_file_info(full))
         return [p for p, f in zip(paths, found, strict=True) if f.type == fs.FileType.NotFound]
 
     def _type(self, path: str) -> fs.FileType:
@@ -94,7 +94,7 @@ class Storage:
             return stream.read()  # type: ignore[no-any-return]
 
     def _ask(self, question: Callable[[], T]) -> T:
-        """What the file system answers; this machine's own is asked without a detour."""
+        """Ask the file system. Only a remote one needs the deadline of `look`."""
         return look(question) if self._remote else question()
 
     @contextmanager
@@ -102,5 +102,5 @@ class Storage:
         try:
             yield
         except (ValueError, OSError) as error:
-            place = f"{self.base}/{path}" if path else self.base
-            raise TableError(f"cannot {verb} {place}: {error}", hint=self._hint) from error
+            full = f"{self.base}/{path}" if path else self.base
+            raise TableError(f"cannot {verb} {full}: {error}", hint=self._hint) from error

@@ -26,20 +26,20 @@ META_COLUMNS = frozenset(
         "_hoodie_operation",
     }
 )
-#: Payload classes that replace a row whole, so that a changed row has a new version.
+#: Payload classes that replace the whole row, so that a changed row has a new version.
 WHOLE_ROW_PAYLOADS = frozenset(
     {"", "DefaultHoodieRecordPayload", "OverwriteWithLatestAvroPayload", "EventTimeAvroPayload"}
 )
-#: From this table version on the timeline names completion times.
+#: The first table version whose timeline records completion times.
 FIRST_VERSION = 8
 
 
 def parse_instants(names: Iterable[str]) -> tuple[Instant, ...]:
-    """The timeline that a listing of `.hoodie/timeline` shows.
+    """The timeline, from a listing of `.hoodie/timeline`.
 
     `R_C.action` is completed; `R.action.requested`, `R.action.inflight` and `R.inflight` (a commit)
-    are on the way. A completed file outlives the two others of its instant and wins over them.
-    A savepoint has the time of the commit that it marks and would hide it: it is left out.
+    are in flight. The completed file takes precedence over the other two of its instant.
+    A savepoint has the time of the commit that it marks and would hide it, so it is left out.
     """
     done: dict[str, Instant] = {}
     open_: dict[str, Instant] = {}
@@ -76,10 +76,10 @@ def parse_commit(content: bytes) -> CommitMetadata:
 
 
 def parse_clean_plan(content: bytes) -> str:
-    """The instant from which on a clean keeps all that was shown; '' when it promises no such.
+    """The instant from which on a clean keeps all visible files; '' if the plan names none.
 
     Raises:
-        ValueError: it cannot be read.
+        ValueError: the plan cannot be read.
     """
     kept = _read_avro(content).get("earliestInstantToRetain") or {}
     return str(kept.get("timestamp") or "")
@@ -104,13 +104,13 @@ def _write_stat(partition: str, stat: Mapping[str, Any]) -> WriteStat:
 
 
 def _previous_commit(stat: Mapping[str, Any]) -> str | None:
-    """The commit whose file this one replaces. Hudi writes the word `null` for none."""
-    told = stat.get("prevCommit")
-    return told if told and told != "null" else None
+    """The commit whose file this one replaces. Hudi writes the word `null` if there is none."""
+    commit = stat.get("prevCommit")
+    return commit if commit and commit != "null" else None
 
 
 def parse_schema(text: str | None) -> dict[str, str] | None:
-    """Column → its type as JSON (`type_text`), Hudi's own columns left out.
+    """Column → its type as JSON (`type_text`), without Hudi's own columns.
 
     Raises:
         ValueError: it is not the Avro schema of a record.
@@ -127,9 +127,9 @@ def parse_schema(text: str | None) -> dict[str, str] | None:
 def with_dropped(
     schema: Mapping[str, str] | None, properties: Mapping[str, str]
 ) -> Mapping[str, str] | None:
-    """The schema with the partition columns that writers leave out of files and of their schema.
+    """The schema, plus the partition columns that writers leave out of the files and their schema.
 
-    Hudi shows them all the same, as text.
+    Hudi still shows these, as text.
     """
     if not schema or properties.get("hoodie.datasource.write.drop.partition.columns") != "true":
         return schema
@@ -138,12 +138,12 @@ def with_dropped(
 
 
 def partition_columns(fields: str) -> frozenset[str]:
-    """The columns that a table is partitioned by; a key generator may stand behind a name."""
+    """The columns that a table is partitioned by; a name may be followed by its key generator."""
     return frozenset(name.partition(":")[0] for name in fields.split(",") if name)
 
 
 def identity_of(properties: Mapping[str, str]) -> TableIdentity:
-    """Who the table is, by its properties."""
+    """The table's identity, from its properties."""
     return TableIdentity(
         name=properties.get("hoodie.table.name", ""),
         record_key=properties.get("hoodie.table.recordkey.fields", ""),

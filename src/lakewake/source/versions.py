@@ -1,4 +1,4 @@
-"""Which version of a row counts, where files hold several."""
+"""Chooses the version of a row that counts, if files hold several."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def changed(old: DataFrame, new: DataFrame, *, contents: bool) -> DataFrame:
-    """The newest version of each row that differs from what it was, or is not there any more.
+    """The newest version of each row that has changed, appeared or gone.
 
-    With `gone` (not there now), `fresh` (not there before), the instant of its `former` version and
-    how many `copies` there are.
+    Adds the columns `gone` (not in `new`), `fresh` (not in `old`), `former` (the instant of the old
+    version) and `copies` (how many there are in `new`).
 
-    Grouping costs one shuffle, and finds copies by the way; a join costs two, and a window more.
+    Grouping costs one shuffle and counts copies as well; a join costs two, and a window more.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -27,7 +27,7 @@ def changed(old: DataFrame, new: DataFrame, *, contents: bool) -> DataFrame:
     now = new.select(*ID, F.struct(*new.columns).alias("now"))
     was = old.select(*ID, F.struct(*dict.fromkeys((*VERSION, *compared))).alias("was"))
     both = now.unionByName(was, allowMissingColumns=True)
-    # The order of a struct is that of its first fields; of the whole row not every type has one.
+    # Structs are ordered by their first fields. Whole rows may hold types that have no order.
     newest = F.max_by("now", F.struct(*(f"now.{c}" for c in VERSION)))
     same = [F.col(f"now.{c}").eqNullSafe(F.col(f"was.{c}")) for c in compared]
     return (
@@ -60,10 +60,13 @@ def one_each(rows: DataFrame) -> DataFrame:
 
 
 class Newest(NamedTuple):
-    """The rows, each id once; the ids that were there more than once; how many rows that makes.
+    """The newest version of each row.
 
     Attributes:
-        size: about how many bytes they have; 0 where that was not asked for.
+        rows: each id once.
+        duplicates: the ids that occurred more than once.
+        total: the number of ids.
+        size: the approximate bytes of the rows; 0 if no weight was given.
     """
 
     rows: DataFrame
@@ -73,7 +76,7 @@ class Newest(NamedTuple):
 
 
 def newest(rows: DataFrame, weight: str = "0L") -> Newest:
-    """The newest version of each row; `weight` is an expression that tells a row's bytes."""
+    """The newest version of each row; `weight` is an expression for a row's bytes."""
     from pyspark.sql import functions as F  # noqa: N812
 
     counted = rows.groupBy(*ID).agg(
@@ -87,7 +90,7 @@ def newest(rows: DataFrame, weight: str = "0L") -> Newest:
 
 
 class Amounts(NamedTuple):
-    """Of rows as `changed` tells them: which are there twice, how many are gone, the bytes."""
+    """Totals over the rows of `changed`: ids stored twice, number of rows gone, bytes."""
 
     duplicates: frozenset[RowId]
     gone: int
@@ -95,7 +98,7 @@ class Amounts(NamedTuple):
 
 
 def amounts(rows: DataFrame, weight: str) -> Amounts:
-    """What has to be known before they are streamed, in one job."""
+    """What has to be known before the rows are streamed, in one job."""
     from pyspark.sql import functions as F  # noqa: N812
 
     counted = rows.groupBy(*ID).agg(

@@ -1,4 +1,4 @@
-"""A recipe as Spark expressions: what is read of a row, and the Arrow batches that come of it.
+"""A recipe as Spark expressions: which parts of a row are read, and the Arrow batches they become.
 
 Texts are rendered and hashed inside Spark, so that comparing a table with an index moves no text
 through Python.
@@ -24,21 +24,22 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import DataType, MapType
 
-#: Rows per batch, and about how many bytes: enough to sort by length and embed well, few enough to
-#: keep memory flat. A row that is larger by itself is a batch of its own.
+#: Most rows and approximate bytes per batch: enough to sort by length and embed well, few enough to
+#: keep memory flat. A row larger than that is a batch of its own.
 BATCH_ROWS, BATCH_BYTES = 1000, 8 * 1024 * 1024
-#: Explicit formats: the defaults cut microseconds and follow the session's time zone.
+#: Explicit formats: the defaults drop microseconds and use the session's time zone.
 JSON_OPTIONS = {
     "timeZone": "UTC",
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-#: How Spark lists files that are named to it.
+#: How Spark lists files that are given by name.
 LISTING = {
-    # Partition values may hold characters that Spark would take for a pattern.
+    # Partition values may hold characters that Spark would treat as a pattern.
     "__globPaths__": "false",
-    # Hadoop's own may be Hudi's, which hides all but the newest base files; this one hides none.
+    # The configured filter may be Hudi's, which hides all but the newest base files. This one hides
+    # none of them.
     "mapreduce.input.pathFilter.class": "org.apache.hadoop.mapred.OutputLogFilter",
 }
 
@@ -49,14 +50,16 @@ def quoted(column: str) -> str:
 
 
 def hudi_reader(spark: SparkSession) -> DataFrameReader:
-    """Hudi's own reader, as it reads right; each read by itself, since Spark takes equal reads
-    from its cache."""
+    """Hudi's reader, with the options that make it read correctly.
+
+    No two readers are equal: Spark would answer the second from its cache.
+    """
     options = {**READ_OPTIONS, "lakewake.read": uuid4().hex}
     return spark.read.format("hudi").options(**options)
 
 
 def plain_reader(spark: SparkSession) -> DataFrameReader:
-    """Spark's own reader of files that are named to it, none of which it may leave out."""
+    """Spark's reader for files that are given by name; it must not leave out any of them."""
     return spark.read.options(**LISTING)
 
 
@@ -75,7 +78,7 @@ def _payload_columns(recipe: Recipe) -> list[str]:
 
 
 def row_weight(rows: DataFrame, recipe: Recipe) -> str:
-    """About how many bytes a row of `row_view` has, as an expression that reads no vector."""
+    """The approximate bytes of a row of `row_view`, as an expression that reads no vector."""
     known = {columns.VECTOR: 4 * recipe.model.dimension} if recipe.vector else {}
     return arrow.weight(rows, wide(recipe), known)
 
@@ -98,7 +101,7 @@ def row_view(rows: DataFrame, recipe: Recipe) -> DataFrame:
     return shown.select(
         "*",
         _source_hash(shown, recipe).alias(columns.SOURCE_HASH),
-        boiled_down(shown, _payload_columns(recipe)).alias(columns.PAYLOAD_HASH),
+        value_hash(shown, _payload_columns(recipe)).alias(columns.PAYLOAD_HASH),
     )
 
 
@@ -109,19 +112,19 @@ def _payload(column: str, types: Mapping[str, DataType]) -> Column:
 
 
 def version_view(rows: DataFrame) -> DataFrame:
-    """Only who a row is, and which version of it: what `row_view` begins with."""
+    """Only the identity and version of each row: the first columns of `row_view`."""
     return rows.select(*_identity_and_version())
 
 
 def partition_path() -> Column:
-    """A row's partition as commits name it. Hudi marks what is not UTF-8 there."""
+    """A row's partition as commits name it. Hudi replaces bytes that are not UTF-8."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.coalesce(_readable(F.col("_hoodie_partition_path")), F.lit(""))
 
 
 def _identity_and_version() -> list[Column]:
-    """A row's identity and version. Keys that are marked alike are one row."""
+    """A row's identity and version. Keys that differ only in undecodable bytes are one row."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return [
@@ -133,26 +136,23 @@ def _identity_and_version() -> list[Column]:
 
 
 def _text(field: TextField, types: Mapping[str, DataType]) -> Column:
-    """The template filled in; null when every column of it is null or blank."""
+    """The filled-in template; null if every column in it is null or blank."""
     from pyspark.sql import functions as F  # noqa: N812
 
     def plain(column: str) -> Column:
         value = _within(F.col(quoted(column)), types.get(column), "timestamp", _in_utc)
         return F.coalesce(value.cast("string"), F.lit(""))
 
-    pieces: list[Column] = []
+    parts: list[Column] = []
     for literal, column in field.parts():
-        pieces += [F.lit(literal)] if literal else []
-        pieces += [plain(column)] if column is not None else []
-    said = [plain(c).rlike(r"\S") for c in field.columns]
-    something = said[0]
-    for other in said[1:]:
-        something = something | other
-    return F.when(something, F.concat(*pieces))
+        parts += [F.lit(literal)] if literal else []
+        parts += [plain(column)] if column is not None else []
+    filled = [plain(c).rlike(r"\S") for c in field.columns]
+    return F.when(reduce(operator.or_, filled), F.concat(*parts))
 
 
 def _in_utc(value: Column) -> Column:
-    """A timestamp's wall clock in UTC; a cast would follow the session's time zone."""
+    """A timestamp's wall clock in UTC; a cast would use the session's time zone."""
     from pyspark.sql import functions as F  # noqa: N812
 
     seconds = F.unix_micros(value).cast("decimal(20, 0)") / F.lit(1000000)
@@ -165,9 +165,9 @@ def _in_utc(value: Column) -> Column:
 def _within(
     value: Column, type_: DataType | None, name: str, change: Callable[[Column], Column]
 ) -> Column:
-    """The value, with all that is of the named type changed, however deep it lies.
+    """The value, with everything of the named type in it changed, at any depth.
 
-    Maps come in the order of their keys: Hudi shows them in another one after a rewrite.
+    Maps are sorted by their keys: Hudi may show them in another order after a rewrite.
     """
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.types import ArrayType, MapType, StructType
@@ -187,7 +187,7 @@ def _within(
 def _within_map(
     value: Column, type_: MapType, name: str, change: Callable[[Column], Column]
 ) -> Column:
-    """Keys that are equal once they are changed are one; its value is that of the first."""
+    """`_within` of a map. If two keys become equal, the first one and its value are kept."""
     from pyspark.sql import functions as F  # noqa: N812
 
     def key(x: Column) -> Column:
@@ -202,7 +202,7 @@ def _within_map(
 
 
 def _holds(type_: DataType, name: str) -> bool:
-    """Whether anything in a value of this type is of the named type, or a map."""
+    """Whether a value of this type can contain the named type, or a map."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(type_, ArrayType):
@@ -213,25 +213,25 @@ def _holds(type_: DataType, name: str) -> bool:
 
 
 def _readable(value: Column) -> Column:
-    """A string whose bytes are valid UTF-8; what is not is marked, as Java marks it."""
+    """The string as valid UTF-8: other bytes become replacement characters, as in Java."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.decode(value.cast("binary"), "UTF-8")
 
 
 def _source_hash(shown: DataFrame, recipe: Recipe) -> Column:
-    """What a row's chunks are made from, boiled down."""
+    """A hash of what a row's chunks are made from."""
     from pyspark.sql import functions as F  # noqa: N812
 
     if recipe.vector:
         return F.sha2(F.coalesce(F.to_json(F.col(columns.VECTOR)), F.lit("")), 256)
-    return boiled_down(shown, _texts(recipe))
+    return value_hash(shown, _texts(recipe))
 
 
-def boiled_down(rows: DataFrame, names: list[str]) -> Column:
-    """128 bits of the values in order, whatever the columns are called.
+def value_hash(rows: DataFrame, names: list[str]) -> Column:
+    """A 128-bit hash of the values in order, independent of the columns' names.
 
-    A hash that costs little: it tells a change, and never has to be made outside Spark.
+    A cheap hash. It only has to detect change, so nothing outside Spark ever recomputes it.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -244,7 +244,7 @@ def boiled_down(rows: DataFrame, names: list[str]) -> Column:
 
 
 def _hashed(value: Column, type_: str) -> list[Column]:
-    """What is hashed of a value, since Spark's hash is blind to nulls and to a zero's sign."""
+    """What to hash of a value: Spark's hash ignores nulls and the sign of a zero."""
     from pyspark.sql import functions as F  # noqa: N812
 
     if type_ in ("array", "struct", "map"):
@@ -258,7 +258,7 @@ def _hashed(value: Column, type_: str) -> list[Column]:
 def row_batches(
     batches: Iterator[pa.RecordBatch], recipe: Recipe, appeared: bool = False
 ) -> Iterator[RowBatch]:
-    """Arrow batches of `row_view` as values, in bounded pieces."""
+    """Arrow batches of `row_view` as row batches of bounded size."""
     for batch in batches:
         for start, rows in cuts(weights(batch), BATCH_ROWS, BATCH_BYTES):
             yield _row_batch(batch.slice(start, rows), recipe, appeared)
@@ -285,7 +285,7 @@ def _row_batch(batch: pa.RecordBatch, recipe: Recipe, appeared: bool) -> RowBatc
 
 
 def newest_each(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The newest version of each row, where a row may come more than once."""
+    """The newest version of each row, if a row may occur more than once."""
     newest: dict[RowId, tuple[str, str, int, int]] = {}
     for n, batch in enumerate(batches):
         versions = zip(
@@ -311,7 +311,7 @@ def payload_batch(batch: pa.RecordBatch, recipe: Recipe) -> pa.RecordBatch:
     """The payload columns under their own names and session-independent types."""
     values = [steady(batch.column(name)) for name in _payload_columns(recipe)]
     if not values:
-        # A batch without columns would forget how many rows it has.
+        # A batch without columns would lose its number of rows.
         return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
     schema = pa.schema(
         [pa.field(name, v.type) for name, v in zip(recipe.payload, values, strict=True)]
@@ -329,13 +329,13 @@ def payload_schema(rows: DataFrame, recipe: Recipe) -> pa.Schema:
 
 
 def steady(column: pa.Array) -> pa.Array:
-    """The column in a type that does not depend on the session and the files that it comes from."""
+    """The column in a type that does not depend on the session or on the files."""
     wanted = _steady_type(column.type)
     return column if column.type == wanted else column.cast(wanted)
 
 
 def _steady_type(type_: pa.DataType) -> pa.DataType:
-    """Timestamps in UTC, and nullable throughout: files do not tell what can be null."""
+    """The type with timestamps in UTC and every field nullable: files do not record what can be."""
 
     def field(inner: pa.Field) -> pa.Field:
         return pa.field(inner.name, _steady_type(inner.type))

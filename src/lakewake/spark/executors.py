@@ -1,7 +1,7 @@
-"""What executors on other machines need for our work: the package, what it stands on, and files.
+"""What executors on other machines need for our work: the package, its dependencies, and files.
 
-Nothing is copied by hand: Spark carries it from the driver to each executor, once a session. In
-local mode there is nothing to do.
+Spark sends all of it from the driver to each executor, once per session. In local mode there is
+nothing to do.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-#: What chunking, embedding and writing stand on. PySpark itself is there, or there is no executor.
+#: Dependencies of chunking, embedding and writing. Every executor already has PySpark.
 NEEDED = (
     "httpx",
     "numpy",
@@ -39,7 +39,7 @@ NEEDED = (
     "semantic-text-splitter",
     "tokenizers",
 )
-#: Parts of packages that only serve to test them or to compile against them.
+#: Folders of packages that are only needed to test them or to compile against them.
 LEFT_OUT = frozenset({"include", "tests", "__pycache__"})
 _PACKED = "lakewake-packages"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -50,10 +50,10 @@ _sent: dict[tuple[str, Path, int], str] = {}
 
 
 def equip(spark: SparkSession) -> None:
-    """Give executors our package and, where they lack it or have another version, what it needs.
+    """Send executors our package and, if they lack them or have other versions, its dependencies.
 
     Raises:
-        SetupError: they cannot use what they were given.
+        SetupError: they cannot use what they were sent.
     """
     context = spark.sparkContext
     if is_local(context.master) or context.applicationId in _equipped:
@@ -62,24 +62,24 @@ def equip(spark: SparkSession) -> None:
     needed = {name: metadata.version(name) for name in needed_packages()}
     if _lacking(spark, needed):
         context.addArchive(f"{_packed()}#{_PACKED}")
-        # As for a file of `addPyFile`: workers look for modules there.
+        # As `addPyFile` does for its files: workers look for modules there.
         context._python_includes.append(_PACKED)
         if lacking := _lacking(spark, needed):
-            said = ", ".join(f"{name} {needed[name]}" for name in sorted(lacking))
+            names = ", ".join(f"{name} {needed[name]}" for name in sorted(lacking))
             raise SetupError(
-                f"executors cannot use the packages they were sent: {said}",
-                hint="they need the driver's version of Python and its kind of machine",
+                f"executors cannot use the packages they were sent: {names}",
+                hint="run executors with the driver's version of Python, on its kind of machine",
             )
     _equipped.add(context.applicationId)
 
 
 def needed_packages() -> tuple[str, ...]:
-    """What our work stands on, with the client of a store that needs one of its own."""
+    """The dependencies of our work, including the store's client if it has one."""
     return (*NEEDED, "qdrant-client") if "qdrant_client" in sys.modules else NEEDED
 
 
 def send(spark: SparkSession, files: Iterable[Path]) -> dict[Path, Path]:
-    """Send files and folders to executors; where each lies there, seen from Spark's own folder."""
+    """Send files and folders to executors; returns their paths relative to Spark's folder there."""
     context = spark.sparkContext
     if is_local(context.master):
         return {file: file.absolute() for file in files}
@@ -87,7 +87,7 @@ def send(spark: SparkSession, files: Iterable[Path]) -> dict[Path, Path]:
 
 
 def ask(spark: SparkSession, question: Callable[[], T]) -> list[T]:
-    """What executors answer; each is asked, as far as Spark lets us choose."""
+    """Ask executors, each of them as far as Spark allows that choice; returns all answers."""
     context = spark.sparkContext
     times = 2 * context.defaultParallelism
     answers: list[T] = context.parallelize(range(times), times).map(lambda _: question()).collect()
@@ -95,15 +95,15 @@ def ask(spark: SparkSession, question: Callable[[], T]) -> list[T]:
 
 
 def check_table_seen(spark: SparkSession, path: str) -> None:
-    """Tell a table that lies on this machine only from one that others read too.
+    """Check that executors can see the table, which may be on this machine only.
 
     Raises:
-        TableError: executors do not see it.
+        TableError: they cannot.
     """
     if is_local(spark.sparkContext.master) or "://" in path:
         return
 
-    # Defined here, it is sent whole: executors may not have our package yet.
+    # Defined here so that Spark sends its code: executors may not have our package yet.
     def sees() -> bool:
         import os
 
@@ -111,13 +111,13 @@ def check_table_seen(spark: SparkSession, path: str) -> None:
 
     if not all(ask(spark, sees)):
         raise TableError(
-            f"executors do not see the table: {path} is not there on their machines",
-            hint="put it where all machines reach it, or name a table on shared storage",
+            f"executors do not see the table: {path} does not exist on their machines",
+            hint="use a table on storage that all machines can reach",
         )
 
 
 def _lacking(spark: SparkSession, needed: dict[str, str]) -> set[str]:
-    """Packages that some executor lacks or has in another version."""
+    """The packages that some executor lacks or has in another version."""
 
     def lacks() -> list[str]:
         from importlib import metadata
@@ -135,13 +135,13 @@ def _lacking(spark: SparkSession, needed: dict[str, str]) -> set[str]:
 
 @cache
 def _scratch() -> Path:
-    """A folder that lasts as long as the process: an executor may start late, and ask for it."""
+    """A folder that is kept as long as the process runs: an executor may start late and need it."""
     return Path(tempfile.mkdtemp(prefix="sent-", dir=own_folder()))
 
 
 @cache
 def _zipped_package() -> Path:
-    """This package as a file that Python imports from."""
+    """This package as a zip file, from which Python can import it."""
     root = Path(__file__).parents[1]
     target = _scratch() / "lakewake.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as out:
@@ -152,17 +152,17 @@ def _zipped_package() -> Path:
 
 @cache
 def _packed() -> Path:
-    """The installed packages that ours stands on, as an archive."""
+    """The installed dependencies of our package, as an archive."""
     target = _scratch() / f"{_PACKED}.tar"
     with tarfile.open(target, "w") as out:
         for name in sorted(closure(needed_packages())):
-            for path, place in _installed(name):
-                out.add(path, place, recursive=False)
+            for path, name_there in _installed(name):
+                out.add(path, name_there, recursive=False)
     return target
 
 
 def closure(names: Sequence[str]) -> set[str]:
-    """These packages and all that they need, as far as it is installed."""
+    """These packages and all of their installed dependencies."""
     found: set[str] = set()
     open_ = list(names)
     while open_:
@@ -172,7 +172,7 @@ def closure(names: Sequence[str]) -> set[str]:
         try:
             wants = metadata.requires(name) or []
         except metadata.PackageNotFoundError:
-            # Wanted on other systems, or for an extra that nobody asked for.
+            # Needed on other systems only, or for an extra that is not used.
             continue
         found.add(name)
         open_ += [m[0] for want in wants if "extra ==" not in want and (m := _NAME.match(want))]
@@ -180,7 +180,7 @@ def closure(names: Sequence[str]) -> set[str]:
 
 
 def _installed(name: str) -> Iterator[tuple[Path, str]]:
-    """The files of a package, and their places in an archive."""
+    """The files of a package, with their names in an archive."""
     for file in metadata.files(name) or ():
         path = Path(os.fspath(file.locate()))
         if file.parts[0] != ".." and not LEFT_OUT.intersection(file.parts) and path.is_file():

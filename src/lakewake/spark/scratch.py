@@ -1,6 +1,6 @@
 """Temporary folders that do not outlive their process for long, however it ends.
 
-Each has a file that its process holds locked. The system lets go of the lock when the process ends,
+Each has a file that its process keeps locked. The system releases the lock when the process ends,
 killed or not; the next process removes the folders whose lock is free.
 """
 
@@ -20,7 +20,7 @@ from typing import IO
 PREFIX = "lakewake-spark-"
 UNSWEPT = "unlocked-"
 LOCK = "owner.lock"
-#: A folder without a lock was made by an earlier version, or a moment ago.
+#: A folder without a lock is removed at this age: it is either new, or from an earlier version.
 UNLOCKED_SECONDS = 3600.0
 
 _held: dict[Path, IO[bytes]] = {}
@@ -28,15 +28,16 @@ _own: Path | None = None
 
 
 def make_folder() -> Path:
-    """A folder of this process. Leftovers of processes that are gone are removed first."""
+    """A new folder of this process. Folders of ended processes are removed first."""
     remove_leftovers()
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-    # Locked before it has its name: a lock file that can be seen is never free while we live.
+    # Locked before it gets its final name: others never see our lock file unlocked.
     lock = (folder / f".{LOCK}").open("wb")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
     except OSError:
-        # A file system without locks: nobody could tell that we live, so nobody may look at it.
+        # The file system has no locks. Others could not see that we still run, so the folder gets
+        # a name that they do not look for.
         lock.close()
         return folder.rename(folder.with_name(f"{UNSWEPT}{folder.name}"))
     (folder / f".{LOCK}").rename(folder / LOCK)
@@ -52,9 +53,9 @@ def remove_folder(folder: Path) -> None:
 
 
 def own_folder() -> Path:
-    """The folder in which this process makes its temporary ones; gone when it ends."""
+    """The folder for temporary folders of this process; removed when it ends."""
     global _own
-    # Somebody may clean up what is old while a watch runs for weeks.
+    # A system cleanup may remove it while a watch runs for weeks.
     if _own is None or not _own.is_dir():
         _own = make_folder()
         atexit.register(remove_folder, _own)
@@ -62,7 +63,7 @@ def own_folder() -> Path:
 
 
 def remove_leftovers() -> None:
-    """Remove the folders of processes that are gone, and leave those of the living."""
+    """Remove the folders of ended processes, and keep those of running ones."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with suppress(OSError):
             if _is_ours(folder):
@@ -78,7 +79,7 @@ def _is_ours(folder: Path) -> bool:
 
 @contextmanager
 def _unowned(folder: Path) -> Iterator[bool]:
-    """Whether no process has the folder; while it is removed, nobody else does the same."""
+    """Whether no process owns the folder. If so, it is locked meanwhile against other removers."""
     try:
         lock = (folder / LOCK).open("rb")
     except FileNotFoundError:
@@ -94,7 +95,7 @@ def _unowned(folder: Path) -> Iterator[bool]:
 
 
 def _in_use(folder: Path) -> bool:
-    """Whether the JVM that was started for it is there: it outlives a killed Python a while."""
+    """Whether the folder's JVM still runs: it outlives a killed Python for a while."""
     name = folder.name.encode()
     for command in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-#: Changes with what goes into the class-data archive.
+#: Part of the archive's key; change it when the content of the class-data archive changes.
 ARCHIVED = "a write and its syncs"
 EXTENSION = "org.apache.spark.sql.hudi.HoodieSparkSessionExtension"
 
-#: What Hudi asks of every session.
+#: Options that Hudi requires in every session.
 HUDI_OPTIONS: Mapping[str, str] = {
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
     "spark.sql.extensions": EXTENSION,
@@ -45,8 +45,8 @@ HUDI_OPTIONS: Mapping[str, str] = {
     "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
 }
 
-#: Hudi's timeline server, which a writer starts unless told not to, listens on all interfaces, asks
-#: for no key and deletes folders on request. Markers must then be files of their own.
+#: Turns off Hudi's timeline server, which writers start by default: it listens on all interfaces,
+#: asks for no key and deletes folders on request. Without it, markers must be separate files.
 WITHOUT_SERVER: Mapping[str, str] = {
     "hoodie.embed.timeline.server": "false",
     "hoodie.write.markers.type": "DIRECT",
@@ -66,14 +66,14 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 
 @dataclass(frozen=True)
 class Files:
-    """The files a session is given.
+    """The files of a session.
 
     Attributes:
-        scratch: a folder of its own, gone when the process ends.
+        scratch: the session's own folder, removed when the process ends.
         bundle: the Hudi bundle.
-        archive: the class-data archive, None where there is none.
-        storage: jars that bring the file systems of the tables.
-        launcher: the Java options that Spark's launcher adds, None where it was not asked yet.
+        archive: the class-data archive; None if there is none.
+        storage: jars for the file systems of the tables.
+        launcher: the Java options that Spark's launcher adds; None if it has not been asked.
     """
 
     scratch: Path
@@ -84,7 +84,7 @@ class Files:
 
     @property
     def log(self) -> Path:
-        """Where the JVM's own output goes when it is kept from the terminal."""
+        """The JVM's own output, if it does not go to the terminal."""
         return self.scratch / "jvm.log"
 
     @property
@@ -99,13 +99,13 @@ def is_local(master: str) -> bool:
 
 
 def local_options(files: Files) -> dict[str, str]:
-    """What fits one machine: short jobs over small shuffles, reachable from nowhere else."""
+    """Options for one machine: short jobs, small shuffles, not reachable from other machines."""
     return {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "2g",
-        # Driver and executor are one process here. When the machine slept, they miss each other's
-        # heartbeats, and the JVM would end itself ten minutes later.
+        # Driver and executor are one process here. If the machine has slept, heartbeats are missing
+        # and the JVM would end itself ten minutes later.
         "spark.executor.heartbeat.maxFailures": str(2**31 - 1),
         "spark.hadoop.hadoop.tmp.dir": str(files.scratch / "hadoop"),
         "spark.local.dir": str(files.scratch / "local"),
@@ -114,14 +114,14 @@ def local_options(files: Files) -> dict[str, str]:
 
 
 def cluster_options() -> dict[str, str]:
-    """What fits many machines: rows come to Python workers in batches as small as theirs."""
+    """Options for many machines: Python workers get rows in small batches."""
     return {"spark.sql.execution.arrow.maxRecordsPerBatch": "1000"}
 
 
 def session_options(given: Mapping[str, str], files: Files, *, verbose: bool) -> dict[str, str]:
-    """All options of a session: ours, then the person's, which win.
+    """All options of a session. The user's take precedence over ours.
 
-    Java options and class paths are the exception: those of both sides are kept.
+    Java options and class paths are the exception: both are kept.
     """
     local = is_local(given.get("spark.master", "local[*]"))
     options = {
@@ -138,10 +138,10 @@ def session_options(given: Mapping[str, str], files: Files, *, verbose: bool) ->
     java = " ".join(_java_options(files, local=local, verbose=verbose))
     _join(options, "spark.driver.extraJavaOptions", " ", java, given)
     if not brings(given, "hudi-spark"):
-        # In local mode the class path is enough, spares a copy of the jar at every start, and is
-        # what a class-data archive can speak about.
-        where = ("spark.driver.extraClassPath", ":") if local else ("spark.jars", ",")
-        _join(options, *where, str(files.bundle), given)
+        # In local mode the class path is enough: it avoids copying the jar at every start, and
+        # class-data archives only cover the class path.
+        option = ("spark.driver.extraClassPath", ":") if local else ("spark.jars", ",")
+        _join(options, *option, str(files.bundle), given)
     if files.storage and not local:
         _join(options, "spark.jars", ",", ",".join(map(str, files.storage)), dict(options))
     return options
@@ -155,26 +155,29 @@ def _join(
 
 def _java_options(files: Files, *, local: bool, verbose: bool) -> Iterator[str]:
     yield shlex.quote(f"-Dderby.system.home={files.scratch / 'derby'}")
-    # Hudi measures object sizes with a library that first tries for seconds to attach to its own
-    # JVM, and then guesses as well without.
+    # Hudi measures object sizes with a library that spends seconds trying to attach to its own JVM.
+    # Its estimates are as good without that.
     yield "-Djol.skipDynamicAttach=true"
     yield "-Djol.skipHotspotSAAttach=true"
     if not verbose:
         yield f"-Dlog4j2.configurationFile={files.logging.as_uri()}"
     if local:
-        # Killed at its end, the JVM leaves native libraries and spilled rows behind.
+        # The JVM is killed at the end, and leaves native libraries and spilled rows behind.
         yield shlex.quote(f"-Djava.io.tmpdir={files.scratch}")
-        # Most commands end before the optimising compiler has paid for itself.
+        # Most commands end before the optimising compiler pays off.
         yield "-XX:TieredStopAtLevel=1"
+        # Without that compiler Java keeps room for 48 MB of code. A watch fills it within minutes,
+        # and from then on code is thrown away and compiled again. This much is Java's usual room.
+        yield "-XX:ReservedCodeCacheSize=240m"
     if local and files.archive is not None:
         yield "-Xshare:auto"
         yield shlex.quote(f"-XX:SharedArchiveFile={files.archive}")
 
 
 def archive_path(java: Java, bundle: Path) -> Path:
-    """Where the class-data archive of this Java, this Spark and this bundle is, or would be.
+    """The path of the class-data archive for this Java, Spark and bundle; it may not exist.
 
-    The JVM refuses an archive of other files than those it runs; another key keeps the two apart.
+    The JVM refuses an archive that was made from other files. So each set of files has its own key.
     """
     parts = [ARCHIVED, str(java.home), java.version]
     for path in (spark_home() / "jars", bundle):
@@ -184,16 +187,16 @@ def archive_path(java: Java, bundle: Path) -> Path:
 
 
 def launcher_note(archive: Path) -> Path:
-    """Where `lakewake setup` keeps what Spark's launcher said, for the same Java and Spark."""
+    """The file in which `lakewake setup` saves the answer of this Spark's launcher."""
     return archive.with_suffix(".json")
 
 
 def spark_home() -> Path:
     """The folder of the installed PySpark."""
-    # Not imported: that takes longer than all the rest of a set-up that has nothing to do.
+    # Not imported: that takes longer than the rest of a setup that has nothing to do.
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
-        raise SetupError("PySpark is not installed", hint="`pip install lakewake` brings it")
+        raise SetupError("PySpark is not installed", hint="run `pip install lakewake`")
     return Path(found.origin).parent
 
 
@@ -209,15 +212,15 @@ def start_session(
     verbose: bool = False,
     beside: Callable[[], None] = lambda: None,
 ) -> SparkSession:
-    """The session of this process: the one that runs already, or a new one with these options.
+    """The session of this process: the running one, or a new one with these options.
 
     Args:
-        tables: what it is to reach; a new session gets what their storage needs.
-        beside: done in a thread while a session starts. Its errors are not seen here.
+        tables: a new session gets the jars and options that these tables' storage needs.
+        beside: done in a thread while a new session starts. Its errors are ignored.
 
     Raises:
-        SetupError: Java or a jar is missing, Spark did not start, or the session that runs
-            has no Hudi in it.
+        SetupError: Java or a jar is missing, Spark did not start, or the running session has no
+            Hudi.
     """
     running = running_session()
     if running is not None:
@@ -254,7 +257,7 @@ def _read_note(note: Path) -> tuple[str, ...] | None:
 
 
 def _marked_as_used(archive: Path) -> Path | None:
-    """The archive if it is there; those that were used last are kept."""
+    """The archive, touched, if it exists: only the most recently used archives are kept."""
     if not archive.is_file():
         return None
     with contextlib.suppress(OSError):
@@ -268,7 +271,7 @@ def _no_gateway() -> bool:
 
 
 def _gateway() -> JavaGateway | None:
-    """What talks to the JVM of this process. Does not import PySpark: a JVM starts before that."""
+    """The connection to the JVM of this process. Does not import PySpark: the JVM starts first."""
     if "pyspark" not in sys.modules:
         return None
     from pyspark import SparkContext
@@ -277,7 +280,7 @@ def _gateway() -> JavaGateway | None:
 
 
 def stop_session() -> None:
-    """Stop the session that `start_session` started. A caller's own is left alone."""
+    """Stop the session that `start_session` started. A caller's own session is left alone."""
     global _ours
     if _ours is None:
         return
@@ -289,12 +292,12 @@ def stop_session() -> None:
 
 
 def _kill(spark: SparkSession) -> None:
-    """End a JVM of our own at once: all it holds is in our scratch folder, and a stop takes 0.5 s.
+    """Kill our own JVM, which may have ended already.
 
-    It may have ended already.
+    It keeps everything in our scratch folder, and a regular stop takes 0.5 s.
     """
     process = spark.sparkContext._gateway.proc
-    # It looks every half a second whether it is to end.
+    # In a thread: the server checks only every half second whether to end.
     threading.Thread(target=spark.sparkContext._accumulatorServer.shutdown, daemon=True).start()
     process.kill()
     process.stdin.close()
@@ -309,7 +312,7 @@ def has_ended(spark: SparkSession) -> bool:
 
 
 def _forget() -> None:
-    """Let go of a session that cannot be asked to stop, so that another one can be started."""
+    """Make PySpark forget a session that cannot be stopped, so that another can be started."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -318,7 +321,7 @@ def _forget() -> None:
 
 
 def running_session() -> SparkSession | None:
-    """The session this process has or, inside `spark-submit`, was started for."""
+    """The session that this process has, or inside `spark-submit` the one it was started for."""
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted and "pyspark" not in sys.modules:
         return None
@@ -331,10 +334,10 @@ def running_session() -> SparkSession | None:
 
 
 def check_session(spark: SparkSession) -> None:
-    """Whether a session of the caller's can read Hudi tables.
+    """Check that the caller's session can read Hudi tables.
 
     Raises:
-        SetupError: it cannot; says which options it was to be started with.
+        SetupError: it cannot. The hint names the options to start it with.
     """
     from py4j.java_gateway import JavaClass
 
@@ -342,7 +345,7 @@ def check_session(spark: SparkSession) -> None:
     if jvm is None:
         raise SetupError(
             "this Spark session has no JVM of its own (Spark Connect)",
-            hint="give a classic session, or none: Lakewake then starts one",
+            hint="pass a classic session, or none: Lakewake then starts its own",
         )
     needed = " ".join(f"--conf {key}={value}" for key, value in HUDI_OPTIONS.items())
     hint = f"start it with `spark-submit --packages {BUNDLE} {needed}`"
@@ -363,7 +366,7 @@ def launch(
     """Start a JVM with exactly these options and a session in it.
 
     Args:
-        beside: called once the JVM is on its way.
+        beside: called while the JVM starts.
 
     Raises:
         SetupError: it did not start.
@@ -377,7 +380,7 @@ def launch(
 
 
 def _spark_errors() -> tuple[type[Exception], ...]:
-    """What a start can fail with. Imported once it has failed: a JVM starts before PySpark is."""
+    """The errors of a failed start. Imported only then: the JVM starts before PySpark is loaded."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -391,7 +394,7 @@ def _session(options: Mapping[str, str], gateway: JavaGateway, *, verbose: bool)
     conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
     context = SparkContext(conf=conf, gateway=gateway)
     if not verbose:
-        # It prints a traceback for a connection that ended with the JVM.
+        # It would print a traceback for a connection that ended with the JVM.
         context._accumulatorServer.handle_error = lambda *_: None
     return SparkSession(context)
 
@@ -403,7 +406,7 @@ def _start(
     verbose: bool,
     beside: Callable[[], None],
 ) -> JavaGateway:
-    """A JVM, by the short way where nothing of the caller's decides how it is started."""
+    """Start a JVM, directly if nothing of the caller's decides how it is started."""
     home = spark_home()
     plain = is_local(options["spark.master"]) and jvm.is_plain(home, options, os.environ)
     if files.launcher is None or verbose or not plain:
@@ -421,21 +424,21 @@ def _start(
 
 
 def start_jvm(conf: SparkConf, files: Files, *, verbose: bool) -> JavaGateway:
-    """Start the JVM; what it prints goes to a file, or to stderr when asked for."""
+    """Start the JVM by Spark's launcher; its output goes to a file, or to stderr if `verbose`."""
     from pyspark.java_gateway import launch_gateway
 
     if verbose:
         return launch_gateway(conf, {"stdout": sys.__stderr__})
     _quiet(files)
     with files.log.open("ab") as log, warnings.catch_warnings():
-        # Lance warns of every fork; this one becomes Java at once and never touches Lance.
+        # Lance warns about every fork; this one becomes Java at once and never uses Lance.
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
         return launch_gateway(conf, {"stdout": log, "stderr": subprocess.STDOUT})
 
 
 def _quiet(files: Files) -> None:
     files.logging.write_text(_LOGGING)
-    # Py4J raises what it logs, so its log lines only repeat an error, with a traceback.
+    # Py4J raises every error that it logs, so its log lines only repeat the error.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_not_from_py4j)
 
@@ -449,14 +452,14 @@ def _not_from_py4j(record: logging.LogRecord) -> bool:
 
 
 def not_started(files: Files, error: Exception, *, verbose: bool) -> SetupError:
-    """The error that says why there is no session, in the JVM's words where it left any."""
-    said = "" if verbose or not files.log.is_file() else files.log.read_text(errors="replace")
-    reason = complaint(said) or complaint(str(error)) or type(error).__name__
-    return SetupError(f"Spark did not start: {reason}", hint="-v shows all that Spark says")
+    """The error for a failed start, with the JVM's own message if there is one."""
+    output = "" if verbose or not files.log.is_file() else files.log.read_text(errors="replace")
+    reason = complaint(output) or complaint(str(error)) or type(error).__name__
+    return SetupError(f"Spark did not start: {reason}", hint="use -v to see Spark's output")
 
 
 def complaint(output: str) -> str:
-    """The line of a failed program's output that tells a person most: its first error or line."""
+    """The most useful line of a failed program's output: its first error, else its first line."""
     lines = [line.strip(": \t") for line in output.splitlines() if line.strip()]
     errors = (line for line in lines if _ERROR.match(line))
     return next(errors, lines[0] if lines else "")
@@ -466,13 +469,13 @@ def complaint(output: str) -> str:
 def launch_environment(
     options: Mapping[str, str], java: Java, storage: Sequence[Path] = ()
 ) -> Iterator[None]:
-    """What Spark's launcher and its Python workers read from the environment, while it starts."""
+    """Set the variables that Spark's launcher and Python workers read, while a session starts."""
     values = {"JAVA_HOME": str(java.home), "PYSPARK_PYTHON": sys.executable}
     if is_local(options["spark.master"]):
         values["SPARK_HOME"] = str(spark_home())
-        # Spark's own pages, where a person turns them on, go by this and by no option.
+        # If Spark's web UI is turned on, only this variable decides where it listens.
         values["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP") or "127.0.0.1"
-        # The end of the class path: what a class-data archive speaks about stays in front of it.
+        # Appended to the class path: a class-data archive covers only its beginning.
         last = [*map(str, storage), os.environ.get("SPARK_DIST_CLASSPATH", "")]
         values["SPARK_DIST_CLASSPATH"] = ":".join(part for part in last if part)
     else:
@@ -480,7 +483,7 @@ def launch_environment(
     if python := options.get("spark.pyspark.python"):
         values["PYSPARK_PYTHON"] = python
     if keys := os.environ.get("AWS_SHARED_CREDENTIALS_FILE"):
-        # Amazon's SDK in Hadoop knows the variable by its former name only.
+        # Amazon's SDK in Hadoop only knows the variable's former name.
         values["AWS_CREDENTIAL_PROFILES_FILE"] = keys
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
@@ -496,7 +499,7 @@ def launch_environment(
 
 @contextlib.contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Undo that PySpark takes SIGINT for itself: the program decides how it ends."""
+    """Restore the SIGINT handler that PySpark replaces: the program decides how it ends."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -508,24 +511,24 @@ def _signals_kept() -> Iterator[None]:
 
 
 def scratch_folder() -> Path:
-    """A folder that is gone when the process ends, after the JVM."""
+    """A folder that is removed when the process ends, after the JVM has ended."""
     folder = make_folder()
     atexit.register(_end, folder)
     return folder
 
 
 def _end(scratch: Path) -> None:
-    # A JVM that died cannot be asked to stop; its folder goes all the same.
+    # A JVM that died cannot be stopped; its folder is removed all the same.
     with contextlib.suppress(Exception):
         stop_session()
-    # First the JVM: it would write again into a folder removed under it.
+    # The JVM first: it could write to the folder again after its removal.
     with contextlib.suppress(Exception):
         shut_down_jvm()
     remove_folder(scratch)
 
 
 def shut_down_jvm(gateway: JavaGateway | None = None, patience: float = 60) -> None:
-    """End the given JVM, else that of this process, and wait `patience` seconds for its end."""
+    """End the given JVM, or this process's, and wait up to `patience` seconds for it."""
     from pyspark import SparkContext
 
     if gateway is None:
@@ -534,7 +537,7 @@ def shut_down_jvm(gateway: JavaGateway | None = None, patience: float = 60) -> N
     if process is None:
         return
     gateway.shutdown()
-    # The JVM ends when the pipe to its stdin does.
+    # The JVM ends when its stdin is closed.
     process.stdin.close()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=patience)

@@ -36,8 +36,8 @@ class Sessions:
         """The caller's session, or one of our own.
 
         Args:
-            beside: what can be done while a session starts. If it fails, it is done again where
-                it is needed, and fails there.
+            beside: work to do while a session starts. Its errors are ignored: the work is done
+                again when it is needed, and fails there.
         """
         if self._given is not None:
             return self._given

@@ -1,6 +1,6 @@
-"""5 · Where an index lives: one whole batch or nothing.
+"""5 · Where an index lives. A batch is written whole or not at all.
 
-A store is three small things: one that writes, one that reads, one that keeps house.
+A store has three small interfaces: one writes, one reads, one does upkeep.
 `memory.py` is the reference; every store passes the same contract suite.
 """
 
@@ -22,78 +22,78 @@ from lakewake.model.rows import RowId
 
 
 class StoreReader(Protocol):
-    """One version of an index, pinned: everything it tells is of the same commit.
+    """One version of an index, pinned: everything it returns is from the same commit.
 
-    The checkpoint row is hidden by every method. A reader can be pickled, and then reads the same
-    version wherever the store can be reached.
+    No method shows the checkpoint row. A reader can be pickled, and reads the same version
+    wherever the store can be reached.
     """
 
     @property
     def generation(self) -> int:
-        """Which build of the index this is, counted from 1."""
+        """The number of this build of the index, counted from 1."""
 
     def pinned(self) -> AbstractContextManager[None]:
-        """Keeps upkeep from dropping this version while it is read for long."""
+        """Keep upkeep from dropping this version during a long read."""
 
     def frontier(self) -> Frontier:
         """What this version has absorbed."""
 
     def recipe(self) -> Recipe:
-        """What this version was built by."""
+        """The recipe that this version was built with."""
 
     def schema(self) -> pa.Schema:
-        """The index's columns, as `model.chunks.index_schema` makes them."""
+        """The columns of the index, as `model.chunks.index_schema` defines them."""
 
     def counts(self) -> tuple[int, int]:
-        """(rows, chunks) it holds."""
+        """The number of rows and the number of chunks."""
 
     def probe(self) -> None:
-        """Read a little, to find out whether a search could be answered; costs milliseconds.
+        """Check that a search could be answered, by reading a little; takes milliseconds.
 
-        What was found sound a moment ago is not read again.
+        Data that was sound a moment ago is not read again.
 
         Raises:
-            IndexDamaged: files are missing, or not as they were written.
+            IndexDamaged: files are missing, or differ from what was written.
             StoreUnreachable: the store did not answer.
         """
 
     def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
-        """The chunks of those of the given rows that have any."""
+        """The chunks of each given row; rows without chunks are left out."""
 
     def chunks(self, rows: Collection[RowId], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """All chunks of the given rows, only these columns, in bounded batches of any order."""
+        """All chunks of the given rows, only these columns, in bounded batches in any order."""
 
     def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
-        """Text hash → a vector of that text, for those it holds anywhere."""
+        """Text hash → a vector of that text, for each hash that the index holds."""
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All chunks, only these columns, in bounded batches."""
 
     def scan_parts(self, columns: Sequence[str]) -> ScanParts:
-        """The same, in pieces that can be read on several machines."""
+        """The same chunks, in parts that several machines can read."""
 
     def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Up to `n` chunks, picked at random, only these columns."""
 
     def search(self, query: Query) -> pa.Table:
-        """The nearest chunks: what a hit shows of them, plus `_similarity`.
+        """The nearest chunks, best first: the columns that a hit shows, plus `_similarity`.
 
-        Not `_vector`, `_checkpoint`, `_source_hash`, `_payload_hash` and `_instant`. Best first; of
-        equally near ones an exact search takes those with the smallest `_id`. `_similarity` is the
-        cosine in [-1, 1]. At least `query.limit` distinct rows where the filter leaves that many.
+        Leaves out `_vector`, `_checkpoint`, `_source_hash`, `_payload_hash` and `_instant`. Among
+        equally near chunks an exact search prefers the smallest `_id`. `_similarity` is the cosine
+        in [-1, 1]. Returns at least `query.limit` distinct rows if the filter leaves that many.
 
         Raises:
             FilterError: the filter names a column that the index does not hold.
         """
 
     def searching(self) -> Searching:
-        """How `search` compares vectors, and what share of the nearest that was found to find."""
+        """How `search` compares vectors, and the recall that was measured."""
 
     def keyword(self, words: Words) -> pa.Table:
-        """The chunks with any of the words, in any case, as `search` shows them; best first.
+        """The chunks that contain any of the words, ignoring case; best first.
 
-        `_relevance` in place of `_similarity`: as `store.words` has it, by all the chunks that this
-        version holds. Of equal ones the smallest `_id` comes first.
+        Has the columns of `search`, with `_relevance` in place of `_similarity`. The relevance is
+        that of `store.words`, over all chunks of this version. Ties are ordered by `_id`.
 
         Raises:
             FilterError: the filter names a column that the index does not hold.
@@ -101,53 +101,60 @@ class StoreReader(Protocol):
 
 
 class Removed(NamedTuple):
-    """`_id`s that a staged batch takes out: those that go, and those that it has anew."""
+    """`_id`s that a staged batch removes.
+
+    Attributes:
+        deletes: removed for good.
+        replaced: removed because the batch carries new versions of them.
+    """
 
     deletes: Collection[str] = ()
     replaced: tuple[str, ...] = ()
 
 
 class Staging(Protocol):
-    """Where several machines write the parts of one batch. Nobody sees them until it is committed.
+    """Where several machines write the parts of one batch, unseen until it is committed.
 
-    Can be pickled, to write from wherever the store can be reached.
+    Can be pickled, and writes from wherever the store can be reached.
     """
 
     def write(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> bytes:
-        """Write chunks, and tell what a batch has to know of it.
+        """Write chunks, and return what `batch` needs to find them.
 
         Raises:
-            StoreError: they cannot be written, or not to where the store lies.
+            StoreError: they cannot be written, or would not end up in the store.
         """
 
     def batch(self, schema: pa.Schema, written: Sequence[bytes], removed: Removed) -> Batch:
-        """The batch of just these parts: others, of machines that failed, are left out."""
+        """The batch of exactly these parts; those of machines that failed are left out."""
 
 
 class StoreWriter(Protocol):
     """The only thing that moves a frontier."""
 
     def generation(self) -> int:
-        """The number of the active generation, without reading it; 0 when there is none."""
+        """The number of the active generation, without reading it; 0 if there is none."""
 
     def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
-        """Write generation `after + 1` whole, then make it the active one. `after` is 0 at first.
+        """Write the whole of generation `after + 1`, then make it active.
+
+        `after` is 0 for the first build.
 
         Raises:
-            StaleFrontier: another builder made that generation; its index stands, nothing of ours.
+            StaleFrontier: another builder made that generation; theirs stays, nothing of ours does.
         """
 
     def staging(self, after: int | None = None) -> AbstractContextManager[Staging]:
-        """A place for the parts of a batch, until the context ends.
+        """Provide a staging for the parts of a batch, until the context ends.
 
-        `after` is given where the batch is for `create`.
+        Pass `after` if the batch is for `create`.
         """
 
     def commit(self, batch: Batch, expect: Frontier, then: Frontier) -> None:
         """Apply the whole batch and move the frontier, or do neither.
 
-        The same batch twice changes nothing. `then` has a token that no other writer's has: an
-        index that stands there has this batch.
+        Committing the same batch twice changes nothing. `then` carries a token that no other
+        writer's frontier has: an index at this frontier holds this batch.
 
         Raises:
             StaleFrontier: the frontier is neither `expect` nor `then`; nothing landed.
@@ -156,18 +163,18 @@ class StoreWriter(Protocol):
 
 
 class StoreKeeper(Protocol):
-    """Upkeep that never changes what an index says."""
+    """Upkeep, which never changes an answer."""
 
     def maintain(self) -> dict[str, int]:
-        """Compact, refresh indexes, drop old versions and generations; says what it did."""
+        """Compact, refresh indexes, drop old versions and generations; return what was done."""
 
 
 class Store(StoreWriter, StoreKeeper, Protocol):
-    """A place for one index."""
+    """Where one index is stored."""
 
     def open(self) -> StoreReader | None:
-        """The newest version of the active generation, or None when there is no index yet.
+        """The newest version of the active generation, or None if there is no index yet.
 
         Raises:
-            StoreError: something else lies there, or it cannot be read.
+            StoreError: something else is there, or the index cannot be read.
         """

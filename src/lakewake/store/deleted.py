@@ -1,8 +1,8 @@
-"""Vectors that an index held and holds no more: some of them, to ask it about.
+"""A sample of the vectors that were deleted from an index, to probe it with.
 
-Questions about what was deleted are those that an approximate index answers worst. Before upkeep
-removes what was deleted it takes a few of the vectors into a small file beside the index, or a
-point beside the frontier. It has a bound and can be removed.
+An approximate index answers questions about deleted vectors worst. Before upkeep removes deleted
+chunks, it copies a few of their vectors into a small file beside the index, or a point beside the
+frontier. The sample is bounded, and it can be removed at any time.
 """
 
 from __future__ import annotations
@@ -13,40 +13,40 @@ from typing import Protocol
 
 import numpy as np
 
-#: This many are kept; half of them make room for others each time.
+#: How many are kept. Up to half of them make room for new ones each time.
 KEPT = 64
 
 
 class Shelf(Protocol):
-    """Where it lies: a folder, or the collection of the frontier."""
+    """Where the sample is kept: a folder, or the collection of the frontier."""
 
     def read(self, name: str) -> bytes | None:
-        """Its content; None when it is not there."""
+        """A file's content; None if it does not exist."""
 
     def replace(self, name: str, content: bytes, *, lasting: bool = True) -> None:
-        """Write it whole."""
+        """Write a file whole."""
 
 
 @dataclass(frozen=True)
 class DeletedVectors:
-    """The file. What it holds counts only for vectors of the same recipe."""
+    """The sample. It is valid only for vectors of the same recipe."""
 
     location: Shelf
     name: str
 
     def read(self, fingerprint: str, dimension: int) -> np.ndarray:
-        """What is kept, one vector in each row."""
+        """The vectors that are kept, one per row."""
         head, _, body = (self.location.read(f"{self.name}.deleted") or b"").partition(b"\n")
         try:
             fits = json.loads(head) == {"fingerprint": fingerprint, "dimension": dimension}
             vectors = np.frombuffer(body if fits else b"", "<f4").reshape(-1, dimension)
         except ValueError:
-            # Cut off, or not ours: it is only a sample.
+            # Truncated, or not ours. It is only a sample: do without.
             return np.empty((0, dimension), np.float32)
         return vectors.astype(np.float32)[:KEPT]
 
     def add(self, fingerprint: str, vectors: np.ndarray, rng: np.random.Generator) -> None:
-        """Keep these too; where that is too many, some of those before go.
+        """Add these vectors; drop some of the earlier ones if that is too many.
 
         Raises:
             OSError: the file cannot be written.

@@ -1,8 +1,9 @@
-"""A filter, translated: to SQL for Lance, and to a plain function for the memory store. Pure.
+"""Translates a filter: to SQL for Lance, and to a plain function for the memory store. Pure.
 
-Lance compares a column with a literal of exactly its own type, and nests shallowly. So a filter is
-first fitted to the columns: `points < 89.5` on whole numbers becomes `points <= 89`, what no value
-of the type can meet becomes an empty IN, and NOT moves down to the single conditions.
+Lance compares a column only with a literal of exactly its own type, and allows little nesting. So a
+filter is first fitted to the columns: `points < 89.5` on whole numbers becomes `points <= 89`, a
+condition that no value of the type can meet becomes an empty IN, and NOT moves down to the single
+conditions.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from lakewake.model.where import (
     check_types,
 )
 
-#: ANDs within ORs within ANDs; Lance's SQL parser gives up a little above.
+#: Levels of ANDs within ORs within ANDs; Lance's SQL parser gives up a little above this.
 MAX_NESTING = 20
 
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
@@ -81,10 +82,10 @@ def to_sql(where: Where, schema: pa.Schema) -> str:
 
 
 def matches(where: Where, values: Mapping[str, object]) -> bool:
-    """Whether a row of these values passes, by SQL's three-valued logic. NaN is above all numbers.
+    """Whether a row with these values passes, by SQL's three-valued logic.
 
-    A filter is to be `fitted` first where it compares a float32 column, whose values have other
-    decimals than the literal that a person writes.
+    NaN is above all numbers. A filter on a float32 column has to be `fitted` first: its values have
+    other decimals than the literal that a person writes.
     """
     return _truth(where, values) is True
 
@@ -155,7 +156,7 @@ def _fit_timestamp(leaf: Compare, type: pa.TimestampType) -> Where:
 def _on_grid(
     leaf: Compare, value: Fraction, limits: tuple[int, int], literal: Callable[[int], Literal]
 ) -> Where:
-    """The comparison of a column that holds whole steps with a value that may lie between two."""
+    """Compare a column that holds whole steps with a value that may be between two steps."""
     never = In(leaf.column, ())
     n, op = math.floor(value), leaf.op
     if n != value:
@@ -164,8 +165,8 @@ def _on_grid(
         op = "<=" if op in ("<", "<=") else ">"
     if limits[0] <= n <= limits[1]:
         return Compare(leaf.column, op, literal(n))
-    met = ("!=", "<", "<=") if n > limits[1] else ("!=", ">", ">=")
-    return Not(never) if op in met else never
+    always = ("!=", "<", "<=") if n > limits[1] else ("!=", ">", ">=")
+    return Not(never) if op in always else never
 
 
 def _int_range(type: pa.DataType) -> tuple[int, int]:
@@ -194,7 +195,7 @@ def _as_float(leaf: Compare, type: pa.DataType) -> float:
 
 
 def _utc(value: object) -> datetime.datetime:
-    """A moment in UTC; what names no time zone is in UTC already."""
+    """The time in UTC; a value without a time zone is in UTC already."""
     if not isinstance(value, datetime.datetime):
         assert isinstance(value, datetime.date)
         value = datetime.datetime.combine(value, datetime.time())
@@ -233,8 +234,8 @@ def _leaf_sql(leaf: Leaf, type: pa.DataType, no: str) -> str:
 
 
 def _in_sql(column: str, values: list[str], no: str) -> str:
-    # There is no NOT above a condition, so what is null may as well be false. Lance finds nulls
-    # with `a NOT IN (1) OR a NOT IN (2)`, hence the second condition.
+    # There is no NOT above a condition, so null may as well be false. Lance returns nulls for
+    # `a NOT IN (1) OR a NOT IN (2)`, hence the second condition.
     has_value = f"{column} IS NOT NULL"
     if not values:
         return has_value if no else "FALSE"
@@ -245,7 +246,7 @@ def _in_sql(column: str, values: list[str], no: str) -> str:
 def _name_sql(name: str) -> str:
     if "`" in name:
         raise FilterError(
-            f"column {name!r} has a backtick in its name, Lance cannot filter by it",
+            f"column {name!r} has a backtick in its name, so Lance cannot filter by it",
             hint="rename the column in the table, or filter by another",
         )
     return f"`{name}`"
@@ -268,13 +269,13 @@ def _literal_sql(value: Literal, type: pa.DataType) -> str:
         return f"CAST('{value:f}' AS DECIMAL({type.precision}, {type.scale}))"
     if isinstance(value, float):
         return repr(value)
-    # Lance takes the smallest BIGINT for minus a number that is too large.
+    # Lance reads the smallest BIGINT as minus a number that is too large.
     return f"CAST('{value}' AS BIGINT)" if value == -(2**63) else str(value)
 
 
 def _timestamp_sql(value: datetime.datetime, type: pa.TimestampType) -> str:
-    # As a count of the column's own units: Lance drops the offset of a literal where the column has
-    # a time zone other than UTC.
+    # A count of the column's own units: Lance drops the offset of a literal if the column has a
+    # time zone other than UTC.
     micros = (value - _EPOCH) // datetime.timedelta(microseconds=1)
     zone = "None" if type.tz is None else f'Some("{type.tz}")'
     count = micros * _PER_SECOND[type.unit] // 1_000_000
@@ -318,7 +319,7 @@ def _comparable(value: object, literal: Literal) -> tuple[Any, Any]:
 
 @lru_cache(maxsize=64)
 def _pattern(like: str) -> re.Pattern[str]:
-    """A LIKE pattern as a regular expression that takes no longer than text times pattern."""
+    """A LIKE pattern as a regular expression; matching takes at most len(text) x len(pattern)."""
     pieces = [""]
     for token in re.findall(r"\\?.", like, re.DOTALL):
         if token == "%":
@@ -326,6 +327,6 @@ def _pattern(like: str) -> re.Pattern[str]:
         else:
             pieces[-1] += "." if token == "_" else re.escape(token[-1])
     first, *rest = pieces
-    # Each piece between two % is right where it is first found; going back would find nothing new.
+    # Each piece between two % matches where it is first found; backtracking would find no more.
     middle = "".join(f"(?>.*?{piece})" for piece in rest[:-1])
     return re.compile(first + middle + (f".*{rest[-1]}" if rest else ""), re.DOTALL)

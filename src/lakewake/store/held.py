@@ -1,4 +1,4 @@
-"""What a store's batches of chunks say, by row and by text. Pure."""
+"""Stored chunks, grouped by row; their vectors, by text hash. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakewake.model.chunks import StoredChunk
 from lakewake.model.rows import RowId
 from lakewake.store.ranking import as_matrix
 
-#: What `chunks_by_row` takes, in this order.
+#: The columns that `chunks_by_row` expects, in this order.
 STORED = (
     *("_partition", "_key", "_id", "_hash", "_source_hash", "_payload_hash", "_instant", "_chunk"),
 )
@@ -28,18 +28,18 @@ def with_identity(columns: Sequence[str]) -> list[str]:
 def of_rows(
     batches: Iterable[pa.RecordBatch], rows: Collection[RowId], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Only the chunks of these rows, and only these columns of them."""
+    """The chunks of these rows, with only these columns."""
     wanted = set(rows)
     for batch in batches:
         identities = zip(*(batch[name].to_pylist() for name in IDENTITY), strict=True)
-        asked_for = pa.array([RowId(*row) in wanted for row in identities], pa.bool_())
-        yield batch.filter(asked_for).select(list(columns))
+        is_wanted = pa.array([RowId(*row) in wanted for row in identities], pa.bool_())
+        yield batch.filter(is_wanted).select(list(columns))
 
 
 def chunks_by_row(
     batches: Iterable[pa.RecordBatch], wanted: Collection[RowId]
 ) -> dict[RowId, tuple[StoredChunk, ...]]:
-    """The chunks of the wanted rows, from batches of the columns `STORED`."""
+    """The chunks of the wanted rows, from batches with the columns `STORED`."""
     out: dict[RowId, list[StoredChunk]] = {}
     for batch in batches:
         for partition, key, *stored in zip(*(c.to_pylist() for c in batch), strict=True):
@@ -50,7 +50,7 @@ def chunks_by_row(
 
 
 def vectors_by_hash(batches: Iterable[pa.RecordBatch], dimension: int) -> dict[str, np.ndarray]:
-    """Text hash → a vector of that text, from batches of `_hash` and `_vector`."""
+    """Text hash → a vector of that text, from batches with `_hash` and `_vector`."""
     out: dict[str, np.ndarray] = {}
     for batch in batches:
         held = batch.filter(pc.is_valid(batch["_vector"]))

@@ -1,7 +1,6 @@
-"""Where an index lies: a folder of this machine, or one in an object store.
+"""Where an index is stored: a folder on this machine or in an object store.
 
-The few things that the names of generations and the history need of either. Both replace a small
-file in one step.
+Only what generations and the history need of a folder. Both kinds replace a small file in one step.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from lance.file import LanceFileSession
 
 S3 = "s3://"
-#: Objects deleted at the same time: each takes a way to S3 and back.
+#: Objects deleted at the same time: each takes a round trip to S3.
 DELETIONS = 16
 
 
@@ -35,55 +34,55 @@ Stamp = tuple[object, ...]
 
 
 class Location(Protocol):
-    """A folder. All methods raise `OSError` where it cannot be reached."""
+    """A folder. All methods raise `OSError` if it cannot be reached."""
 
     @property
     def options(self) -> dict[str, str] | None:
-        """What Lance has to be told to reach it."""
+        """The options that Lance needs to reach it."""
 
     @property
     def hint(self) -> str:
-        """What a person checks when it cannot be reached."""
+        """What to check if it cannot be reached."""
 
     def address(self, name: str = "") -> str:
-        """What Lance, and a person, call the folder or something in it."""
+        """The address of the folder or of something in it, for Lance and for messages."""
 
     def check(self) -> None:
-        """Raise `OSError` where no folder can be: something else lies there."""
+        """Raise `OSError` if there can be no folder here, such as if it is a file."""
 
     def prepare(self) -> None:
-        """Make it ready to be written to."""
+        """Make it ready for writing."""
 
     def names(self, folder: str = "") -> list[str]:
-        """What lies directly in it, or in a folder of it; nothing where that is not there yet."""
+        """The names directly in it or in a folder of it; none if that does not exist yet."""
 
     def read(self, name: str) -> bytes | None:
-        """A file's content; None when it is not there."""
+        """A file's content; None if it does not exist."""
 
     def replace(self, name: str, content: bytes, *, lasting: bool = True) -> None:
-        """Write a file so that a reader sees the old content or the new one.
+        """Write a file so that a reader sees either the old content or the new.
 
-        One that need not outlast a power cut is written faster.
+        With `lasting=False` it is written faster, but may be lost in a power cut.
         """
 
     def times(self, folder: str, ending: str) -> list[float]:
-        """When the files in a folder whose names end so were written, in seconds since 1970."""
+        """When the files with this ending were written, in seconds since 1970."""
 
     def stamp(self, folder: str, ending: str) -> Stamp:
-        """Equal to another one while no such file came or went; empty where there is none."""
+        """A value that stays equal while no such file is added or removed; empty if none exist."""
 
     def remove(self, folder: str) -> None:
-        """Delete a folder in it and all below, where it is there."""
+        """Delete a folder in it with all its content, if it exists."""
 
     def discard(self, folder: str, names: Iterable[str]) -> None:
-        """Delete files of a folder, those that are there."""
+        """Delete those of these files that exist in a folder."""
 
 
 def location_at(address: str) -> Location:
-    """The place at a path, or at `s3://bucket/folder`.
+    """The location at a path, or at `s3://bucket/folder`.
 
     Raises:
-        ConfigError: neither, or one with a key in it.
+        ConfigError: it is neither, or the address contains a key.
     """
     check_address(address, "the folder of the store")
     if address.startswith(S3):
@@ -97,7 +96,7 @@ def location_at(address: str) -> Location:
 
 
 class Folder:
-    """A folder of this machine."""
+    """A folder on this machine."""
 
     options = None
     hint = "check that the folder is writable and the disk has room, then sync again"
@@ -106,42 +105,36 @@ class Folder:
         self._path = path
 
     def address(self, name: str = "") -> str:
-        """The path."""
         return str(self._path / name)
 
     def check(self) -> None:
-        """Raise where a file lies in its place."""
         if self._path.exists() and not self._path.is_dir():
-            raise NotADirectoryError("it is a file, the store needs a folder there")
+            raise NotADirectoryError("it is a file, but the store needs a folder there")
 
     def prepare(self) -> None:
-        """Make the folder."""
         self._path.mkdir(parents=True, exist_ok=True)
 
     def names(self, folder: str = "") -> list[str]:
-        """What lies directly in it."""
         try:
             return os.listdir(self._path / folder)
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def read(self, name: str) -> bytes | None:
-        """A file's content; None when it is not there."""
         try:
             return (self._path / name).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def replace(self, name: str, content: bytes, *, lasting: bool = True) -> None:
-        """Write beside it and rename."""
+        """Write a file beside it, then rename that."""
         file = self._path / name
         file.parent.mkdir(exist_ok=True)
         write_whole(file, content, lasting=lasting)
 
     def times(self, folder: str, ending: str) -> list[float]:
-        """When the files in a folder were written."""
         times = []
-        # Someone else may be dropping old versions, or the whole folder, right now.
+        # Another process may be dropping old versions, or the whole folder, right now.
         with (
             suppress(FileNotFoundError, NotADirectoryError),
             os.scandir(self._path / folder) as found,
@@ -153,9 +146,10 @@ class Folder:
         return times
 
     def stamp(self, folder: str, ending: str) -> Stamp:
-        """The names, and when the first was written: those of a folder made again are the same.
+        """The names, and when the first file was written: a folder made again has the same names.
 
-        To ask it of each would take a search of an index of many versions a millisecond.
+        Asking for the time of every file would cost a search a millisecond if there are many
+        versions.
         """
         names = sorted(n for n in self.names(folder) if n.endswith(ending))
         if not names:
@@ -166,45 +160,42 @@ class Folder:
             return (None, *names)
 
     def remove(self, folder: str) -> None:
-        """Delete as much as can be deleted; the next upkeep tries again."""
+        """Delete as much as possible; the next upkeep tries again."""
         shutil.rmtree(self._path / folder, ignore_errors=True)
 
     def discard(self, folder: str, names: Iterable[str]) -> None:
-        """Delete files of a folder."""
         for name in names:
             (self._path / folder / name).unlink(missing_ok=True)
 
 
 class Bucket:
-    """A folder in S3: what is called so there, a common beginning of names."""
+    """A folder in S3: a common prefix of object names."""
 
     hint = s3.HINT
 
-    def __init__(self, path: str, where: s3.S3) -> None:
+    def __init__(self, path: str, service: s3.S3) -> None:
         self._path = path.strip("/")
         self._bucket = self._path.split("/", 1)[0]
-        self._files = look(lambda: s3.filesystem(where))
-        self.options: dict[str, str] | None = s3.lance_options(where)
+        self._files = look(lambda: s3.filesystem(service))
+        self.options: dict[str, str] | None = s3.lance_options(service)
 
     def address(self, name: str = "") -> str:
-        """The URI: in one a blank or a percent sign must be written otherwise."""
+        """The URI, in which blanks and percent signs are escaped."""
         return S3 + quote(self._below(name))
 
     def check(self) -> None:
-        """Raise where there is no bucket, or it is not ours to look at."""
+        """Raise if the bucket does not exist, or we may not look at it."""
         if look(lambda: self._files.get_file_info(self._bucket)).type == fs.FileType.NotFound:
             raise FileNotFoundError(f"there is no bucket '{self._bucket}'")
 
     def prepare(self) -> None:
-        """Folders need not be made there, but a bucket is not ours to make."""
+        """Check the bucket: S3 needs no folders, and buckets are not ours to create."""
         self.check()
 
     def names(self, folder: str = "") -> list[str]:
-        """What lies directly in it."""
         return [found.base_name for found in self._list(folder)]
 
     def read(self, name: str) -> bytes | None:
-        """A file's content; None when it is not there."""
         try:
             return look(lambda: self._content(self._below(name)))
         except FileNotFoundError:
@@ -215,17 +206,16 @@ class Bucket:
             return stream.read()  # type: ignore[no-any-return]
 
     def replace(self, name: str, content: bytes, *, lasting: bool = True) -> None:
-        """One put, which S3 shows whole or not at all."""
+        """One PUT, which S3 shows whole or not at all."""
         with self._files.open_output_stream(self._below(name)) as stream:
             stream.write(content)
 
     def times(self, folder: str, ending: str) -> list[float]:
-        """When the files in a folder were written."""
         found = self._list(folder)
         return [f.mtime.timestamp() for f in found if f.base_name.endswith(ending)]
 
     def stamp(self, folder: str, ending: str) -> Stamp:
-        """Names and times, which come together."""
+        """Names and times: one listing returns both."""
         found = self._list(folder)
         return tuple(
             sorted((f.base_name, f.mtime_ns) for f in found if f.base_name.endswith(ending))
@@ -234,13 +224,12 @@ class Bucket:
     def remove(self, folder: str) -> None:
         """Delete every object below it, one by one.
 
-        By Lance, since Arrow would put objects of its own that stand for the empty folders.
+        Uses Lance, because Arrow would create marker objects for the empty folders.
         """
         session = self._session(folder)
         self._delete(session, session.list())
 
     def discard(self, folder: str, names: Iterable[str]) -> None:
-        """Delete objects one by one."""
         self._delete(self._session(folder), names)
 
     def _session(self, folder: str) -> LanceFileSession:

@@ -31,7 +31,7 @@ SCAN_ROWS = 8192
 
 @dataclass(frozen=True)
 class MemoryReader:
-    """One version of an index; versions are values, so each reader is pinned by itself."""
+    """One version of an index. A version is a value, so nothing has to pin it."""
 
     number: int
     built_by: Recipe
@@ -40,73 +40,60 @@ class MemoryReader:
 
     @property
     def generation(self) -> int:
-        """Which build of the index this is, counted from 1."""
         return self.number
 
     def pinned(self) -> AbstractContextManager[None]:
-        """A value stays as long as somebody has it."""
+        """Do nothing: a value lasts as long as it is referenced."""
         return nullcontext()
 
     def frontier(self) -> Frontier:
-        """What this version has absorbed."""
         return self.absorbed
 
     def recipe(self) -> Recipe:
-        """What this version was built by."""
         return self.built_by
 
     def schema(self) -> pa.Schema:
-        """The index's columns."""
         return self.held.schema
 
     def counts(self) -> tuple[int, int]:
-        """(rows, chunks) it holds."""
         return count_rows(self.held.select(["_partition", "_key"])), self.held.num_rows
 
     def probe(self) -> None:
-        """Nothing can happen to it."""
+        """Do nothing: there are no files that could be damaged."""
 
     def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
-        """The chunks of those of the given rows that have any."""
         return chunks_by_row(self.scan(STORED), set(rows))
 
     def chunks(self, rows: Collection[RowId], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         return of_rows(self.scan(with_identity(columns)), rows, columns)
 
     def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
-        """Text hash → a vector of that text, for those it holds anywhere."""
         found = self.held.filter(pc.is_in(self.held["_hash"], pa.array(list(hashes), pa.string())))
         matrix = as_matrix(found["_vector"], self.built_by.model.dimension)
         return dict(zip(found["_hash"].to_pylist(), matrix, strict=True))
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """All chunks, only these columns, in bounded batches."""
         yield from self.held.select(list(columns)).to_batches(max_chunksize=SCAN_ROWS)
 
     def scan_parts(self, columns: Sequence[str]) -> ScanParts:
-        """The same, in pieces that can be read on several machines."""
         chosen = self.held.select(list(columns))
         return ScanParts(chosen.schema, tuple([b] for b in self.scan(columns)))
 
     def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Up to `n` chunks, picked at random, only these columns."""
         picked = random.sample(range(self.held.num_rows), min(n, self.held.num_rows))
         yield from self.held.select(list(columns)).take(pa.array(picked, pa.int64())).to_batches()
 
     def search(self, query: Query) -> pa.Table:
-        """The nearest chunks, best first."""
         vector = check_query(query, self.built_by.model.dimension)
         passing = self.held.filter(self._passing(query.where))
         ranked = rank(passing, self.built_by.metric, vector)
         return first_rows(ranked, query.limit)[0]
 
     def searching(self) -> Searching:
-        """Each vector is compared."""
         return Searching(why="it is in memory", recall_mean=1.0, recall_worst_tenth=1.0)
 
     def keyword(self, words: Words) -> pa.Table:
-        """The chunks with any of the words, best first."""
-        # Of all chunks, whatever the filter leaves: how rare a word is does not depend on it.
+        # Over all chunks: how rare a word is does not depend on the filter.
         scores = relevance(self.held["_text"].to_pylist(), words.text)
         passing = self._passing(words.where)
         found = best_first(self.held.filter(passing), scores[passing.to_numpy(False)])
@@ -122,15 +109,15 @@ class MemoryReader:
 
 
 def check_columns(batch: pa.Schema, index: pa.Schema) -> None:
-    """Refuse a batch that is not made for this index.
+    """Check that a batch was made for this index.
 
     Raises:
-        StoreError: names or types of the columns differ.
+        StoreError: the columns' names or types differ.
     """
     if not batch.equals(index):
         raise StoreError(
             f"the batch has the columns {_described(batch)}; the index has {_described(index)}",
-            hint="the recipe or the table's types changed: sync with --rebuild",
+            hint="the recipe or the table's types changed; sync with --rebuild",
         )
 
 
@@ -140,10 +127,9 @@ def _described(schema: pa.Schema) -> str:
 
 @dataclass(frozen=True)
 class MemoryStaging:
-    """The parts themselves, handed from one to the other."""
+    """Parts as bytes, which travel with the result of `write`."""
 
     def write(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> bytes:
-        """The chunks as bytes."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, schema) as out:
             for batch in rows:
@@ -151,7 +137,6 @@ class MemoryStaging:
         return bytes(sink.getvalue())
 
     def batch(self, schema: pa.Schema, written: Sequence[bytes], removed: Removed) -> Batch:
-        """The batch of just these parts."""
         parts = [pa.ipc.open_stream(part).read_all() for part in written]
         table = pa.concat_tables([schema.empty_table(), *parts])
         return Batch(schema, table.to_reader, removed.deletes)
@@ -164,8 +149,8 @@ def _nothing() -> None:
 class MemoryStore:
     """An index that lasts as long as the process.
 
-    `fail_before_commit` and `fail_after_commit` are called on the two sides of every write and may
-    raise, so that tests can cut a writer off before and after its batch has landed.
+    `fail_before_commit` and `fail_after_commit` are called before and after every write and may
+    raise, so that tests can interrupt a writer before or after its batch has landed.
     """
 
     def __init__(self) -> None:
@@ -175,27 +160,20 @@ class MemoryStore:
         self._version: MemoryReader | None = None
 
     def generation(self) -> int:
-        """The number of the active generation, 0 when there is none."""
         index = self.open()
         return index.generation if index else 0
 
     def open(self) -> MemoryReader | None:
-        """The newest version, or None when there is no index yet."""
         return self._version
 
     def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
-        """Write generation `after + 1` whole and make it the active one.
-
-        Raises:
-            StaleFrontier: another builder made that generation.
-        """
         chunks = _read(batch)
         self.fail_before_commit()
         with self._lock:
             active = self._version.generation if self._version else 0
             if active != after:
                 raise StaleFrontier(
-                    f"generation {active} is active, the build began at {after}",
+                    f"generation {active} is active, but the build began after generation {after}",
                     hint="run the sync again",
                 )
             self._version = MemoryReader(after + 1, recipe, then, chunks)
@@ -203,15 +181,9 @@ class MemoryStore:
 
     @contextmanager
     def staging(self, after: int | None = None) -> Iterator[MemoryStaging]:
-        """A place for the parts of a batch."""
         yield MemoryStaging()
 
     def commit(self, batch: Batch, expect: Frontier, then: Frontier) -> None:
-        """Apply the whole batch and move the frontier, or do neither.
-
-        Raises:
-            StaleFrontier: the frontier is neither `expect` nor `then`.
-        """
         chunks = _read(batch)
         self.fail_before_commit()
         with self._lock:
@@ -219,7 +191,6 @@ class MemoryStore:
         self.fail_after_commit()
 
     def maintain(self) -> dict[str, int]:
-        """Nothing: there is nothing to keep in order."""
         return {}
 
 
@@ -237,11 +208,11 @@ def _after(
 ) -> MemoryReader:
     if version is None:
         raise IndexMissing("there is no index to commit to", hint="build it first: `lakewake sync`")
-    stands = version.absorbed.to_json()
-    if stands == then.to_json():
+    current = version.absorbed.to_json()
+    if current == then.to_json():
         return version
-    if stands != expect.to_json():
-        raise StaleFrontier("another writer moved the frontier first", hint="sync again")
+    if current != expect.to_json():
+        raise StaleFrontier("another writer moved the frontier first", hint="run the sync again")
     check_columns(upserts.schema, version.schema())
     gone = pa.array([*upserts["_id"].to_pylist(), *deletes], pa.string())
     kept = version.held.filter(pc.invert(pc.is_in(version.held["_id"], gone)))

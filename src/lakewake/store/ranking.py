@@ -1,4 +1,4 @@
-"""Exact ranking of chunks against a query: what every store answers with. Pure."""
+"""Ranks chunks exactly against a query, for every store. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pyarrow as pa
 from lakewake.errors import ConfigError
 from lakewake.model.query import Query
 
-#: Columns of an index that a search does not return. Each one read costs every search.
+#: Columns that a search does not return: each one would make every search slower.
 HIDDEN = ("_vector", "_checkpoint", "_source_hash", "_payload_hash", "_instant")
-#: How many more chunks an exact search takes from a store than are wanted, and how far apart the
-#: last that is wanted and the last that was taken must lie: stores compare in single precision.
+#: How many chunks an exact search takes from a store beyond those wanted, and how far apart the
+#: last one wanted and the last one taken must be: stores compare in single precision.
 SPARE, APART = 10, 1e-5
 
 
@@ -19,19 +19,19 @@ def check_query(query: Query, dimension: int) -> np.ndarray:
     """The query's vector as float32.
 
     Raises:
-        ConfigError: it has another dimension than the index.
+        ConfigError: its dimension is not that of the index.
     """
     vector = np.asarray(query.vector, dtype=np.float32)
     if vector.shape != (dimension,):
         raise ConfigError(
             f"the query has {vector.size} dimensions, the index has {dimension}",
-            hint="embed the query with the model that the index was built by",
+            hint="embed the query with the model that the index was built with",
         )
     return vector
 
 
 def as_matrix(vectors: pa.Array | pa.ChunkedArray, dimension: int) -> np.ndarray:
-    """A vector column without nulls as one float32 row for each vector."""
+    """A vector column without nulls as a float32 matrix, one row per vector."""
     chunks = vectors.chunks if isinstance(vectors, pa.ChunkedArray) else [vectors]
     flat = [c.flatten().to_numpy(zero_copy_only=False) for c in chunks]
     joined = np.concatenate(flat) if flat else np.empty(0, np.float32)
@@ -40,7 +40,7 @@ def as_matrix(vectors: pa.Array | pa.ChunkedArray, dimension: int) -> np.ndarray
 
 
 def cosine(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
-    """The cosine of each row with the query, in [-1, 1]; NaN where either has no direction."""
+    """The cosine of each row with the query, in [-1, 1]; NaN if either has no direction."""
     vectors, query = vectors.astype(np.float64), query.astype(np.float64)
     norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(query)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -49,13 +49,13 @@ def cosine(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
 
 
 def _dot(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
-    """Row by row: a product of matrices gives equal rows numbers that differ in the last bit."""
+    """The dot products, row by row: a matrix product may differ in the last bit for equal rows."""
     out: np.ndarray = (vectors * query).sum(axis=1)
     return out
 
 
 def closeness(metric: str, vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
-    """How near each row is by the metric: larger is nearer, NaN is not comparable."""
+    """How near each row is by the metric: larger is nearer, NaN is incomparable."""
     if metric == "cosine":
         return cosine(vectors, query)
     vectors, query = vectors.astype(np.float64), query.astype(np.float64)
@@ -76,15 +76,15 @@ def rank(found: pa.Table, metric: str, query: np.ndarray) -> pa.Table:
     order = np.lexsort((found["_id"].to_numpy(), -near))
     order = order[~np.isnan(near[order])]
     shown = found.drop_columns([c for c in HIDDEN if c in found.column_names])
-    told = pa.array(similarity.tolist(), pa.float64())
-    return shown.append_column("_similarity", told).take(pa.array(order.tolist(), pa.int64()))
+    column = pa.array(similarity.tolist(), pa.float64())
+    return shown.append_column("_similarity", column).take(pa.array(order.tolist(), pa.int64()))
 
 
 def settled(found: pa.Table, nearest: pa.Table, metric: str, query: np.ndarray) -> bool:
-    """Whether `nearest`, of what a store found, are the nearest that it holds.
+    """Whether `nearest`, taken from what a store found, are certainly the nearest it holds.
 
-    What it left out is no nearer than the last it found, but for rounding: of chunks that are as
-    near as one another it may have left out any.
+    Apart from rounding, a chunk that the store left out is not nearer than the last one it found.
+    Among equally near chunks it may have left out any.
     """
     vectors = as_matrix(found["_vector"], len(query))
     near = closeness(metric, vectors, query)
@@ -97,7 +97,7 @@ def settled(found: pa.Table, nearest: pa.Table, metric: str, query: np.ndarray) 
 
 
 def first_rows(ranked: pa.Table, limit: int) -> tuple[pa.Table, int]:
-    """The shortest beginning with `limit` distinct rows, and how many rows it has."""
+    """The shortest prefix with `limit` distinct rows, and how many rows it has."""
     seen: set[tuple[str, str]] = set()
     pairs = zip(ranked["_partition"].to_pylist(), ranked["_key"].to_pylist(), strict=True)
     for n, row in enumerate(pairs, start=1):
@@ -108,5 +108,5 @@ def first_rows(ranked: pa.Table, limit: int) -> tuple[pa.Table, int]:
 
 
 def count_rows(identities: pa.Table) -> int:
-    """How many distinct rows a table of `_partition` and `_key` names."""
+    """How many distinct rows are in a table of `_partition` and `_key`."""
     return int(identities.group_by(["_partition", "_key"]).aggregate([]).num_rows)

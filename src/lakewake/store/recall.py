@@ -1,7 +1,7 @@
-"""How the recall of an approximate index is judged, whatever store it is in. Pure.
+"""Judges the recall of an approximate index in any store. Pure.
 
-A store says how it stands, asks the questions both ways and keeps the decision; what is asked, when
-it is asked again, what counts as found and what follows from it is here.
+A store reports its coverage, asks the questions both ways and keeps the decision. This module
+defines what is asked, when it is asked again, what counts as found and what follows from it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from lakewake.model.recall import DELETED, RECALL, Decision, Effort, Probed, Sea
 
 #: Fewer chunks than this are searched exactly in a fraction of a second.
 ANN_MIN_CHUNKS = 100_000
-#: Questions of each kind, those about deleted vectors, and how many hits of each are compared.
+#: Questions of each kind, questions about deleted vectors, and hits compared for each question.
 PER_KIND, PER_DELETED, K = 12, 36, 10
-#: This many vectors deleted since may empty the partitions around a question: 508 of 130,000. The
-#: probe is made again then, and when twice as many were deleted or taken in.
+#: Deleting this many vectors may empty the partitions around a question: 508 of 130,000. The probe
+#: is then repeated, and also when twice as many were deleted or added.
 MIN_CHANGED, CHANGED_SHARE = 500, 256
-#: Distances of equal vectors differ by so much with the order of summation.
+#: Distances of equal vectors differ by up to this much, by the order of summation.
 EQUAL = 1e-5
 
-#: Kind of question → the vectors to ask for, one in each row.
+#: Kind of question → the vectors to ask for, one per row.
 Questions = Mapping[str, np.ndarray]
 
 
@@ -35,9 +35,9 @@ class Asking:
     """How a process searches the vectors of an index.
 
     Attributes:
-        recall: the share of the nearest that a search finds, as promised.
-        least: with fewer chunks each vector is compared.
-        recent: the last questions of this process, for its own upkeep to ask again.
+        recall: the promised share of the nearest chunks that a search finds.
+        least: an index with fewer chunks is searched exactly.
+        recent: the last questions of this process, which its own upkeep asks again.
     """
 
     recall: float = RECALL
@@ -50,19 +50,19 @@ class Coverage(Protocol):
 
     @property
     def chunks(self) -> int:
-        """All that it holds."""
+        """How many chunks it holds."""
 
     @property
     def covered(self) -> int:
-        """Those that the approximate index has and that were not deleted."""
+        """How many chunks the approximate index covers, without deleted ones."""
 
     @property
     def decision(self) -> Decision | None:
-        """What the last probe found, with what was taken in since."""
+        """What the last probe found, and how many chunks were added since."""
 
     @property
     def partitions(self) -> int:
-        """Those of the approximate index; 0 in one without any."""
+        """How many the approximate index has; 0 if it has no partitions."""
 
     @property
     def absent(self) -> str:
@@ -70,23 +70,23 @@ class Coverage(Protocol):
 
     @property
     def unprobed(self) -> tuple[Effort | None, str]:
-        """How it is searched while no probe counts (None: exactly), in words too."""
+        """How it is searched while no probe is valid (None: exactly), and the same in words."""
 
 
 def changed(there: Coverage) -> int:
-    """Chunks that were deleted or taken in since the probe."""
+    """How many chunks were deleted or added since the probe."""
     last = there.decision
     return last.deleted(there.covered) + last.taken if last else 0
 
 
 def thinned(there: Coverage) -> bool:
-    """Whether so much was deleted since the probe that it does not count."""
+    """Whether so much was deleted since the probe that it is not valid any more."""
     last = there.decision
     return last is not None and last.deleted(there.covered) > many(there.chunks)
 
 
 def is_due(there: Coverage, asking: Asking) -> bool:
-    """Whether a probe may find something else than the last one."""
+    """Whether a probe may find something different from the last one."""
     if there.absent or asking.recall >= 1 or there.chunks < asking.least:
         return False
     last = there.decision
@@ -96,7 +96,7 @@ def is_due(there: Coverage, asking: Asking) -> bool:
 
 
 def many(chunks: int) -> int:
-    """This many deleted chunks may change what a search finds."""
+    """How many deleted chunks may change what a search finds."""
     return max(MIN_CHANGED, chunks // CHANGED_SHARE)
 
 
@@ -109,16 +109,16 @@ def choose(there: Coverage, asking: Asking, *, filtered: bool) -> tuple[Effort |
         return None, "its recall is 1"
     if there.chunks < asking.least:
         return None, f"it has fewer than {asking.least:,} chunks"
-    widely, said = there.unprobed
+    cautious, in_words = there.unprobed
     if decision is None:
-        return widely, f"not probed yet, so {said}"
-    since = f"much was deleted since the probe, so {said}" if thinned(there) else ""
-    if since and widely is None:
+        return cautious, f"not probed yet, so {in_words}"
+    since = f"much was deleted since the probe, so {in_words}" if thinned(there) else ""
+    if since and cautious is None:
         return None, since
     found = decision.filtered if filtered or since else decision.plain
     if found is None or not found.keeps(asking.recall):
-        return None, "an approximate search did not find what is promised"
-    return found.effort, since or "a probe found what is promised"
+        return None, "an approximate search did not reach the promised recall"
+    return found.effort, since or "a probe reached the promised recall"
 
 
 def how_searched(there: Coverage, asking: Asking) -> Searching:
@@ -152,13 +152,13 @@ def how_searched(there: Coverage, asking: Asking) -> Searching:
 def questions(
     stored: np.ndarray, deleted: np.ndarray, recent: Iterable[np.ndarray], rng: np.random.Generator
 ) -> Questions:
-    """What is asked: stored vectors, points between two of them, deleted ones, recent questions.
+    """What is asked: stored vectors, midpoints of two of them, deleted ones, recent questions.
 
     Args:
-        stored: up to three times as many as are asked of a kind, picked at random.
+        stored: up to three times the questions of one kind, picked at random.
     """
     length = stored.shape[1]
-    # An index that was rebuilt may have been asked in another dimension before.
+    # Questions from before a rebuild may have another dimension.
     asked = np.array([v for v in [*recent] if len(v) == length], np.float32).reshape(-1, length)
     stored = _askable(stored)
     third = len(stored) // 3
@@ -173,7 +173,7 @@ def questions(
 
 
 def _askable(vectors: np.ndarray) -> np.ndarray:
-    """Those with a direction, each of length 1."""
+    """The vectors that have a direction, scaled to length 1."""
     with np.errstate(invalid="ignore", over="ignore"):
         lengths = np.sqrt((vectors.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
     fine = (np.isfinite(lengths) & (lengths > 0)).ravel()
@@ -187,18 +187,18 @@ def _some(vectors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def number(questions: Questions) -> int:
-    """How many there are."""
+    """How many questions there are."""
     return sum(map(len, questions.values()))
 
 
 def every(questions: Questions) -> np.ndarray:
-    """All of them, one in each row."""
+    """All questions, one per row."""
     joined: np.ndarray = np.concatenate(list(questions.values()))
     return joined
 
 
 def judged(questions: Questions, shares: Sequence[float], effort: Effort) -> Probed:
-    """What the shares say that the questions found, in the order of `every`."""
+    """The result of a probe: `shares` is what each question found, in the order of `every`."""
     worst = sorted(shares)[: max(1, len(shares) // 10)]
     left, kinds = iter(shares), {}
     for kind, asked in questions.items():
@@ -207,17 +207,17 @@ def judged(questions: Questions, shares: Sequence[float], effort: Effort) -> Pro
 
 
 def surely(recall: float) -> float:
-    """What a sample must find: half as many misses as the promise allows, for it may be lucky."""
+    """The recall a sample must reach: with half the misses allowed, since it may be lucky."""
     return (1 + recall) / 2
 
 
 def cheapest(
     measure: Callable[[Effort], Probed], efforts: Iterable[Effort], recall: float
 ) -> Probed | None:
-    """The first effort that surely keeps the promise; None: none does."""
+    """The first effort that surely keeps the promise; None if none does."""
     return next((p for p in map(measure, efforts) if p.keeps(surely(recall))), None)
 
 
 def now() -> str:
-    """When a probe is made."""
+    """The time of a probe, in UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")

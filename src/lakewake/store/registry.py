@@ -24,7 +24,7 @@ def _local_lance(folder: str, name: str, recall: float) -> Store:
 
 
 def _lance(folder: str, name: str, recall: float) -> Store:
-    # Imported where it is used: Lance takes half a second to load.
+    # Imported here because Lance takes half a second to load.
     from lakewake.store.lance.store import LanceStore
 
     return LanceStore(folder, name, recall=recall)
@@ -69,21 +69,21 @@ STORES: dict[str, Callable[[str, str, float], Store]] = {
 
 
 def open_store(url: str, name: str, recall: float = RECALL) -> Store:
-    """The store at an address, for the index of that name.
+    """The store at an address, for the index with this name.
 
     Args:
-        recall: the share of the nearest chunks that a search by vector finds; 1: it is exact.
+        recall: the share of the nearest chunks that a vector search has to find; 1 means exact.
 
     Raises:
-        ConfigError: no store goes by that scheme, or the address has a key in it.
+        ConfigError: the scheme is unknown, or the address contains a key.
     """
     check_address(url, "the store")
     scheme, separator, location = url.partition("://")
     if not separator or scheme not in STORES:
         raise ConfigError(
-            f"store '{url}' has no scheme that is known",
-            hint="valid are " + ", ".join(f"{s}://…" for s in sorted(STORES)),
+            f"store '{url}' does not begin with a known scheme",
+            hint="use one of " + ", ".join(f"{s}://…" for s in sorted(STORES)),
         )
     if not location:
-        raise ConfigError(f"store '{url}' names no place", hint=f"as in {scheme}://index")
+        raise ConfigError(f"store '{url}' has no location", hint=f"add one, as in {scheme}://index")
     return STORES[scheme](location, name, recall)

@@ -1,7 +1,7 @@
-"""Finding chunks by their words: what every store's keyword search amounts to. Pure.
+"""Finds chunks by their words, for every store's keyword search. Pure.
 
-Scores depend on the texts that are there and on nothing else: not on where they lie, what was
-there before, or the filter. So an index that was followed answers as one that was built does.
+Scores depend only on the texts that the index holds: not on where they are stored, what it held
+before, or the filter. So an index that was followed answers exactly like one that was built.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ import pyarrow.compute as pc
 from lakewake.model.words import words_of
 from lakewake.store.ranking import HIDDEN
 
-#: Okapi BM25, with the constants that everybody uses.
+#: Okapi BM25, with the usual constants.
 K1, B = 1.2, 0.75
-#: A word in more texts than this is looked at only where it can change which are the best.
+#: A word in more texts than this is considered only if it can change which texts are best.
 COMMON = 2_000
-#: More than sums of a question's words can differ by with their order.
+#: More than the order of summation can change a score by.
 ROUNDING = 1e-9
-#: Less than any word adds to a score.
+#: Less than what any word adds to a score.
 TINY = 1e-30
-#: Up to this many words are looked up one by one; more are compared with all words.
+#: Up to this many words are looked up one by one; more are matched against all words at once.
 LOOKED_UP = 64
-#: How the bytes of `to_bytes` begin; they are padded, for Arrow likes its numbers aligned.
+#: The header of `to_bytes`, and the length it is padded to: Arrow wants aligned numbers.
 _HEAD, _HEAD_SIZE = b"lakewake words 1\n", 64
 
 
 class Counted(NamedTuple):
-    """How often each word stands in each of some texts.
+    """How often each word occurs in each of some texts.
 
     Attributes:
-        words: all that any of the texts has, sorted.
-        starts: where in `texts` and `times` each word begins, and where the last one ends.
-        texts: word by word, the numbers of the texts that have it, ascending.
-        times: how often each of them has it.
-        lengths: how many words each text has; -1 for a text that was not seen.
+        words: every word of the texts, sorted.
+        starts: where each word begins in `texts` and `times`, and where the last one ends.
+        texts: for each word, the numbers of the texts that contain it, ascending.
+        times: how often each of them contains it.
+        lengths: how many words each text has; -1 for a text that was not counted.
     """
 
     words: pa.StringArray
@@ -53,20 +53,20 @@ class Counted(NamedTuple):
     times: np.ndarray
     lengths: np.ndarray
 
-    def places(self, words: Sequence[str]) -> list[int]:
-        """Where each of these words comes among all; -1 for one that no text has."""
+    def positions(self, words: Sequence[str]) -> list[int]:
+        """The position of each of these words in `self.words`; -1 if no text has it."""
         if len(words) <= LOOKED_UP:
-            return [self._location(word) for word in words]
+            return [self._position(word) for word in words]
         found = pc.index_in(pa.array(words, pa.string()), value_set=self.words)
         return list(pc.fill_null(found, -1).to_pylist())
 
-    def _location(self, word: str) -> int:
+    def _position(self, word: str) -> int:
         n = bisect_left(range(len(self.words)), word, key=lambda i: self.words[i].as_py())
         return n if n < len(self.words) and self.words[n].as_py() == word else -1
 
-    def having(self, location: int) -> tuple[np.ndarray, np.ndarray]:
-        """The texts that have the word at this place, and how often."""
-        there = slice(*self.starts[location : location + 2]) if location >= 0 else slice(0)
+    def having(self, position: int) -> tuple[np.ndarray, np.ndarray]:
+        """The texts that contain the word at this position, and how often."""
+        there = slice(*self.starts[position : position + 2]) if position >= 0 else slice(0)
         return self.texts[there], self.times[there]
 
 
@@ -78,27 +78,27 @@ class Part(NamedTuple):
 
 
 def count_words(texts: Iterable[tuple[int, str | None]], size: int) -> Counted:
-    """Count the words of numbered texts, of `size` that there are.
+    """Count the words of numbered texts; the numbers are below `size`.
 
-    Holds one text at a time, and of each the words that differ: texts may be long.
+    Holds one text at a time, and the distinct words of each: texts may be long.
     """
     known = defaultdict[str, int](count().__next__)
     lengths = np.full(size, -1, np.int32)
-    # Of each text its different words, how often each comes, and how many they are.
-    codes, times, each, differing = (array("q") for _ in range(4))
+    # For each text: its distinct words, how often each occurs, its number, how many words.
+    codes, times, numbers, distinct = (array("q") for _ in range(4))
     for number, text in texts:
         words = Counter(words_of(text or ""))
         lengths[number] = words.total()
         codes.extend(map(known.__getitem__, words))
         times.extend(words.values())
-        each.append(number)
-        differing.append(len(words))
+        numbers.append(number)
+        distinct.append(len(words))
     names = sorted(known)
-    places = np.empty(len(names), np.int64)
-    places[[known[name] for name in names]] = np.arange(len(names))
-    pairs = places[_numbers(codes)] * size + np.repeat(_numbers(each), _numbers(differing))
+    positions = np.empty(len(names), np.int64)
+    positions[[known[name] for name in names]] = np.arange(len(names))
+    pairs = positions[_as_numpy(codes)] * size + np.repeat(_as_numpy(numbers), _as_numpy(distinct))
     order = np.argsort(pairs)
-    pairs, often = pairs[order], _numbers(times)[order]
+    pairs, often = pairs[order], _as_numpy(times)[order]
     return Counted(
         pa.array(names, pa.string()),
         np.searchsorted(pairs, np.arange(len(names) + 1) * size),
@@ -108,19 +108,19 @@ def count_words(texts: Iterable[tuple[int, str | None]], size: int) -> Counted:
     )
 
 
-def _numbers(values: array[int]) -> np.ndarray:
+def _as_numpy(values: array[int]) -> np.ndarray:
     return np.frombuffer(values, np.int64) if values else np.empty(0, np.int64)
 
 
 def _fitting(largest: int) -> np.dtype:
-    """The smallest type of whole numbers for numbers up to this one."""
+    """The smallest integer type that holds this number."""
     return np.min_scalar_type(largest)
 
 
 class Corpus:
     """All the texts that an index holds, and how well each answers a question, by BM25.
 
-    Rarity and mean length are those of the texts that it holds, and of no others.
+    Rarity and mean length count exactly the texts that it holds.
     """
 
     def __init__(self, parts: Sequence[Part]) -> None:
@@ -134,15 +134,15 @@ class Corpus:
     def best(
         self, question: str, wanted: int, passing: Sequence[np.ndarray] | None = None
     ) -> list[Scored]:
-        """For each part the texts with the best scores, all that have one where they are few.
+        """For each part, the texts with the best scores; all that have a score if they are few.
 
-        At least all that are as good as the last of the `wanted` best that pass.
+        Includes every text that scores at least as well as the last of the `wanted` best that pass.
         """
         asked = sorted(self._asked(sorted(set(words_of(question)))), key=_rarest_first)
         sums = [np.zeros(len(part.live)) for part in self._parts]
         shown = [p.live & s for p, s in zip(self._parts, passing or self._all, strict=True)]
         near = self._near(asked, sums, shown, wanted)
-        # Sums in another order may differ in the last bits; the scores themselves have one order.
+        # Sums depend on the order of addition in their last bits; the scores use one fixed order.
         return [Scored(texts, self._scores(n, texts, asked)) for n, texts in enumerate(near)]
 
     def _near(
@@ -152,11 +152,11 @@ class Corpus:
         shown: Sequence[np.ndarray],
         wanted: int,
     ) -> list[np.ndarray]:
-        """The texts that may be among the best: adds word by word, until they are few."""
-        # What the words that are not added yet can add to any score, and what the others can.
+        """The texts that may be among the best: add word after word until few are left."""
+        # The most that the remaining words can add to a score, and the most that the others can.
         rest, done = sum(word.most for word in asked), 0.0
         for word in asked:
-            # Common words come last and add little: mostly less than what the best have already.
+            # Common words come last and add little, usually less than the best texts already have.
             if word.common and done > rest:
                 near = _above(sums, shown, _least(sums, shown, wanted) - rest)
                 if near is not None and sum(map(len, near)) <= COMMON:
@@ -166,9 +166,9 @@ class Corpus:
         return _above(sums, shown, _least(sums, shown, wanted)) or _above(sums, shown, TINY) or []
 
     def _asked(self, words: Sequence[str]) -> Iterator[Asked]:
-        """Those of the words that any text has."""
-        places = [part.counted.places(words) for part in self._parts]
-        for word, *at in zip(words, *places, strict=True):
+        """The words that at least one text contains."""
+        positions = [part.counted.positions(words) for part in self._parts]
+        for word, *at in zip(words, *positions, strict=True):
             if max(at, default=-1) < 0:
                 continue
             found = [p.counted.having(n) for p, n in zip(self._parts, at, strict=True)]
@@ -187,7 +187,7 @@ class Corpus:
     def _scores(self, n: int, texts: np.ndarray, asked: Sequence[Asked]) -> np.ndarray:
         """The scores of some texts of a part.
 
-        Words are always added in the same order, and so scores are the same to the last bit.
+        Words are always added in the same order, so scores are equal to the last bit.
         """
         out, long = np.zeros(len(texts)), self._long[n][texts]
         for word in sorted(asked):
@@ -204,14 +204,14 @@ class Corpus:
 
 
 class Scored(NamedTuple):
-    """Some texts of a part, by their numbers, and how well they answer a question."""
+    """Some texts of a part, by number, and how well they answer a question."""
 
     texts: np.ndarray
     scores: np.ndarray
 
 
 class Asked(NamedTuple):
-    """A word of a question, and where it stands in each part."""
+    """A word of a question, and where it occurs in each part."""
 
     word: str
     rarity: float
@@ -220,7 +220,7 @@ class Asked(NamedTuple):
 
     @property
     def most(self) -> float:
-        """What it can add to the score of any text."""
+        """The most that it can add to the score of a text."""
         return self.rarity * (K1 + 1)
 
 
@@ -236,7 +236,7 @@ def _weight(rarity: float, times: np.ndarray, long: np.ndarray) -> np.ndarray:
 
 
 def _least(sums: Sequence[np.ndarray], shown: Sequence[np.ndarray], wanted: int) -> float:
-    """The last of the `wanted` best sums; 0 where there are not as many."""
+    """The lowest of the `wanted` best sums; 0 if there are fewer."""
     best, least = np.empty(0), 0.0
     for some, these in zip(sums, shown, strict=True):
         best = np.concatenate([best, some[(some > least) & these]])
@@ -249,14 +249,14 @@ def _least(sums: Sequence[np.ndarray], shown: Sequence[np.ndarray], wanted: int)
 def _above(
     sums: Sequence[np.ndarray], shown: Sequence[np.ndarray], bound: float
 ) -> list[np.ndarray] | None:
-    """The texts with sums from this bound on; None where texts without any may be among them."""
+    """The texts whose sums reach this bound; None if texts without any word might."""
     if bound < TINY:
         return None
     return [np.flatnonzero((s >= bound) & these) for s, these in zip(sums, shown, strict=True)]
 
 
 def relevance(texts: Sequence[str | None], question: str) -> np.ndarray:
-    """How well each of the texts of an index answers the question's words."""
+    """How well each text of an index answers the words of a question."""
     counted = count_words(enumerate(texts), len(texts))
     [found] = Corpus([Part(counted, np.ones(len(texts), bool))]).best(question, len(texts))
     out = np.zeros(len(texts))
@@ -265,16 +265,16 @@ def relevance(texts: Sequence[str | None], question: str) -> np.ndarray:
 
 
 def best_first(chunks: pa.Table, scores: np.ndarray) -> pa.Table:
-    """Chunks with a score above 0, by it and then by id, without the hidden columns."""
+    """The chunks with a score above 0, by score and then by id, without the hidden columns."""
     shown = chunks.drop_columns([c for c in HIDDEN if c in chunks.column_names])
     order = np.lexsort((chunks["_id"].to_numpy(), -scores))
     order = order[scores[order] > 0]
-    told = pa.array(scores.tolist(), pa.float64())
-    return shown.append_column("_relevance", told).take(pa.array(order.tolist(), pa.int64()))
+    column = pa.array(scores.tolist(), pa.float64())
+    return shown.append_column("_relevance", column).take(pa.array(order.tolist(), pa.int64()))
 
 
 def to_bytes(counted: Counted) -> bytes:
-    """For a file. It has a checksum: what is read from damaged numbers could be anything."""
+    """Content for a file, with a checksum: damaged numbers could mean anything."""
     columns = [counted.words, *(pa.array(numbers) for numbers in counted[1:])]
     lists = [pa.ListArray.from_arrays([0, len(column)], column) for column in columns]
     sink = pa.BufferOutputStream()
@@ -287,7 +287,7 @@ def to_bytes(counted: Counted) -> bytes:
 
 
 def from_bytes(content: bytes) -> Counted | None:
-    """The inverse of `to_bytes`; None where something else wrote them, or they are damaged."""
+    """The inverse of `to_bytes`; None if something else wrote the bytes or they are damaged."""
     head, body = content[:_HEAD_SIZE], memoryview(content)[_HEAD_SIZE:]
     if head != (_HEAD + zlib.crc32(body).to_bytes(4)).ljust(_HEAD_SIZE, b"\0"):
         return None
@@ -296,14 +296,14 @@ def from_bytes(content: bytes) -> Counted | None:
             batch = file.get_batch(0)
         batch.validate(full=True)
         words, *numbers = (column.flatten() for column in batch.columns)
-        counted = Counted(words, *(of.to_numpy() for of in numbers))
+        counted = Counted(words, *(column.to_numpy() for column in numbers))
         return counted if _sound(counted) else None
     except (pa.ArrowException, ValueError, TypeError):
         return None
 
 
 def _sound(counted: Counted) -> bool:
-    """Whether the numbers can be of a count of words: others could lead anywhere."""
+    """Whether the numbers are a valid count of words; others could point anywhere."""
     words, starts, texts, times, lengths = counted
     return (
         pa.types.is_string(words.type)

@@ -24,17 +24,17 @@ def test_a_bar_without_its_number_is_not_met() -> None:
     assert Outcome((Measure("x", None, "≤", 2),)).verdict == "not run"
 
 
-def test_a_miss_counts_even_where_another_number_lacks() -> None:
+def test_a_miss_counts_even_if_another_number_is_missing() -> None:
     outcome = Outcome((Measure("x", None, "≤", 2), Measure("y", 3, "≤", 2)))
     assert outcome.verdict == "missed"
 
 
-def test_a_reported_number_decides_nothing() -> None:
+def test_a_number_without_a_bound_is_only_reported() -> None:
     outcome = Outcome((Measure("x", 1, "≤", 2), Measure("y", 7.5)))
     assert outcome.as_text() == "met 1 (≤ 2), 7.5 (reported)"
 
 
-def test_a_bar_that_broke_off_failed_whatever_it_measured() -> None:
+def test_a_bar_that_was_aborted_fails_whatever_it_measured() -> None:
     assert Outcome((Measure("x", 1, "≤", 2),), fault="no room").as_text() == "failed no room"
 
 

@@ -28,7 +28,7 @@ def reached(value: float) -> Outcome:
     return Outcome((Measure("of the script", value, "≤", 0.2),))
 
 
-def test_a_line_is_of_one_run_and_names_its_processor(tmp_path: Path) -> None:
+def test_a_line_describes_one_run_and_names_its_processor(tmp_path: Path) -> None:
     write_bar(tmp_path, BARS[5], reached(0.18), run_of(1, "EPYC"))
     write_bar(tmp_path, BARS[5], reached(0.26), run_of(2, "Xeon"))
     write_table(tmp_path)

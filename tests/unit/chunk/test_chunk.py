@@ -53,7 +53,7 @@ def one_piece(text: str) -> tuple[str, ...]:
     return (text,)
 
 
-def test_a_row_has_a_chunk_for_each_piece_counted_from_0_in_each_field() -> None:
+def test_the_chunks_of_a_row_are_numbered_from_0_in_each_field() -> None:
     chunks = chunk_row(ROW, {"title": "a b", "body": "c d"}, lambda text: tuple(text.split()))
     assert [(c.field, c.n, c.text) for c in chunks] == [
         ("title", 0, "a"),
@@ -74,12 +74,12 @@ def test_a_blank_text_has_no_chunks_and_is_not_split(text: str | None) -> None:
     assert split == ["x"]
 
 
-def test_a_text_that_fits_is_one_piece_as_it_is() -> None:
+def test_a_text_that_fits_is_one_unchanged_chunk() -> None:
     text = "  smoky red with leather and dry \n"
     assert Splitter(WHOLE, 8, TOKENIZER).split(text) == (text,)
 
 
-def test_the_special_tokens_of_the_model_take_their_room() -> None:
+def test_the_special_tokens_of_the_model_count_towards_its_limit() -> None:
     text = "smoky red with leather and dry plum"
     assert Splitter(WHOLE, 9, TOKENIZER).split(text) == (text,)
     assert len(Splitter(WHOLE, 8, TOKENIZER).split(text)) == 2
@@ -92,29 +92,29 @@ def test_a_tokenizer_that_cuts_and_pads_does_not_hide_the_length_of_a_text() -> 
     assert max(words(p) for p in pieces) == 18
 
 
-def test_pieces_end_where_sentences_do() -> None:
+def test_chunks_end_at_sentence_ends() -> None:
     pieces = Splitter(WHOLE, 22, TOKENIZER).split(" ".join(sentences(40)))
     assert len(pieces) > 5
     assert all(p.endswith(".") and p[0].isupper() for p in pieces)
 
 
-def test_a_whole_text_is_kept_where_no_limit_is_known() -> None:
+def test_a_text_is_not_split_if_no_limit_is_known() -> None:
     text = "Smoky red. " * 1000
     assert Splitter(WHOLE, 0, TOKENIZER).split(text) == (text,)
     assert Splitter(WHOLE, 0, None).split(text) == (text,)
 
 
-def test_tokens_asked_for_bound_the_pieces_below_the_model() -> None:
+def test_a_configured_token_limit_below_the_models_is_used() -> None:
     pieces = Splitter(Chunking(tokens=10), 256, TOKENIZER).split("Smoky red. " * 100)
     assert max(words(p) for p in pieces) == 9
 
 
-def test_tokens_asked_for_above_the_model_are_cut_to_it() -> None:
+def test_a_configured_token_limit_above_the_models_is_lowered_to_it() -> None:
     pieces = Splitter(Chunking(tokens=500), 22, TOKENIZER).split("Smoky red. " * 100)
     assert max(words(p) for p in pieces) == 18
 
 
-def test_overlap_repeats_the_end_of_a_piece_at_the_start_of_the_next() -> None:
+def test_overlap_repeats_the_end_of_a_chunk_at_the_start_of_the_next() -> None:
     text = " ".join(sentences(40))
     pieces = Splitter(Chunking(tokens=20, overlap=8), 256, TOKENIZER).split(text)
     repeated = [b for a, b in pairwise(pieces) if a.endswith(b.split(".")[0] + ".")]
@@ -122,7 +122,7 @@ def test_overlap_repeats_the_end_of_a_piece_at_the_start_of_the_next() -> None:
     assert max(words(p) for p in pieces) <= 20
 
 
-def test_without_a_tokenizer_four_characters_are_a_token() -> None:
+def test_without_a_tokenizer_four_characters_count_as_a_token() -> None:
     splitter = Splitter(WHOLE, 10, None)
     assert splitter.split("x" * 40) == ("x" * 40,)
     assert splitter.split("x" * 41) == ("x" * 40, "x")
@@ -144,7 +144,7 @@ def test_limits_that_leave_no_room_are_refused(chunking: Chunking, max_tokens: i
         Splitter(chunking, max_tokens, TOKENIZER)
 
 
-def test_an_edit_of_the_last_sentence_leaves_all_pieces_but_the_last_two() -> None:
+def test_an_edit_of_the_last_sentence_keeps_all_chunks_but_the_last_two() -> None:
     splitter, old = Splitter(WHOLE, 22, TOKENIZER), sentences(60)
     before = splitter.split(" ".join(old))
     after = splitter.split(" ".join([*old[:-1], "Changed with plum."]))
@@ -153,7 +153,7 @@ def test_an_edit_of_the_last_sentence_leaves_all_pieces_but_the_last_two() -> No
     assert before != after
 
 
-def test_an_edit_of_the_first_sentence_leaves_the_pieces_after_the_borders_meet() -> None:
+def test_an_edit_of_the_first_sentence_keeps_the_chunks_after_the_borders_meet() -> None:
     splitter, old = Splitter(WHOLE, 22, TOKENIZER), sentences(60)
     before = splitter.split(" ".join(old))
     after = splitter.split(" ".join(["Changed with plum and leather.", *old[1:]]))
@@ -161,7 +161,7 @@ def test_an_edit_of_the_first_sentence_leaves_the_pieces_after_the_borders_meet(
     assert len(set(before) & set(after)) >= len(before) * 2 // 3
 
 
-def test_an_edit_that_keeps_the_count_of_tokens_changes_one_piece() -> None:
+def test_an_edit_that_keeps_the_token_count_changes_one_chunk() -> None:
     splitter, old = Splitter(WHOLE, 22, TOKENIZER), sentences(60)
     edited = [*old[:30], old[30].replace(".", "").rsplit(" ", 1)[0] + " changed.", *old[31:]]
     before, after = splitter.split(" ".join(old)), splitter.split(" ".join(edited))
@@ -175,7 +175,7 @@ def test_an_edit_that_keeps_the_count_of_tokens_changes_one_piece() -> None:
     ids=["emoji", "one word", "no borders", "spaces", "NUL"],
 )
 @pytest.mark.parametrize("tokenizer", [TOKENIZER, None], ids=["tokens", "characters"])
-def test_a_text_without_borders_is_cut_and_nothing_is_lost(
+def test_a_text_without_sentence_borders_is_cut_and_nothing_is_lost(
     text: str, tokenizer: str | None
 ) -> None:
     pieces = Splitter(WHOLE, 256, tokenizer).split(text)

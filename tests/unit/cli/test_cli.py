@@ -136,7 +136,7 @@ def test_a_result_is_shown_without_rich() -> None:
         (PROPERTIES, ["--key", "id"], 2, "wine_id"),
     ],
 )
-def test_an_ingest_that_does_not_fit_its_table_is_refused_before_spark_starts(
+def test_an_ingest_that_contradicts_its_table_is_refused_before_spark_starts(
     properties: str | None,
     options: list[str],
     code: int,
@@ -199,7 +199,7 @@ def test_only_a_terminal_that_can_show_it_gets_bold_text(
     assert ("\x1b" in screen.getvalue()) is styled
 
 
-def test_a_mistyped_command_is_a_usage_error_that_names_the_likely_one(
+def test_a_mistyped_command_is_a_usage_error_with_a_suggestion(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run(["serach"]) == 2
@@ -225,7 +225,7 @@ def test_with_json_a_usage_error_is_one_object_on_stdout(
 
 
 @pytest.mark.parametrize("args", [[], ["x", "--vector", "[1]"], ["x", "--like", "k"]])
-def test_search_takes_one_of_a_text_a_vector_and_a_row(
+def test_search_takes_exactly_one_of_text_vector_and_row(
     args: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["search", "wines", *args]) == 2
@@ -237,7 +237,7 @@ def test_a_partition_without_a_row_is_refused(capsys: pytest.CaptureFixture[str]
     assert "--partition works only with --like" in capsys.readouterr().err
 
 
-def test_a_filter_that_is_no_json_is_refused(
+def test_a_filter_that_is_not_json_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -246,7 +246,7 @@ def test_a_filter_that_is_no_json_is_refused(
     assert "is not JSON" in capsys.readouterr().err
 
 
-def test_a_page_says_how_to_see_the_next(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_of_hits_shows_how_to_see_the_next(capsys: pytest.CaptureFixture[str]) -> None:
     show_result(SearchResult("wines", "", (HIT,), offset=5, more=True))
     out = capsys.readouterr().out
     assert "  6  " in out
@@ -256,7 +256,7 @@ def test_a_page_says_how_to_see_the_next(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     "flag", ["--rebuild", "--reconcile", "--retry-quarantined", "--allow-deletes"]
 )
-def test_watching_excludes_what_is_asked_for_once(
+def test_watch_cannot_be_combined_with_one_time_options(
     flag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["sync", "--watch", flag]) == 2
@@ -264,32 +264,32 @@ def test_watching_excludes_what_is_asked_for_once(
 
 
 @pytest.mark.parametrize("seconds", ["inf", "1e9", "0", "-1", "nan", "soon"])
-def test_an_interval_that_is_no_time_to_wait_is_a_usage_error(
+def test_an_invalid_interval_is_a_usage_error(
     seconds: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["sync", "--watch", "--interval", seconds]) == 2
     assert "'--interval'" in capsys.readouterr().err
 
 
-def test_an_interrupted_search_says_that_nothing_was_written() -> None:
+def test_an_interrupted_search_reports_that_nothing_was_written() -> None:
     error = explain(KeyboardInterrupt(), ["search", "wines"])
     assert (error.exit_code, error.landed) == (130, "nothing was written")
 
 
-def test_an_interrupted_sync_says_that_nothing_was_written_in_part() -> None:
+def test_an_interrupted_sync_reports_that_nothing_was_half_written() -> None:
     error = explain(KeyboardInterrupt(), ["sync"])
     assert error.exit_code == 130
     assert "nothing was written partly" in error.landed
 
 
-def test_a_sync_that_was_stopped_says_what_it_knows_of_its_commit() -> None:
+def test_a_stopped_sync_reports_what_it_knows_about_its_commit() -> None:
     for stopped, code in ((KeyboardInterrupt(), 130), (Terminated(143), 143)):
         stopped.add_note("nothing was written to 'wines'")
         error = explain(stopped, ["sync"])
         assert (error.exit_code, error.landed) == (code, "nothing was written to 'wines'")
 
 
-def test_an_interrupted_repair_does_not_say_that_nothing_was_written() -> None:
+def test_an_interrupted_repair_does_not_claim_that_nothing_was_written() -> None:
     assert explain(KeyboardInterrupt(), ["verify"]).landed == "nothing was written"
     assert "partly" in explain(KeyboardInterrupt(), ["verify", "--repair"]).landed
 
@@ -298,7 +298,7 @@ HOSTILE = "a\nerror: \x1b[2Jfake \x9b31m\u202e\u2028\r\x07b"
 SHOWN = r"a\nerror: \x1b[2Jfake \x9b31m\u202e\u2028\r\x07b"
 
 
-def test_an_error_shows_what_a_table_holds_and_does_not_obey_it(
+def test_an_error_escapes_control_characters_of_a_table(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     print_error(ConfigError(f"no column {HOSTILE}", hint=f"columns are {HOSTILE}"))
@@ -309,7 +309,7 @@ def test_an_error_shows_what_a_table_holds_and_does_not_obey_it(
     ]
 
 
-def test_blocks_progress_and_the_lines_of_a_watch_show_it_as_well(
+def test_blocks_progress_and_watch_lines_escape_control_characters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     print_block(HOSTILE, [("why", HOSTILE)])
@@ -321,7 +321,7 @@ def test_blocks_progress_and_the_lines_of_a_watch_show_it_as_well(
     assert all(c.isprintable() for line in said.splitlines() for c in line)
 
 
-def test_json_escapes_what_a_terminal_may_obey_and_means_the_same(
+def test_json_escapes_control_characters_and_keeps_its_meaning(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     value = {"text": HOSTILE + "\u200b\ufeff\x7f\U000e0041 ü🍷"}
@@ -332,26 +332,26 @@ def test_json_escapes_what_a_terminal_may_obey_and_means_the_same(
     assert "ü🍷" in said
 
 
-def test_an_error_nobody_foresaw_is_one_line_and_called_a_bug() -> None:
+def test_an_unexpected_error_is_one_line_that_calls_it_a_bug() -> None:
     error = explain(ZeroDivisionError("by\nzero"), ["sync"])
     assert error.exit_code == 1
     assert error.fact == "ZeroDivisionError: by"
     assert error.hint == "this is a bug: run it again with -v for the traceback"
 
 
-def test_our_own_errors_are_shown_as_they_are() -> None:
+def test_our_own_errors_are_shown_unchanged() -> None:
     error = StoreError("full", landed="half", hint="free some space")
     assert explain(error, []) is error
 
 
-def test_a_vector_can_be_given_as_json_or_as_a_file_of_it(tmp_path: Path) -> None:
+def test_a_vector_can_be_given_as_json_or_as_a_json_file(tmp_path: Path) -> None:
     file = tmp_path / "query.json"
     file.write_text("[0.5, 1]")
     assert parse_vector("[0.5, 1]") == [0.5, 1.0] == parse_vector(str(file))
 
 
 @pytest.mark.parametrize("given", ["[0.5", "nowhere.json", '["x"]', "[[1]]", "{}x", "", "[null]"])
-def test_what_is_no_list_of_numbers_is_refused_as_a_vector(given: str) -> None:
+def test_a_vector_that_is_not_a_list_of_numbers_is_refused(given: str) -> None:
     with pytest.raises(ConfigError, match="--vector"):
         parse_vector(given)
 
@@ -376,23 +376,23 @@ def test_text_for_a_terminal_has_no_line_breaks_and_no_escape_sequences() -> Non
     assert one_line("a\n\x1b[31mb\t\x00c é🍷") == "a [31mb c é🍷"
 
 
-def test_a_text_is_cut_to_the_width_with_a_mark() -> None:
+def test_a_text_is_cut_to_the_width_with_an_ellipsis() -> None:
     assert cut("abcdef", 4) == "abc…"
     assert cut("abcd", 4) == "abcd"
 
 
-def test_an_instant_is_shown_as_a_date_and_a_foreign_one_as_it_is() -> None:
+def test_an_instant_is_shown_as_a_date_and_an_unknown_form_unchanged() -> None:
     assert moment("20250301120001123") == "2025-03-01 12:00:01.123"
     assert moment("00000000x") == "00000000x"
     assert moment("") == "none"
 
 
-def test_durations_have_a_unit_that_suits_them() -> None:
+def test_durations_are_shown_in_a_suitable_unit() -> None:
     shown = [duration(s) for s in (0.32, 4.2, 180, 9000)]
     assert shown == ["320 ms", "4.2 s", "3 min", "2.5 h"]
 
 
-def test_nothing_is_cut_or_broken_in_a_pipe(
+def test_output_to_a_pipe_is_neither_cut_nor_wrapped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("COLUMNS")
@@ -411,12 +411,12 @@ def test_a_hit_shows_rank_score_key_text_and_payload_within_the_width() -> None:
     assert max(len(line) for line in hit_lines(1, HIT, 12)) == 12
 
 
-def test_a_search_says_the_instant_it_speaks_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_search_shows_the_instant_of_its_answer(capsys: pytest.CaptureFixture[str]) -> None:
     show_result(SearchResult("wines", "20250301120001123", (HIT,)))
     assert capsys.readouterr().out.startswith("wines: 1 row, table at 2025-03-01 12:00:01.123\n")
 
 
-def test_a_text_that_looks_like_markup_is_shown_as_it_is(
+def test_a_text_that_looks_like_markup_is_shown_unchanged(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     hit = Hit("[bold]k[/]", "", 1, 1, ":wine_glass: [red]", "text", 0)
@@ -455,7 +455,7 @@ def test_a_long_reason_wraps_within_the_screen(capsys: pytest.CaptureFixture[str
     assert max(map(len, lines)) <= 80
 
 
-def test_a_plan_shows_its_price(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_shows_its_counts(capsys: pytest.CaptureFixture[str]) -> None:
     pending = ("20250301120001123",)
     show_plan(PlanReport("wines", Action.FOLLOW, "1 commit", pending, 3, 1, 2, 1, "", pending[0]))
     shown = capsys.readouterr().out
@@ -464,7 +464,7 @@ def test_a_plan_shows_its_price(capsys: pytest.CaptureFixture[str]) -> None:
     assert "refused" not in shown
 
 
-def test_a_plan_shows_that_its_deletes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_shows_that_its_deletes_would_be_refused(capsys: pytest.CaptureFixture[str]) -> None:
     show_plan(PlanReport("wines", Action.FOLLOW, "1 commit", (), 3, 1, 2, 1, "", "", "too many"))
     assert "too many; `sync --allow-deletes` allows it" in capsys.readouterr().out
 
@@ -501,7 +501,7 @@ def status_report(**changes: Any) -> StatusReport:
         ({"would": Action.RECONCILE}, "wines: out of step"),
     ],
 )
-def test_the_first_line_of_a_status_says_whether_the_index_is_in_step(
+def test_the_first_line_of_a_status_shows_whether_the_index_is_in_step(
     changes: dict[str, Any], headline: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     show_status(status_report(**changes))
@@ -510,7 +510,7 @@ def test_the_first_line_of_a_status_says_whether_the_index_is_in_step(
 
 PROBED = Searching(
     "approximate",
-    "a probe found what is promised",
+    "a probe reached the promised recall",
     probes=20,
     partitions=253,
     recall_mean=0.9958,
@@ -540,7 +540,7 @@ PROBED = Searching(
         (Searching(why="its recall is 1"), "searched exactly: its recall is 1"),
     ],
 )
-def test_a_status_tells_how_the_index_is_searched(
+def test_a_status_shows_how_the_index_is_searched(
     how: Searching, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = status_report(searching=how)
@@ -557,7 +557,7 @@ def test_a_verify_that_differs_names_the_first_rows(capsys: pytest.CaptureFixtur
     assert "7 rows: p/k0, p/k1, p/k2, p/k3, p/k4, …" in shown
 
 
-def test_a_verify_that_agrees_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_verify_that_agrees_reports_it(capsys: pytest.CaptureFixture[str]) -> None:
     show_verify(VerifyReport("wines", "20250301120001123", 10, 10))
     assert capsys.readouterr().out.startswith("wines: index and table agree")
 
@@ -584,7 +584,7 @@ FAILED = SyncRecord(
 )
 
 
-def test_a_status_tells_the_last_sync_and_how_fresh_the_index_is(
+def test_a_status_shows_the_last_sync_and_the_freshness(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     show_status(status_report(lag_seconds=2.0, freshness_limit=30.0, last_sync=FOLLOWED))
@@ -603,14 +603,14 @@ def test_a_status_tells_the_last_sync_and_how_fresh_the_index_is(
         ({"built": False}, "STALE: not built yet, limit 30 s"),
     ],
 )
-def test_a_status_says_loudly_that_an_index_is_stale(
+def test_a_status_makes_a_stale_index_obvious(
     changes: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     show_status(status_report(freshness_limit=30.0, **changes))
     assert said in capsys.readouterr().out
 
 
-def test_a_status_without_a_limit_says_nothing_of_freshness(
+def test_a_status_without_a_limit_does_not_mention_freshness(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     show_status(status_report(last_sync=FAILED))
@@ -633,7 +633,7 @@ def test_a_history_is_a_table_that_fits_the_screen(capsys: pytest.CaptureFixture
     assert max(map(len, lines)) <= 80
 
 
-def test_an_index_without_a_history_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_history_is_shown_as_such(capsys: pytest.CaptureFixture[str]) -> None:
     show_history(History("wines", ()))
     assert capsys.readouterr().out == "wines: no syncs yet\n"
 
@@ -682,13 +682,13 @@ def test_the_history_of_each_index_is_one_object(
     assert run(["history", "-n", "0"]) == 2
 
 
-def test_a_check_fails_where_the_index_is_not_built(folder: Path) -> None:
+def test_a_check_fails_if_the_index_is_not_built(folder: Path) -> None:
     assert run(["status", "--check"]) == 3
     assert run(["sync", "-q"]) == 0
     assert run(["status", "--check"]) == 0
 
 
-def test_a_check_fails_where_the_index_is_behind_for_longer_than_its_limit(
+def test_a_check_fails_if_the_index_lags_beyond_its_limit(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["sync", "-q"]) == 0

@@ -106,14 +106,14 @@ def test_the_share_of_rows_that_a_sync_may_remove_is_from_0_to_1():
 @pytest.mark.parametrize(
     ("written", "recall"), [("", 0.99), ("recall = 0.95", 0.95), ("recall = 1", 1.0)]
 )
-def test_recall_is_a_share(written: str, recall: float):
+def test_recall_is_a_number_from_0_to_1(written: str, recall: float):
     assert only(TEXT + written).recall == recall
 
 
 @pytest.mark.parametrize(
     "written", ["0", "0.0", "-0.5", "1.01", "99", "nan", "inf", '"0.9"', "true"]
 )
-def test_a_recall_that_is_no_share_is_refused(written: str):
+def test_an_invalid_recall_is_refused(written: str):
     assert "`recall` is " in refused(TEXT + f"recall = {written}\n").fact
 
 
@@ -136,7 +136,7 @@ def test_a_freshness_has_a_unit_or_is_in_seconds(written: str, seconds: float):
     "written",
     ['"30"', '"soon"', '"5 weeks"', '"-1s"', '"0s"', '""', "0", "-3", "nan", "inf", "true", "[1]"],
 )
-def test_a_freshness_that_is_no_time_is_refused_with_an_example(written: str):
+def test_an_invalid_freshness_is_refused_with_an_example(written: str):
     error = refused(TEXT + f"freshness = {written}\n")
     assert "`freshness` is " in error.fact
     assert 'freshness = "30s"' in error.hint
@@ -146,25 +146,25 @@ def stores(text: str) -> list[EmbeddingStoreSettings | None]:
     return [i.embedding_store for i in parse(text).indexes]
 
 
-def test_all_indexes_share_the_embedding_store_beside_the_first():
+def test_all_indexes_share_the_vector_cache_beside_the_first():
     second = TEXT.replace('"wines"', '"beers"') + 'store = "lance://elsewhere"\n'
     first = TEXT + 'store = "lance://idx"\n'
     assert stores(first + second) == [EmbeddingStoreSettings("/proj/conf/idx", 10_000)] * 2
 
 
-def test_indexes_in_s3_share_a_local_embedding_store():
+def test_indexes_in_s3_share_a_local_vector_cache():
     remote = TEXT + 'store = "lance+s3://bucket/idx"\n'
     local = TEXT.replace('"wines"', '"beers"') + 'store = "lance://elsewhere"\n'
     assert stores(remote) == [EmbeddingStoreSettings("/proj/conf/index")]
     assert stores(remote + local) == [EmbeddingStoreSettings("/proj/conf/elsewhere")] * 2
 
 
-def test_the_embedding_store_has_a_folder_and_a_bound_of_its_own():
+def test_the_vector_cache_has_its_own_folder_and_bound():
     table = '[embedding_store]\nfolder = "../kept"\nmax_mb = 5\n'
     assert stores(TEXT + table) == [EmbeddingStoreSettings("/proj/kept", 5)]
 
 
-def test_the_embedding_store_is_switched_off_for_all_or_for_one():
+def test_the_vector_cache_can_be_switched_off_for_all_or_for_one():
     one = TEXT + "embedding_store = false\n"
     other = TEXT.replace('"wines"', '"beers"')
     assert stores("embedding_store = false\n" + TEXT + other) == [None, None]
@@ -174,7 +174,7 @@ def test_the_embedding_store_is_switched_off_for_all_or_for_one():
     ]
 
 
-def test_vectors_from_the_table_need_no_embedding_store():
+def test_vectors_from_the_table_need_no_vector_cache():
     assert stores(WINES + 'vector = "e"\ndimension = 3\n') == [None]
 
 
@@ -188,7 +188,7 @@ def test_vectors_from_the_table_need_no_embedding_store():
         ("embedding_store = {max = 3}", "unknown key `max`"),
     ],
 )
-def test_an_embedding_store_that_cannot_be_is_refused(line: str, fact: str):
+def test_an_invalid_vector_cache_is_refused(line: str, fact: str):
     assert fact in refused(line + "\n" + TEXT).fact
 
 
@@ -210,7 +210,7 @@ def test_a_text_field_may_have_a_weight():
     assert only(TEXT).weights == {}
 
 
-def test_hits_are_ranked_anew_by_what_the_index_names():
+def test_hits_are_reranked_by_the_configured_reranker():
     index = only(TEXT + 'rerank = {url = "http://localhost:8080", name = "r", rows = 50}')
     assert index.rerank == RerankSettings(url="http://localhost:8080", name="r", rows=50)
     folder = only(TEXT + 'rerank = {provider = "cross-encoder", name = "./tiny"}').rerank
@@ -234,12 +234,12 @@ def test_hits_are_ranked_anew_by_what_the_index_names():
         ("rerank = {url = 'http://x', row = 3}", "unknown key `row`"),
     ],
 )
-def test_a_wrong_rerank_is_refused(line: str, fact: str):
+def test_an_invalid_rerank_is_refused(line: str, fact: str):
     assert fact in refused(TEXT + line).fact
 
 
 @pytest.mark.parametrize("weight", ["0", "-1", "'x'", "true", "1e9", "nan"])
-def test_a_wrong_weight_is_refused(weight: str):
+def test_an_invalid_weight_is_refused(weight: str):
     assert "`weight` is" in refused(WINES + f"text = [{{column = 'a', weight = {weight}}}]").fact
 
 
@@ -255,12 +255,12 @@ def test_a_vector_column_may_name_the_model_that_made_it():
     assert index.model == ModelSettings(name="all-MiniLM-L6-v2")
 
 
-def test_the_default_model_is_not_taken_for_the_maker_of_a_vector_column():
+def test_the_default_model_is_not_assumed_to_have_made_a_vector_column():
     index = only('model = "big"\n' + WINES + 'vector = "embedding"\ndimension = 384\n')
     assert index.model.provider == "column"
 
 
-def test_a_model_at_the_top_is_the_default_of_all_and_an_index_replaces_it_whole():
+def test_a_top_level_model_is_the_default_and_an_index_replaces_it_whole():
     text = (
         '[model]\nprovider = "hashing"\ndimension = 64\n'
         + TEXT
@@ -279,19 +279,19 @@ def test_a_model_folder_and_a_tokenizer_are_relative_to_the_file():
 
 
 @pytest.mark.parametrize("table", ["s3a://bucket/t", "gs://b/t", "hdfs://n:8020/t", "/abs/t"])
-def test_uris_and_absolute_paths_stay_as_they_are(table: str):
+def test_uris_and_absolute_paths_stay_unchanged(table: str):
     text = "untested_schemes = true\n" + TEXT.replace("lake/wine_reviews", table)
     assert only(text).table == table
 
 
-def test_a_qdrant_folder_is_relative_to_the_file_and_the_embedding_store_lies_beside_it():
+def test_a_qdrant_folder_is_relative_to_the_file_and_the_vector_cache_is_beside_it():
     index = only(TEXT + 'store = "qdrant+local://index"\n')
     assert index.store == "qdrant+local:///proj/conf/index"
     assert index.embedding_store == EmbeddingStoreSettings("/proj/conf/index", 10_000)
 
 
 @pytest.mark.parametrize("scheme", ["qdrant", "qdrants", "qdrant+https"])
-def test_an_index_that_moves_to_a_qdrant_server_keeps_its_embedding_store(scheme: str):
+def test_an_index_that_moves_to_a_qdrant_server_keeps_its_vector_cache(scheme: str):
     index = only(TEXT + f'store = "{scheme}://host:6333/wines"\n')
     assert index.embedding_store == only(TEXT).embedding_store
 
@@ -303,12 +303,12 @@ def test_a_key_in_the_address_of_a_store_is_refused_and_not_shown():
     assert "QDRANT_API_KEY" in error.value.hint
 
 
-def test_stores_other_than_local_lance_stay_as_they_are():
+def test_addresses_of_remote_stores_stay_unchanged():
     assert only(TEXT + 'store = "qdrant://h:6333/w"\n').store == "qdrant://h:6333/w"
     assert only(TEXT + 'store = "lance://s3://b/i"\n').store == "lance://s3://b/i"
 
 
-def test_spark_options_are_flattened_and_given_their_prefix():
+def test_spark_options_are_flattened_and_prefixed():
     text = (
         TEXT
         + '[spark]\nmaster = "local[2]"\nsql.shuffle.partitions = 4\n"spark.ui.enabled" = true\n'
@@ -320,7 +320,7 @@ def test_spark_options_are_flattened_and_given_their_prefix():
     }
 
 
-def test_toml_that_does_not_parse_names_file_and_line():
+def test_a_toml_error_names_the_file_and_the_line():
     error = refused('[[index]]\nname = "a"\ntable "b"\n')
     assert str(FILE) in error.fact
     assert "line 3" in error.fact
@@ -342,7 +342,7 @@ def test_an_unknown_key_is_refused_with_the_valid_ones(text: str, key: str, gues
     assert guess in error.hint
 
 
-def test_a_near_miss_is_guessed():
+def test_a_mistyped_key_gets_a_suggestion():
     assert "did you mean `payload`?" in refused(TEXT + 'paylod = ["a"]').hint
 
 
@@ -377,7 +377,7 @@ def test_a_near_miss_is_guessed():
         ("model = {timeout = 0}", "`timeout` is 0.0, expected more than 0"),
     ],
 )
-def test_a_wrong_value_says_what_is_expected(line: str, fact: str):
+def test_an_invalid_value_is_refused_with_what_is_expected(line: str, fact: str):
     error = refused(TEXT + line)
     assert "index 'wines'" in error.fact
     assert fact in error.fact
@@ -405,12 +405,12 @@ def test_a_wrong_value_says_what_is_expected(line: str, fact: str):
         ("vector = 'e'\ndimension = 3\nchunk = {tokens = 5}", "`chunk` has no effect with"),
     ],
 )
-def test_a_wrong_text_or_vector_is_refused(lines: str, fact: str):
+def test_an_invalid_text_or_vector_is_refused(lines: str, fact: str):
     assert fact in refused(WINES + lines).fact
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../a", "-a", "_a", "wein.1", "größe"])
-def test_a_name_that_could_not_be_a_file_name_everywhere_is_refused(name: str):
+def test_a_name_that_is_not_a_portable_file_name_is_refused(name: str):
     assert "`name`" in refused(TEXT.replace('"wines"', f'"{name}"')).fact
 
 
@@ -426,7 +426,7 @@ def test_a_missing_key_comes_with_an_example(key: str):
     assert f"{key} = " in error.hint
 
 
-def test_an_index_written_as_one_table_is_told_about_the_brackets():
+def test_an_index_written_as_a_single_table_gets_a_hint_about_double_brackets():
     assert "[[index]]" in refused(TEXT.replace("[[index]]", "[index]")).hint
 
 
@@ -446,11 +446,11 @@ def test_a_secret_is_refused_and_not_repeated(lines: str):
     assert "sk-hidden" not in str(refused(TEXT + lines))
 
 
-def test_a_spark_option_of_many_values_is_refused():
+def test_a_spark_option_with_a_list_is_refused():
     assert "`jars` is a list" in refused(TEXT + "[spark]\njars = ['a']").fact
 
 
-def test_the_flag_names_the_file_before_the_environment_does(tmp_path: Path):
+def test_the_flag_wins_over_the_environment_for_the_file(tmp_path: Path):
     for name in ("flag", "env"):
         (tmp_path / f"{name}.toml").write_text(TEXT.replace("wines", name))
     env = {"LAKEWAKE_CONFIG": str(tmp_path / "env.toml")}
@@ -458,7 +458,7 @@ def test_the_flag_names_the_file_before_the_environment_does(tmp_path: Path):
     assert load_config(tmp_path / "flag.toml", env=env).indexes[0].name == "flag"
 
 
-def test_without_flag_and_environment_the_file_is_the_one_here(
+def test_without_flag_and_environment_the_file_is_in_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     (tmp_path / "lakewake.toml").write_text(TEXT)
@@ -485,7 +485,7 @@ def test_a_missing_file_hints_at_init(tmp_path: Path):
     assert "lakewake init TABLE" in caught.value.hint
 
 
-def test_a_folder_or_a_file_that_is_no_text_is_refused(tmp_path: Path):
+def test_a_folder_or_a_binary_file_is_refused(tmp_path: Path):
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(tmp_path, env={})
     (tmp_path / "bin.toml").write_bytes(b"\xff\xfe\x00")

@@ -57,11 +57,13 @@ def test_text_is_guessed_by_name_and_payload_is_the_other_scalars():
         (("id", "title"), ("title",)),
     ],
 )
-def test_other_names_are_understood_too(columns: tuple[str, ...], text: tuple[str, ...]):
+def test_text_columns_are_guessed_by_other_common_names(
+    columns: tuple[str, ...], text: tuple[str, ...]
+):
     assert guess(look(dict.fromkeys(columns, '"string"'), key="id")).text == text
 
 
-def test_a_name_that_says_text_but_holds_numbers_is_no_text():
+def test_a_column_named_like_text_that_holds_numbers_is_not_text():
     found = guess(look({"id": '"string"', "title": '"long"', "memo": '"string"'}, key="id"))
     assert found.text == ("memo",)
     assert "first string column" in found.why
@@ -76,14 +78,14 @@ def test_without_text_a_vector_column_is_proposed():
     assert "NOT KNOWN" in text
 
 
-def test_a_vector_type_tells_its_dimension():
+def test_the_dimension_is_read_from_a_vector_type():
     vector = '{"type": "fixed", "logicalType": "vector", "dimension": 128, "size": 512}'
     found = guess(look({"id": '"string"', "emb": vector}, key="id"))
     assert found.dimension == 128
     assert "NOT KNOWN" not in render(found, "v", "t")
 
 
-def test_a_vector_beside_text_is_mentioned_only():
+def test_a_vector_column_beside_text_is_only_mentioned():
     text = render(guess(look({**WINES, "emb": FLOATS})), "wines", "t")
     assert parse_config(text, FILE).indexes[0].vector is None
     assert '# or: vector  = "emb"' in text
@@ -103,7 +105,7 @@ def test_a_long_table_gives_a_short_payload_and_names_the_rest():
     assert "# left out: c12, c13" in render(found, "x", "t")
 
 
-def test_the_file_says_what_was_guessed_and_can_be_loaded():
+def test_the_file_states_what_was_guessed_and_can_be_loaded():
     text = render(guess(look(WINES)), "wines", "lake/wines")
     (index,) = parse_config(text, FILE).indexes
     assert (index.name, index.table) == ("wines", "/proj/lake/wines")
@@ -112,7 +114,7 @@ def test_the_file_says_what_was_guessed_and_can_be_loaded():
     assert "# copy-on-write; key wine_id; ordering ts; partition country" in text
 
 
-def test_odd_characters_in_the_path_survive():
+def test_odd_characters_in_the_path_are_kept():
     path = '/a b/"q" \\ \x7f ü🍷'
     assert parse_config(render(guess(look(WINES)), "w", path), FILE).indexes[0].table == path
 
@@ -121,11 +123,11 @@ def test_odd_characters_in_the_path_survive():
     ("table", "name"),
     [("lake/wine_reviews/", "wine_reviews"), ("s3a://b/a b.c", "a_b_c"), ("/", "index")],
 )
-def test_the_index_is_called_as_the_table(table: str, name: str):
+def test_the_index_is_named_after_the_table(table: str, name: str):
     assert index_name(table) == name
 
 
-def test_the_draft_says_the_table_as_seen_from_the_file(
+def test_the_draft_gives_the_table_path_relative_to_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -137,7 +139,7 @@ def test_the_draft_says_the_table_as_seen_from_the_file(
         assert load_config(file, env={}).indexes[0].table == str(tmp_path / "lake/wines")
 
 
-def test_a_file_that_is_there_is_kept_unless_told_otherwise(tmp_path: Path):
+def test_an_existing_file_is_kept_by_default(tmp_path: Path):
     file = tmp_path / "lakewake.toml"
     file.write_text("mine")
     with pytest.raises(ConfigError, match="already exists"):
@@ -147,7 +149,7 @@ def test_a_file_that_is_there_is_kept_unless_told_otherwise(tmp_path: Path):
     assert load_config(file, env={}).indexes[0].name == "t"
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path):
+def test_a_missing_folder_is_named(tmp_path: Path):
     with pytest.raises(ConfigError, match="cannot be written"):
         draft_config("t", look(WINES), tmp_path / "no" / "lakewake.toml")
 
@@ -176,7 +178,7 @@ HOSTILE = (
 
 @pytest.mark.parametrize("place", ["column", "key", "partition", "ordering"])
 @pytest.mark.parametrize("name", HOSTILE)
-def test_nothing_in_a_table_can_add_to_the_file(name: str, place: str, tmp_path: Path):
+def test_nothing_in_a_table_can_inject_configuration(name: str, place: str, tmp_path: Path):
     found = look({"title": '"string"', name: '"string"', f"{name}_n": '"long"', "v": FLOATS})
     properties = {"hoodie.table.ordering.fields": name if place == "ordering" else "ts"}
     key, partition = (name if place == p else "" for p in ("key", "partition"))
@@ -195,7 +197,7 @@ def test_nothing_in_a_table_can_add_to_the_file(name: str, place: str, tmp_path:
     assert [line.split()[0] for line in settled] == said
 
 
-def test_a_path_and_a_name_of_a_person_cannot_add_to_it_either(tmp_path: Path):
+def test_a_given_path_and_name_cannot_inject_configuration(tmp_path: Path):
     file = tmp_path / "lakewake.toml"
     with pytest.raises(ConfigError, match="`name` is"):
         draft_config("t", look(WINES), file, 'w"\n[spark]')
@@ -206,7 +208,7 @@ def test_a_path_and_a_name_of_a_person_cannot_add_to_it_either(tmp_path: Path):
     assert settings.indexes[0].table.endswith('t"\n[spark]\njars = "x')
 
 
-def test_a_file_that_would_not_say_what_is_meant_is_not_written(
+def test_a_file_that_would_not_parse_as_intended_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("lakewake.config.init._quote", lambda text: f'"{text}"')
@@ -217,7 +219,7 @@ def test_a_file_that_would_not_say_what_is_meant_is_not_written(
     assert not file.exists()
 
 
-def test_what_init_prints_of_a_hostile_table_is_shown_and_not_obeyed(
+def test_init_escapes_control_characters_of_a_hostile_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     fields = [{"name": name, "type": "string"} for name in ("id", *HOSTILE)]

@@ -25,7 +25,7 @@ def parse(lines: str) -> RecommendSettings:
     return parse_config(f"{TEXT}[recommend]\n{lines}", FILE).recommend
 
 
-def test_without_it_there_is_no_model_and_every_bound():
+def test_without_a_section_there_is_no_model_and_every_bound_has_its_default():
     assert parse_config(TEXT, FILE).recommend == RecommendSettings()
     assert RecommendSettings().url == ""
 
@@ -81,7 +81,7 @@ def test_every_key_is_read():
         ("template = '{question} {rows} {user}'", "no other name", ""),
     ],
 )
-def test_what_cannot_work_is_refused_with_what_would(lines: str, fact: str, hint: str):
+def test_an_invalid_value_is_refused_with_the_valid_ones(lines: str, fact: str, hint: str):
     with pytest.raises(ConfigError) as caught:
         parse(lines)
     assert f"{FILE}: recommend: " in caught.value.fact
@@ -103,7 +103,7 @@ def test_a_secret_is_refused_and_not_repeated(lines: str):
     assert "sk-hidden" not in str(caught.value)
 
 
-def test_what_is_no_table_is_refused():
+def test_a_section_that_is_not_a_table_is_refused():
     with pytest.raises(ConfigError, match="`recommend` is a string, expected a table"):
         parse_config(f"recommend = 'm'\n{TEXT}", FILE)
 
@@ -116,12 +116,12 @@ def test_the_environment_wins_over_the_file_for_the_address_and_the_model(tmp_pa
     assert (found.url, found.name, found.max_rows) == ("http://env/v1", "m", 3)
 
 
-def test_an_embedding_service_without_keys_can_be_named_as_well():
+def test_an_embedding_service_without_keys_can_be_named():
     model = "model = {provider = 'http', name = 'm', url = 'http://h/v1', dimension = 8"
     settings = parse_config(f"{TEXT}{model}, key_env = ''}}", FILE)
     assert settings.indexes[0].model.key_env == ""
 
 
-def test_our_own_words_leave_room_for_a_question_and_rows():
+def test_our_own_prompt_leaves_room_for_a_question_and_rows():
     ours = len(INSTRUCTIONS) + len(RULES.format(nonce="0" * 16)) + len(TEMPLATE)
     assert ours < ROOM - 500

@@ -25,12 +25,12 @@ def test_without_a_section_every_default_holds() -> None:
     assert ServeSettings().host == "127.0.0.1"
 
 
-def test_what_is_set_is_taken_and_the_key_file_lies_beside_the_configuration() -> None:
+def test_set_values_are_used_and_the_key_file_is_relative_to_the_configuration() -> None:
     found = parse('[serve]\nhost = "0.0.0.0"\nport = 0\nkeys = "k.json"\nmax_k = 7\ntimeout = 2')
     assert found == ServeSettings("0.0.0.0", 0, "/proj/k.json", max_k=7, timeout=2.0)
 
 
-def test_names_that_the_server_may_be_called_by_are_a_list() -> None:
+def test_allowed_hosts_are_a_list() -> None:
     found = parse('[serve]\nallowed_hosts = ["search.example", "10.0.0.7", "fe80::1"]')
     assert found.allowed_hosts == ("search.example", "10.0.0.7", "fe80::1")
 
@@ -57,12 +57,12 @@ def test_names_that_the_server_may_be_called_by_are_a_list() -> None:
         ("allowed_hosts = [1]", "`allowed_hosts` has 1"),
     ],
 )
-def test_what_cannot_be_used_is_refused(line: str, fact: str) -> None:
+def test_an_invalid_setting_is_refused(line: str, fact: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(fact)):
         parse(f"[serve]\n{line}")
 
 
-def test_a_section_that_is_none_is_refused() -> None:
+def test_a_serve_section_that_is_not_a_table_is_refused() -> None:
     with pytest.raises(ConfigError, match="expected a table"):
         parse_config("serve = 1\n" + INDEX, FILE)
 

@@ -24,12 +24,14 @@ def test_the_two_ways_to_write_a_filter_mean_the_same(as_json: str, text: str) -
     assert parse_where_json(json.loads(as_json)) == parse_where(text)
 
 
-def test_every_filter_of_the_table_was_tried() -> None:
+def test_every_filter_in_the_documented_table_is_tried() -> None:
     assert len(FILTERS) == 9
 
 
 @pytest.mark.parametrize("snippet", [s for s in SNIPPETS if "import" in s])
-def test_the_snippets_run(snippet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_snippets_of_the_documentation_run(
+    snippet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_cellar(tmp_path)
     monkeypatch.chdir(tmp_path)
     exec(compile(snippet, "interfaces.md", "exec"), {})
@@ -41,7 +43,7 @@ def test_each_quick_start_has_at_most_ten_lines() -> None:
     assert max(len(start.splitlines()) for start in starts) <= 10
 
 
-def test_the_assistant_s_configuration_starts_a_command_there_is() -> None:
+def test_the_assistants_configuration_starts_an_existing_command() -> None:
     (found,) = re.findall(r"```json\n(.*?)```", DOCS, re.DOTALL)
     started = json.loads(found)["mcpServers"]["lakewake"]
     assert started["command"] == "lakewake"

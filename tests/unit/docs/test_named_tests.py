@@ -17,7 +17,7 @@ def there() -> set[str]:
 
 
 @pytest.mark.parametrize("page", ["security.md", "correctness.md", "serving.md"])
-def test_every_test_that_a_page_names_is_there(page: str, there: set[str]) -> None:
+def test_every_test_that_a_page_names_exists(page: str, there: set[str]) -> None:
     text = (ROOT / "docs" / page).read_text()
     named = set(re.findall(r"`(test_[a-z0-9_]+)`", text))
     assert sorted(named - there) == []

@@ -89,7 +89,7 @@ def open_folder(folder: Path, **settings: object) -> OnnxEmbedder:
 
 
 @pytest.mark.parametrize("place", ["model.onnx", "onnx/model.onnx"])
-def test_a_ready_graph_is_pooled_over_the_tokens(tmp_path, place):
+def test_the_output_of_a_ready_made_graph_is_pooled_over_the_tokens(tmp_path, place):
     folder = write_common(tmp_path / "m")
     table = write_ready_graph(folder / place)
     vectors = open_folder(folder).embed(["white", "red wine"])
@@ -110,7 +110,7 @@ def test_the_identity_of_a_folder_has_the_hash_of_its_weights(tmp_path):
     )
 
 
-def test_other_weights_under_the_same_name_are_another_identity(tmp_path):
+def test_other_weights_under_the_same_name_have_another_identity(tmp_path):
     folder = write_common(tmp_path / "m")
     write_bert(folder, seed=1)
     before = open_folder(folder).identity
@@ -118,7 +118,7 @@ def test_other_weights_under_the_same_name_are_another_identity(tmp_path):
     assert list(open_folder(folder).identity.differs_from(before)) == ["weights"]
 
 
-def test_other_weights_are_not_served_by_the_kept_graph(tmp_path):
+def test_a_kept_graph_is_not_used_for_other_weights(tmp_path):
     folder = write_common(tmp_path / "m")
     write_bert(folder, seed=1)
     before = open_folder(folder).embed(["red wine"])
@@ -149,7 +149,7 @@ def test_each_precision_keeps_its_own_graph(tmp_path):
     assert len(list(folder.glob("lakewake-*.onnx"))) == 2
 
 
-def test_products_of_int8_weights_fit_into_the_16_bits_that_some_processors_have(tmp_path):
+def test_products_of_int8_weights_fit_into_16_bits(tmp_path):
     folder = write_common(tmp_path / "m")
     write_bert(folder)
     open_folder(folder, precision="int8").embed(["red wine"])
@@ -161,7 +161,7 @@ def test_products_of_int8_weights_fit_into_the_16_bits_that_some_processors_have
 
 
 @pytest.mark.parametrize("other", [b"broken", None])
-def test_a_kept_graph_that_holds_something_else_is_built_again(tmp_path, other):
+def test_a_kept_graph_with_other_content_is_built_again(tmp_path, other):
     folder = write_common(tmp_path / "m")
     write_bert(folder)
     before = open_folder(folder).embed(["red wine"])
@@ -172,7 +172,7 @@ def test_a_kept_graph_that_holds_something_else_is_built_again(tmp_path, other):
     assert graph.read_bytes() == real
 
 
-def test_weights_that_change_under_a_model_make_no_vector_of_another_identity(tmp_path):
+def test_weights_that_change_under_a_loaded_model_are_refused(tmp_path):
     folder = write_common(tmp_path / "m")
     write_bert(folder, seed=1)
     embedder = open_folder(folder)
@@ -192,7 +192,7 @@ def test_the_trained_length_is_taken_from_the_folder(tmp_path):
     assert open_folder(folder).identity.max_tokens == 20
 
 
-def test_a_model_that_does_not_pool_by_the_mean_is_refused(tmp_path):
+def test_a_model_without_mean_pooling_is_refused(tmp_path):
     folder = write_common(tmp_path / "m")
     write_bert(folder)
     (folder / "1_Pooling").mkdir()
@@ -201,7 +201,7 @@ def test_a_model_that_does_not_pool_by_the_mean_is_refused(tmp_path):
         _ = open_folder(folder).identity
 
 
-def test_a_model_with_a_step_we_do_not_know_is_refused(tmp_path):
+def test_a_model_with_an_unknown_step_is_refused(tmp_path):
     folder = write_common(tmp_path / "m")
     write_bert(folder)
     steps = [{"type": "sentence_transformers.models.Dense"}]
@@ -210,14 +210,14 @@ def test_a_model_with_a_step_we_do_not_know_is_refused(tmp_path):
         _ = open_folder(folder).identity
 
 
-def test_int8_of_a_ready_graph_is_refused(tmp_path):
+def test_int8_of_a_ready_made_graph_is_refused(tmp_path):
     folder = write_common(tmp_path / "m")
     write_ready_graph(folder / "model.onnx")
     with pytest.raises(ConfigError, match="int8"):
         _ = open_folder(folder, precision="int8").identity
 
 
-def test_a_ready_graph_with_its_weights_elsewhere_is_refused(tmp_path):
+def test_a_ready_made_graph_with_external_weights_is_refused(tmp_path):
     folder = write_common(tmp_path / "m")
     write_ready_graph(folder / "model.onnx")
     (folder / "model.onnx_data").write_bytes(b"weights")
@@ -225,14 +225,14 @@ def test_a_ready_graph_with_its_weights_elsewhere_is_refused(tmp_path):
         _ = open_folder(folder).identity
 
 
-def test_a_model_of_another_kind_without_a_ready_graph_is_refused(tmp_path):
+def test_an_unsupported_architecture_without_a_ready_made_graph_is_refused(tmp_path):
     folder = write_common(tmp_path / "m", model_type="mpnet")
     write_bert(folder)
     with pytest.raises(SetupError, match="mpnet"):
         _ = open_folder(folder).identity
 
 
-def test_weights_without_a_tensor_are_refused_by_its_name(tmp_path):
+def test_weights_that_lack_a_tensor_are_refused_with_its_name(tmp_path):
     folder = write_common(tmp_path / "m")
     save_file({"other": np.zeros(1, np.float32)}, folder / "model.safetensors")
     with pytest.raises(SetupError, match="token_type_embeddings"):

@@ -62,7 +62,7 @@ def test_a_word_and_its_plural_are_near():
     assert one @ many > 0.5 > one @ other
 
 
-def test_equal_words_in_another_order_are_another_vector():
+def test_the_same_words_in_another_order_have_another_vector():
     one, other = make(1024).embed(["dog bites man", "man bites dog"])
     assert not np.array_equal(one, other)
 
@@ -78,7 +78,7 @@ def test_no_texts_make_no_rows():
     assert make().embed([]).shape == (0, 64)
 
 
-def test_texts_that_are_not_unicode_are_refused_by_position():
+def test_texts_that_are_not_unicode_are_refused_with_their_positions():
     embedder = make()
     with pytest.raises(TextRefused) as caught:
         embedder.embed(["fine", "\ud800"])

@@ -32,7 +32,7 @@ def test_vectors_are_put_in_order_by_their_index():
     assert read_vectors(body, 2, 2).tolist() == [[1, 2.5], [3, 4]]
 
 
-def test_vectors_without_an_index_are_in_the_order_given():
+def test_vectors_without_an_index_keep_their_order():
     body = {"data": [{"embedding": [1, 2]}, {"embedding": [3, 4]}]}
     assert read_vectors(body, 2, 2).tolist() == [[1, 2], [3, 4]]
 
@@ -84,36 +84,36 @@ def test_retry_after_is_read_as_seconds_or_as_a_date(header, seconds):
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 529])
-def test_a_passing_fault_is_tried_again_after_a_growing_wait(status):
+def test_a_transient_failure_is_retried_after_a_growing_wait(status):
     waits = [wait_to_retry(httpx.Response(status), attempt, NOW) for attempt in (0, 1, 2, 50)]
     limits = [(0.25, 0.5), (0.5, 1), (1, 2), (15, 30)]
     assert all(low <= w <= high for w, (low, high) in zip(waits, limits, strict=True))
 
 
 @pytest.mark.parametrize("status", [200, 301, 400, 401, 403, 404, 413, 422])
-def test_a_lasting_answer_is_not_tried_again(status):
+def test_a_permanent_failure_is_not_retried(status):
     assert wait_to_retry(httpx.Response(status), 0, NOW) is None
 
 
-def test_the_wait_that_the_service_asks_for_is_kept():
+def test_the_retry_waits_as_long_as_the_service_asks():
     answer = httpx.Response(503, headers={"Retry-After": "12"})
     assert wait_to_retry(answer, 0, NOW) == 12
 
 
-def test_a_wait_of_an_hour_is_not_waited():
+def test_a_requested_wait_of_an_hour_is_an_error():
     answer = httpx.Response(429, headers={"Retry-After": "3600"})
     assert wait_to_retry(answer, 0, NOW) is None
 
 
-def test_a_fault_of_the_connection_is_tried_again():
+def test_a_connection_failure_is_retried():
     assert wait_to_retry(httpx.ReadTimeout("late"), 0, NOW) is not None
 
 
-def test_a_fault_of_the_request_is_not_tried_again():
+def test_an_invalid_request_is_not_retried():
     assert wait_to_retry(httpx.LocalProtocolError("header"), 0, NOW) is None
 
 
-def test_the_identity_is_the_services_name_of_the_model():
+def test_the_identity_is_the_model_name_of_the_service():
     identity = make(name="text-embedding-3-small", dimension=1536, max_tokens=8191).identity
     assert (identity.provider, identity.name) == ("http", "text-embedding-3-small")
     assert (identity.dimension, identity.max_tokens, identity.weights) == (1536, 8191, "")
@@ -132,20 +132,20 @@ def test_a_dimension_is_required():
 
 
 @pytest.mark.parametrize("url", ["", "localhost:80/v1", "ftp://host/v1", "http://", "http://[::"])
-def test_an_address_that_is_none_is_refused(url):
+def test_an_invalid_address_is_refused(url):
     with pytest.raises(ConfigError) as caught:
         make(url=url)
     assert "http://localhost" in caught.value.hint
 
 
-def test_a_service_elsewhere_needs_a_key(monkeypatch):
+def test_a_remote_service_needs_a_key(monkeypatch):
     monkeypatch.delenv("SOME_KEY", raising=False)
     embedder = make(url="https://embeddings.invalid/v1", key_env="SOME_KEY")
     with pytest.raises(SetupError, match="SOME_KEY"):
         embedder.embed(["text"])
 
 
-def test_a_key_that_no_header_can_carry_is_not_printed(monkeypatch):
+def test_a_key_that_does_not_fit_a_header_is_not_printed(monkeypatch):
     monkeypatch.setenv("SOME_KEY", "secret\nvalue")
     with pytest.raises(SetupError, match="SOME_KEY") as caught:
         make(key_env="SOME_KEY").embed(["text"])
@@ -158,6 +158,6 @@ def test_the_tokenizer_is_the_file_that_the_settings_name(tmp_path):
     assert make(tokenizer=str(tmp_path / "tokenizer.json")).tokenizer == '{"model": "ü"}'
 
 
-def test_a_tokenizer_that_is_not_there_is_named(tmp_path):
+def test_a_missing_tokenizer_is_named(tmp_path):
     with pytest.raises(ConfigError, match="absent"):
         _ = make(tokenizer=str(tmp_path / "absent")).tokenizer

@@ -44,7 +44,7 @@ def nothing_fetched(monkeypatch, tmp_path):
     monkeypatch.setenv("LAKEWAKE_HOME", str(tmp_path))
 
 
-def test_vectors_are_those_of_sentence_transformers(vectors):
+def test_vectors_equal_those_of_sentence_transformers(vectors):
     assert np.abs(vectors - VECTORS).max() < 1e-4
 
 
@@ -53,7 +53,7 @@ def test_vectors_are_float32_of_length_one(vectors):
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(1, abs=1e-5)
 
 
-def test_a_text_alone_has_the_vector_it_has_among_others(fp32, vectors):
+def test_a_text_has_the_same_vector_alone_and_in_a_batch(fp32, vectors):
     alone = np.concatenate([fp32.embed([text]) for text in TEXTS])
     assert np.abs(alone - vectors).max() < 1e-5
 
@@ -63,19 +63,19 @@ def test_more_texts_than_a_window_come_back_in_order(fp32, monkeypatch):
     assert np.abs(fp32.embed(TEXTS) - VECTORS).max() < 1e-4
 
 
-def test_text_after_256_tokens_does_not_count(fp32):
+def test_text_after_256_tokens_does_not_change_the_vector(fp32):
     words = "word " * 254
     cut, whole = fp32.embed([words, words + "and then something else entirely"])
     assert np.abs(cut - whole).max() < 1e-5
 
 
-def test_text_after_128_tokens_counts(fp32):
+def test_text_after_128_tokens_changes_the_vector(fp32):
     words = "word " * 130
     less, more = fp32.embed([words, words + "and then something else entirely"])
     assert less @ more < 0.99
 
 
-def test_max_tokens_cuts_earlier_and_is_another_identity(fp32):
+def test_max_tokens_cuts_earlier_and_changes_the_identity(fp32):
     short = OnnxEmbedder(ModelSettings(max_tokens=16))
     assert short.identity.differs_from(fp32.identity) == {"max_tokens": (16, 256)}
     words = "word " * 14
@@ -83,11 +83,11 @@ def test_max_tokens_cuts_earlier_and_is_another_identity(fp32):
     assert np.abs(cut - whole).max() < 1e-5
 
 
-def test_int8_is_another_identity(fp32, int8):
+def test_int8_changes_the_identity(fp32, int8):
     assert int8.identity.differs_from(fp32.identity) == {"precision": ("int8", "fp32")}
 
 
-def test_int8_vectors_are_near_those_of_fp32_and_not_the_same(int8, vectors):
+def test_int8_vectors_are_close_but_not_equal_to_fp32(int8, vectors):
     cosine = (vectors[SENTENCES] * int8.embed([TEXTS[n] for n in SENTENCES])).sum(axis=1)
     assert cosine.min() > 0.98
     assert cosine.max() < 0.99999
@@ -119,14 +119,14 @@ def test_no_texts_make_no_rows_and_need_no_files():
 
 
 @pytest.mark.usefixtures("nothing_fetched")
-def test_a_text_without_the_files_names_setup():
+def test_embedding_without_the_model_files_names_the_setup_command():
     with pytest.raises(SetupError) as caught:
         OnnxEmbedder(ModelSettings()).embed(["text"])
     assert "lakewake setup" in caught.value.hint
 
 
 @pytest.mark.usefixtures("nothing_fetched")
-def test_the_tokenizer_without_the_files_names_setup():
+def test_loading_the_tokenizer_without_its_files_names_the_setup_command():
     with pytest.raises(SetupError) as caught:
         _ = OnnxEmbedder(ModelSettings()).tokenizer
     assert "lakewake setup" in caught.value.hint
@@ -136,7 +136,7 @@ def test_the_tokenizer_is_the_models_own(fp32):
     assert json.loads(fp32.tokenizer)["model"]["vocab"]["wine"] == 4511
 
 
-def test_texts_that_are_not_unicode_are_refused_by_position(fp32):
+def test_texts_that_are_not_unicode_are_refused_with_their_positions(fp32):
     with pytest.raises(TextRefused) as caught:
         fp32.embed(["fine", "half \ud83c a pair", "wine 🍷", "\udcff"])
     assert caught.value.positions == (1, 3)
@@ -187,13 +187,13 @@ def test_settings_that_do_not_fit_the_model_are_refused(settings, said):
         _ = OnnxEmbedder(settings).identity
 
 
-def test_a_number_of_threads_that_is_none_is_refused(monkeypatch):
+def test_an_invalid_number_of_threads_is_refused(monkeypatch):
     monkeypatch.setenv("LAKEWAKE_THREADS", "many")
     with pytest.raises(ConfigError, match="many"):
         OnnxEmbedder(ModelSettings())
 
 
-def test_batches_hold_texts_of_like_length():
+def test_batches_hold_texts_of_similar_length():
     batches = [batch.tolist() for batch in batches_by_length([3, 9, 1, 7, 8], 2)]
     assert batches == [[1, 4], [3, 0], [2]]
 

@@ -45,7 +45,7 @@ def test_vectors_are_the_stored_ones():
 
 
 @needs_extra
-def test_the_identity_says_what_the_library_loaded():
+def test_the_identity_describes_what_the_library_loaded():
     identity = make().identity
     assert identity.as_dict() == {
         "provider": "sentence-transformers",
@@ -71,6 +71,6 @@ def test_another_dimension_than_the_models_is_refused():
 
 
 @needs_extra
-def test_a_model_that_is_not_there_is_refused(tmp_path):
+def test_a_missing_model_is_refused(tmp_path):
     with pytest.raises(SetupError, match="nothing-here"):
         _ = make(name=str(tmp_path / "nothing-here")).identity

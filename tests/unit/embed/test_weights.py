@@ -79,7 +79,7 @@ def test_files_with_the_pinned_hashes_pass_the_check(monkeypatch, tmp_path):
     check_minilm(tmp_path)
 
 
-def test_a_hash_is_that_of_the_content_whatever_size_time_and_notes_say(tmp_path):
+def test_a_hash_is_computed_from_the_content_whatever_size_time_and_notes_say(tmp_path):
     file = tmp_path / "weights"
     file.write_bytes(b"first")
     stat = file.stat()
@@ -132,7 +132,7 @@ def test_a_forged_tokenizer_of_the_right_size_is_refused(forgeable):
         OnnxEmbedder(ModelSettings()).embed(["text"])
 
 
-def test_forged_weights_of_the_right_size_make_no_vector(forgeable):
+def test_forged_weights_of_the_right_size_are_refused(forgeable):
     for graph in forgeable.glob("lakewake-*.onnx"):
         graph.unlink()
     real = (forgeable / "model.safetensors").read_bytes()
@@ -155,7 +155,7 @@ def test_a_forged_graph_is_not_loaded_but_built_again(forgeable):
         assert np.array_equal(OnnxEmbedder(ModelSettings()).embed(["red wine"]), before)
 
 
-def test_a_copy_of_the_built_in_model_loads_its_pinned_graph_too(forgeable):
+def test_a_copy_of_the_built_in_model_loads_its_pinned_graph(forgeable):
     (path,) = forgeable.glob("lakewake-fp32-*.onnx")
     assert find_model(str(forgeable), "fp32").graph("fp32") == str(path)
     path.unlink()

@@ -95,7 +95,7 @@ def test_a_commit_in_flight_has_not_completed(index: Index) -> None:
     }
 
 
-def test_a_rebuild_does_not_take_over_what_was_absorbed_before(index: Index) -> None:
+def test_a_rebuild_does_not_claim_commits_absorbed_earlier(index: Index) -> None:
     table_of(index).upsert({rid("c"): values("three")})
     index.sync()
     before = {m.instant: m.record for m in index.commits()}
@@ -106,7 +106,7 @@ def test_a_rebuild_does_not_take_over_what_was_absorbed_before(index: Index) -> 
     assert after[max(after)] == index.history(1)[0]
 
 
-def test_a_commit_whose_record_is_gone_is_absorbed_all_the_same(index: Index) -> None:
+def test_a_commit_without_its_sync_record_is_still_absorbed(index: Index) -> None:
     marks = mark_commits(
         table_of(index).look(None), index.parts.store.open().frontier(), iter(()), 50
     )
@@ -119,7 +119,7 @@ def test_without_an_index_no_commit_is_absorbed(tmp_path: Path) -> None:
     assert [m.absorbed for m in index.commits()] == [False]
 
 
-def test_only_the_newest_are_told(index: Index) -> None:
+def test_only_the_newest_commits_are_listed(index: Index) -> None:
     assert [len(index.commits(n)) for n in (1, 2, 9)] == [1, 2, 2]
 
 
@@ -142,7 +142,7 @@ def test_records_are_read_only_until_all_commits_have_theirs(index: Index) -> No
     assert all(m.record for m in marks)
 
 
-def test_cleaning_and_rollbacks_are_no_commits() -> None:
+def test_cleans_and_rollbacks_are_not_commits() -> None:
     done = [
         Instant(f"2025030112000000{n}", f"2025030112000100{n}", a)
         for n, a in enumerate(("commit", "clean", "rollback", "deltacommit", "replacecommit"))
@@ -160,17 +160,17 @@ def test_cleaning_and_rollbacks_are_no_commits() -> None:
         ({}, "2025-03-01T17:00:01.123000Z"),
     ],
 )
-def test_completion_times_are_told_in_utc(properties: dict[str, str], utc: str) -> None:
+def test_completion_times_are_in_utc(properties: dict[str, str], utc: str) -> None:
     instants = (Instant("20250301120000000", "20250301120001123", "commit"),)
     look = Look(TABLE, instants, {}, properties=properties)
     assert mark_commits(look, None, [], 5)[0].as_dict()["completed"] == utc
 
 
 @pytest.mark.parametrize("name", ["", "x", "00000000000000", "20251399000000000"])
-def test_a_name_that_tells_no_time_has_none(name: str) -> None:
+def test_an_instant_name_without_a_time_has_no_time(name: str) -> None:
     assert Look(TABLE, (), {}).time_of(name) is None
 
 
-def test_a_name_of_seconds_tells_a_time_as_well() -> None:
+def test_an_instant_name_in_seconds_has_a_time() -> None:
     look = Look(TABLE, (), {}, properties={"hoodie.table.timeline.timezone": "utc"})
     assert look.time_of("20250301120001") == datetime(2025, 3, 1, 12, 0, 1, tzinfo=UTC)

@@ -35,7 +35,7 @@ def embedder_fails(index: Index, fact: str = "the model is down") -> None:
     index.parts.embedder.embed = embed  # type: ignore[method-assign, assignment]
 
 
-def test_a_build_and_a_follow_are_remembered_newest_first(index: Index) -> None:
+def test_a_build_and_a_follow_are_recorded_newest_first(index: Index) -> None:
     first = table_of(index).look(None).newest
     second = table_of(index).upsert({rid("a"): values("new"), rid("b"): values("two", 5)})
     before = datetime.now(UTC)
@@ -51,7 +51,7 @@ def test_a_build_and_a_follow_are_remembered_newest_first(index: Index) -> None:
     assert build.time < before <= follow_.time <= datetime.now(UTC)
 
 
-def test_a_record_tells_what_the_sync_reported(index: Index) -> None:
+def test_a_record_holds_what_the_sync_reported(index: Index) -> None:
     table_of(index).delete([rid("a")])
     report = index.sync()
     told = index.history(1)[0].as_dict()
@@ -60,12 +60,12 @@ def test_a_record_tells_what_the_sync_reported(index: Index) -> None:
     assert told == report.as_dict()
 
 
-def test_a_sync_that_finds_nothing_to_do_is_not_remembered(index: Index) -> None:
+def test_a_sync_with_nothing_to_do_is_not_recorded(index: Index) -> None:
     index.sync()
     assert [r.action for r in index.history()] == ["build"]
 
 
-def test_the_history_is_there_after_the_index_is_opened_again(tmp_path: Path) -> None:
+def test_the_history_is_kept_when_the_index_is_opened_again(tmp_path: Path) -> None:
     store = f"lance://{tmp_path}/index"
     index = follow(store)
     table_of(index).upsert({rid("a"): values("one")})
@@ -74,7 +74,7 @@ def test_the_history_is_there_after_the_index_is_opened_again(tmp_path: Path) ->
     assert len(index.history()) == 1
 
 
-def test_only_so_many_are_told_as_are_asked_for(index: Index) -> None:
+def test_history_returns_no_more_records_than_requested(index: Index) -> None:
     for n in range(3):
         table_of(index).upsert({rid("a"): values(f"text {n}")})
         index.sync()
@@ -83,7 +83,7 @@ def test_only_so_many_are_told_as_are_asked_for(index: Index) -> None:
         index.history(0)
 
 
-def test_a_failed_sync_is_remembered_with_its_fact_and_still_fails(index: Index) -> None:
+def test_a_failed_sync_is_recorded_with_its_fact_and_still_raises(index: Index) -> None:
     table_of(index).upsert({rid("c"): values("three")})
     embedder_fails(index)
     with pytest.raises(EmbedError, match="the model is down"):
@@ -103,13 +103,13 @@ def test_a_refusal_to_reconcile_is_a_failed_sync(index: Index) -> None:
     assert index.history(1)[0].error == caught.value.fact
 
 
-def test_an_error_nobody_foresaw_is_remembered_by_its_first_line(index: Index) -> None:
+def test_an_unexpected_error_is_recorded_by_its_first_line(index: Index) -> None:
     error = ZeroDivisionError("by\nzero")
     record = SyncRecord.of_failure("wines", error, 0.5, datetime.now(UTC))
     assert record.error == "ZeroDivisionError: by"
 
 
-def test_the_same_error_again_and_again_is_remembered_once(index: Index) -> None:
+def test_a_repeated_error_is_recorded_once(index: Index) -> None:
     table_of(index).upsert({rid("c"): values("three")})
     embedder_fails(index)
     for _ in range(5):
@@ -122,7 +122,7 @@ def test_the_same_error_again_and_again_is_remembered_once(index: Index) -> None
     assert errors == ["the model is upside down", "the model is down", None]
 
 
-def test_an_error_that_goes_on_is_remembered_every_hour(index: Index) -> None:
+def test_a_continuing_error_is_recorded_every_hour(index: Index) -> None:
     table_of(index).upsert({rid("c"): values("three")})
     embedder_fails(index)
     long_ago = datetime.now(UTC) - SAME_ERROR_EVERY - timedelta(seconds=1)
@@ -132,7 +132,7 @@ def test_an_error_that_goes_on_is_remembered_every_hour(index: Index) -> None:
     assert index.history(1)[0].time > long_ago
 
 
-def test_a_failure_alone_makes_no_folder(tmp_path: Path) -> None:
+def test_a_failure_before_the_first_build_creates_no_folder(tmp_path: Path) -> None:
     index = follow(f"lance://{tmp_path}/index")
     table_of(index).upsert({rid("a"): values("one")})
     embedder_fails(index)
@@ -142,7 +142,7 @@ def test_a_failure_alone_makes_no_folder(tmp_path: Path) -> None:
     assert index.history() == ()
 
 
-def test_a_history_that_cannot_be_written_does_not_fail_a_sync_and_is_said_once(
+def test_an_unwritable_history_does_not_fail_a_sync_and_is_reported_once(
     tmp_path: Path,
 ) -> None:
     heard = Heard()
@@ -155,7 +155,7 @@ def test_a_history_that_cannot_be_written_does_not_fail_a_sync_and_is_said_once(
     assert said.startswith("the history of 'sample' is not kept: ")
 
 
-def test_a_history_that_cannot_be_opened_hides_no_error() -> None:
+def test_an_unreadable_history_hides_no_error() -> None:
     heard = Heard()
 
     def no_log() -> MemoryLog:
@@ -171,7 +171,7 @@ def test_a_history_that_cannot_be_opened_hides_no_error() -> None:
     assert heard.lines == ["the history of 'sample' is not kept: there is no bucket"]
 
 
-def test_a_sync_that_somebody_stops_is_no_failure() -> None:
+def test_a_stopped_sync_is_not_recorded_as_a_failure() -> None:
     log = MemoryLog()
 
     def stopped() -> None:
@@ -182,7 +182,7 @@ def test_a_sync_that_somebody_stops_is_no_failure() -> None:
     assert newest(log, 5) == ()
 
 
-def test_two_syncers_at_once_each_remember_what_they_did(tmp_path: Path) -> None:
+def test_two_concurrent_syncers_each_record_what_they_did(tmp_path: Path) -> None:
     table = MemoryTable(sample_recipe(), SCHEMA)
     store = f"lance://{tmp_path}/index"
     one, other = follow(store, table), follow(store, table)

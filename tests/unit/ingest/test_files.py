@@ -77,11 +77,11 @@ def test_csv_types_are_the_narrowest_that_keep_every_value(staging: Staging):
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "1.", ".5", "+1", "1_000", " 1", "True", "٣"])
-def test_what_only_resembles_a_number_stays_text(text: str):
+def test_a_value_that_only_resembles_a_number_stays_text(text: str):
     assert csv_type(text) == pa.string()
 
 
-def test_line_numbers_are_those_of_an_editor_behind_fields_with_line_breaks(tmp_path: Path):
+def test_line_numbers_count_the_line_breaks_inside_fields(tmp_path: Path):
     file = tmp_path / "a.csv"
     file.write_bytes(b'\xef\xbb\xbfid,t\r\n1,"x\r\ny\n""z"""\r\n\r\n2\r\n3,c\r\n')
     assert list(read_csv(file)) == [
@@ -91,7 +91,7 @@ def test_line_numbers_are_those_of_an_editor_behind_fields_with_line_breaks(tmp_
     ]
 
 
-def test_a_line_that_is_not_csv_does_not_spoil_the_next(tmp_path: Path):
+def test_a_malformed_csv_line_does_not_affect_the_next(tmp_path: Path):
     file = tmp_path / "a.csv"
     file.write_text('id,t\n1,"a"b\n2,c\n')
     bad, good = read_csv(file)
@@ -100,7 +100,7 @@ def test_a_line_that_is_not_csv_does_not_spoil_the_next(tmp_path: Path):
     assert good == Row(3, {"id": "2", "t": "c"})
 
 
-def test_a_quote_that_is_never_closed_tells_which_lines_it_swallowed(tmp_path: Path):
+def test_an_unclosed_quote_is_reported_with_the_lines_it_swallowed(tmp_path: Path):
     file = tmp_path / "a.csv"
     file.write_text('id,t\n1,a\n2,"b\n3,c\n4,d\n')
     assert list(read_csv(file))[1] == BadLine(
@@ -108,7 +108,7 @@ def test_a_quote_that_is_never_closed_tells_which_lines_it_swallowed(tmp_path: P
     )
 
 
-def test_lines_that_are_not_utf8_are_bad_and_others_are_not(tmp_path: Path):
+def test_only_lines_that_are_not_utf8_are_bad(tmp_path: Path):
     table, lines = tmp_path / "a.csv", tmp_path / "a.jsonl"
     table.write_bytes(b"id,t\n1,\xff\n2,\xc3\xa9\n")
     lines.write_bytes(b'{"id": "\xff"}\n{"id": "\xc3\xa9"}\n')
@@ -156,7 +156,7 @@ def test_json_values_of_different_kinds_become_text(staging: Staging):
     assert [r["x"] for r in rows(converted)] == ["1", "a", "[1, 2]", "{}", "true"]
 
 
-def test_lines_that_are_no_json_objects_are_bad(tmp_path: Path):
+def test_lines_that_are_not_json_objects_are_bad(tmp_path: Path):
     file = tmp_path / "a.jsonl"
     file.write_text('[1]\n{"a": NaN}\n{"a": \n{"a": "\\ud800"}\n{"a": "\\ud83c\\udf77"}\n')
     *bad, good = read_json(file)
@@ -164,7 +164,7 @@ def test_lines_that_are_no_json_objects_are_bad(tmp_path: Path):
     assert good == Row(5, {"a": "🍷"})
 
 
-def test_a_file_in_which_no_line_is_a_row_is_all_bad_lines(staging: Staging):
+def test_a_file_without_a_valid_row_has_only_bad_lines(staging: Staging):
     converted = staging.run("a.json", "[\n]\n", filled=("id",))
     assert (converted.read, converted.rows, staging.bad.count) == (2, 0, 2)
 
@@ -176,7 +176,7 @@ def test_a_blank_key_is_a_bad_line(staging: Staging):
     assert (converted.read, converted.rows) == (3, 1)
 
 
-def test_types_decided_beforehand_make_bad_lines_of_what_does_not_fit(staging: Staging):
+def test_a_line_that_does_not_fit_a_given_type_is_bad(staging: Staging):
     types = {
         "i": pa.int32(),
         "d": pa.date32(),
@@ -214,7 +214,7 @@ def test_only_the_first_bad_lines_are_kept_and_all_are_counted_and_written(stagi
     assert [b["line"] for b in written] == list(range(2, 52))
 
 
-def test_a_column_that_is_not_there_is_named_with_those_that_are(staging: Staging):
+def test_an_unknown_column_is_refused_with_the_existing_ones(staging: Staging):
     with pytest.raises(ConfigError) as caught:
         staging.run("a.csv", "a,b\n1,2\n", filled=("id",), present=("part",))
     assert "id, part" in caught.value.fact
@@ -233,7 +233,7 @@ def test_a_file_with_only_a_header_has_columns_and_no_rows(staging: Staging):
     assert (converted.schema.names, converted.read, converted.rows) == (["id", "t"], 0, 0)
 
 
-def test_only_the_columns_asked_for_are_taken(staging: Staging):
+def test_only_the_requested_columns_are_read(staging: Staging):
     assert rows(staging.run("a.csv", "id,t\n1,a\n", only=("id",))) == [{"id": 1}]
 
 
@@ -254,7 +254,7 @@ def test_parquet_keeps_types_cuts_nanoseconds_and_names_rows(staging: Staging, t
     assert staging.reasons == [(2, "id is empty")]
 
 
-def test_a_file_that_is_no_parquet_is_refused(staging: Staging):
+def test_a_file_that_is_not_parquet_is_refused(staging: Staging):
     with pytest.raises(ConfigError, match="cannot be read as Parquet"):
         staging.run("a.parquet", "no")
 
@@ -267,7 +267,7 @@ def test_a_folder_or_a_pattern_means_all_its_files(staging: Staging, tmp_path: P
         assert [r["id"] for r in rows(staging.read(str(tmp_path / source)))] == ["a", "b"]
 
 
-def test_files_of_other_columns_are_refused(staging: Staging, tmp_path: Path):
+def test_files_with_different_columns_are_refused(staging: Staging, tmp_path: Path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.csv").write_text("id,t\n1,1\n")
     (tmp_path / "in/b.csv").write_text("id,u\n1,1\n")
@@ -277,7 +277,7 @@ def test_files_of_other_columns_are_refused(staging: Staging, tmp_path: Path):
     assert "t, u" in caught.value.hint
 
 
-def test_no_file_and_a_name_that_tells_no_format_are_refused(tmp_path: Path):
+def test_a_missing_file_and_an_unknown_extension_are_refused(tmp_path: Path):
     with pytest.raises(ConfigError, match="no file of rows"):
         find_source(str(tmp_path / "no.csv"))
     (tmp_path / "a.xlsx").write_text("")

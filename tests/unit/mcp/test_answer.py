@@ -72,7 +72,7 @@ def test_an_answer_is_bounded_however_long_its_rows_are(
         assert "moky" in hit["text"][start:end]
 
 
-def test_what_was_cut_is_said_with_how_to_get_it(lake: lakewake.Lakewake) -> None:
+def test_a_cut_is_reported_with_how_to_get_the_rest(lake: lakewake.Lakewake) -> None:
     found = told(call(lake, "search", text="smoky leather", k=2))
     assert found["note"] == NOTE
     assert found["hits"][0]["cut"] == {"text": len(LONG) + 1, "payload": ["country"]}
@@ -106,7 +106,7 @@ def test_a_text_that_was_cut_can_be_read_whole_part_by_part(lake: lakewake.Lakew
         ({"key": "long 1", "partition": "red", "column": "_vector"}, "no payload column"),
     ],
 )
-def test_what_cannot_be_read_is_an_error_that_says_why(
+def test_a_text_that_cannot_be_read_is_an_error_with_the_reason(
     lake: lakewake.Lakewake, asked: dict[str, Any], said: str
 ) -> None:
     result = call(lake, "read", **asked)
@@ -210,14 +210,14 @@ def test_any_rows_fit_and_highlights_stay_in_their_texts(
 
 @settings(deadline=None)
 @given(st.text(st.characters() | st.sampled_from("\\u005cU0e\u200d\u202e\n"), max_size=40))
-def test_a_key_that_is_spelled_out_means_the_same_row(key: str) -> None:
+def test_an_escaped_key_means_the_same_row(key: str) -> None:
     assert unescaped(escaped(key)) == key
     assert visible(escaped(key)).replace("\n", "") == escaped(key).replace("\n", "")
 
 
 @settings(deadline=None)
 @given(st.text(max_size=300))
-def test_what_stays_is_what_can_be_seen(text: str) -> None:
+def test_only_visible_characters_are_left(text: str) -> None:
     needed = "\n\t\u200c\u200d\ufe0e\ufe0f"
     left = visible(text)
     assert visible(left) == left
@@ -228,7 +228,7 @@ def test_what_stays_is_what_can_be_seen(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["می‌خواهم", "👩‍🚀 ❤️‍🔥 1️⃣ ☎︎", "a\tb\nc", "naïve café", "क्‍ष", "plain"]
 )
-def test_what_scripts_and_emoji_need_stays(text: str) -> None:
+def test_invisible_characters_that_scripts_and_emoji_need_stay(text: str) -> None:
     assert visible(text) == text
     assert tame(text) == text
 
@@ -243,14 +243,14 @@ def test_what_scripts_and_emoji_need_stays(text: str) -> None:
         ("x\ufe00\ufe01\ufe02", "x"),
     ],
 )
-def test_what_hides_between_letters_goes(text: str, left: str) -> None:
+def test_invisible_characters_between_letters_are_removed(text: str, left: str) -> None:
     assert visible(text) == left
     assert tame(text) == left
 
 
 @settings(deadline=None)
 @given(st.text(st.characters() | st.sampled_from('"\\\n'), max_size=200), st.integers(5, 150))
-def test_a_shortened_text_takes_no_more_room_than_it_has(text: str, room: int) -> None:
+def test_a_shortened_text_fits_its_room(text: str, room: int) -> None:
     short = shortened(text, room)
     assert short == text or (size(short) <= room and short.endswith("…"))
     assert size(seen({"a": [text]}, room)) <= room + 8

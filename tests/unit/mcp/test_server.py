@@ -132,7 +132,7 @@ def test_stdout_of_the_process_holds_nothing_but_the_protocol(config: Path) -> N
     assert (rest, running.returncode) == ("", 0)
 
 
-def test_a_configuration_that_is_not_there_ends_the_process_with_its_error(tmp_path: Path) -> None:
+def test_a_missing_configuration_ends_the_process_with_an_error(tmp_path: Path) -> None:
     server = process(tmp_path / "lakewake.toml")
     done = subprocess.run(
         [server.command, *server.args],
@@ -146,7 +146,9 @@ def test_a_configuration_that_is_not_there_ends_the_process_with_its_error(tmp_p
     assert "lakewake.toml" in done.stderr
 
 
-def test_every_tool_says_that_it_only_reads_and_what_it_takes(lake: lakewake.Lakewake) -> None:
+def test_every_tool_is_marked_read_only_and_describes_its_arguments(
+    lake: lakewake.Lakewake,
+) -> None:
     tools = {t.name: t for t in talk(build_server(lake), Client.list_tools).tools}
     for tool in tools.values():
         assert tool.annotations.read_only_hint is True
@@ -160,7 +162,7 @@ def test_every_tool_says_that_it_only_reads_and_what_it_takes(lake: lakewake.Lak
     assert all("description" in argument for argument in taken.values())
 
 
-def test_a_hit_carries_the_payload_in_json_s_own_types(lake: lakewake.Lakewake) -> None:
+def test_a_hit_carries_the_payload_in_json_types(lake: lakewake.Lakewake) -> None:
     (hit,) = told(call(lake, "search", text=WINES["fresh"][0], index="wines", k=1))["hits"]
     assert (hit["key"], hit["partition"], hit["field"], hit["chunk"]) == ("fresh", "red", "text", 0)
     assert hit["payload"] == {"country": "France", "price": 12.0, "day": "2024-01-03", "score": 92}
@@ -226,7 +228,7 @@ def test_rows_are_filtered_by_text_and_by_json(lake: lakewake.Lakewake, where: A
         ({"text": QUERY, "where": "price < 1; DROP TABLE wines"}, "several statements"),
     ],
 )
-def test_what_cannot_be_asked_is_a_tool_error_that_says_why(
+def test_an_invalid_request_is_a_tool_error_with_the_reason(
     lake: lakewake.Lakewake, arguments: dict[str, Any], fact: str
 ) -> None:
     assert fact in refusal(call(lake, "search", **arguments))
@@ -238,7 +240,7 @@ def test_an_error_has_its_fact_and_its_hint(lake: lakewake.Lakewake) -> None:
     assert "\nhint: write it as in: price = 40" in said
 
 
-def test_an_error_that_nobody_foresaw_tells_the_model_nothing_of_it(config: Path) -> None:
+def test_an_unexpected_error_shows_the_model_no_details(config: Path) -> None:
     class Broken(Index):
         def search(self, *_: Any, **__: Any) -> Any:
             raise RuntimeError("secret")
@@ -248,7 +250,7 @@ def test_an_error_that_nobody_foresaw_tells_the_model_nothing_of_it(config: Path
     assert refusal(call({"wines": broken}, "search", text=QUERY)) == "Error executing tool search"
 
 
-def test_the_status_tells_how_far_the_index_is_behind(tmp_path: Path) -> None:
+def test_the_status_reports_how_far_the_index_is_behind(tmp_path: Path) -> None:
     lake = lakewake.open(make_cellar(tmp_path))
     (status,) = told(call(lake, "status"))["indexes"]
     assert (status["in_step"], status["lag_commits"], status["would"]) == (True, 0, "nothing")
@@ -259,7 +261,7 @@ def test_the_status_tells_how_far_the_index_is_behind(tmp_path: Path) -> None:
     assert status["model"]["provider"] == "hashing"
 
 
-def test_an_index_that_cannot_be_told_about_does_not_hide_the_others(tmp_path: Path) -> None:
+def test_an_index_whose_status_fails_does_not_hide_the_others(tmp_path: Path) -> None:
     config = make_cellar(tmp_path)
     one = config.read_text()
     other = one.replace('"wines"', '"ales"').replace('"lake/wines"', '"lake/ales"')
@@ -276,7 +278,7 @@ def test_an_index_that_cannot_be_told_about_does_not_hide_the_others(tmp_path: P
     assert "no index 'ales' yet" in refusal(call(lake, "search", text=QUERY, index="ales"))
 
 
-def test_the_list_tells_what_can_be_asked_of_each_index(lake: lakewake.Lakewake) -> None:
+def test_the_list_describes_what_each_index_can_be_asked(lake: lakewake.Lakewake) -> None:
     (index,) = told(call(lake, "list_indexes"))["indexes"]
     assert index == {
         "name": "wines",
@@ -313,7 +315,7 @@ def test_a_recommendation_names_the_rows_it_used(lake: lakewake.Lakewake) -> Non
     assert answer["used"]
 
 
-def test_calls_that_come_at_once_are_all_answered(lake: lakewake.Lakewake) -> None:
+def test_concurrent_calls_are_all_answered(lake: lakewake.Lakewake) -> None:
     async def speech(client: Client) -> list[str]:
         found: dict[str, str] = {}
 

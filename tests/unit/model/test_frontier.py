@@ -27,7 +27,7 @@ FRONTIER = Frontier(
 )
 
 
-def test_a_frontier_without_a_token_reads_and_writes_as_it_always_did():
+def test_a_frontier_without_a_token_keeps_its_old_format():
     assert Frontier.from_json(OLD) == FRONTIER
     assert FRONTIER.to_json() == OLD
 
@@ -54,7 +54,7 @@ class Kept:
         return {name: self._pages[name] for name in names}
 
 
-def test_many_rows_stand_on_pages_beside_the_text():
+def test_many_rows_are_kept_on_pages_beside_the_text():
     frontier = replace(FRONTIER, duplicates=many(100_000))
     text = frontier.to_json()
     assert len(text) < 10_000
@@ -72,14 +72,14 @@ def test_one_row_is_found_by_reading_one_page():
     assert len(read.asked) <= 2
 
 
-def test_a_row_more_changes_one_page():
+def test_one_more_row_changes_one_page():
     before = replace(FRONTIER, duplicates=many(100_000))
     after = replace(before, duplicates=before.duplicates | many(1, start=200_000))
     assert len(after.new_pages(before.pages)) == 1
     assert len(before.pages - after.pages) == 1
 
 
-def test_pages_that_stay_the_same_are_neither_read_nor_written():
+def test_unchanged_pages_are_neither_read_nor_written():
     frontier = replace(FRONTIER, duplicates=many(5_000))
     read = Kept(frontier)
     later = replace(Frontier.from_json(frontier.to_json(), read), sync=5)
@@ -96,7 +96,7 @@ def test_a_quarantine_keeps_its_reasons_on_pages():
     assert again.duplicates == FRONTIER.duplicates
 
 
-def test_pages_shrink_back_into_the_text():
+def test_few_rows_move_back_from_pages_into_the_text():
     frontier = replace(FRONTIER, duplicates=many(5_000))
     again = Frontier.from_json(frontier.to_json(), Kept(frontier))
     few = replace(again, duplicates=again.duplicates - many(4_999, start=1))
@@ -104,7 +104,7 @@ def test_pages_shrink_back_into_the_text():
     assert Frontier.from_json(few.to_json()) == few
 
 
-def test_a_long_text_of_an_earlier_version_stays_what_stores_compare():
+def test_a_long_frontier_of_an_earlier_version_is_written_back_unchanged():
     rows = ",".join(f'["p","key {n}"]' for n in sorted(range(5_000), key=str))
     old = OLD.replace('["p","a"]', rows)
     frontier = Frontier.from_json(old)

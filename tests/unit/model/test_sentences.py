@@ -44,7 +44,7 @@ def test_a_text_is_cut_into_its_sentences(whole: list[str]) -> None:
 
 
 @pytest.mark.parametrize("blank", ["", " ", " \n\n "])
-def test_blanks_have_no_sentences(blank: str) -> None:
+def test_a_blank_text_has_no_sentences(blank: str) -> None:
     assert split(blank) == []
 
 
@@ -69,7 +69,7 @@ def test_a_paragraph_ends_its_last_sentence() -> None:
     assert split(f"{one}\n \t\n{two}") == [one, two]
 
 
-def test_lines_that_were_ended_on_purpose_are_sentences_of_their_own() -> None:
+def test_lines_ended_on_purpose_are_separate_sentences() -> None:
     lines = [
         "Gale Jacket",
         "A warm jacket for wind and rain, with a hood that can be folded away",
@@ -85,7 +85,7 @@ def test_lines_that_were_ended_on_purpose_are_sentences_of_their_own() -> None:
 
 @settings(deadline=None)
 @given(st.text(st.sampled_from("aB1 .!?…\n\r\t\"'”)-。"), max_size=80))
-def test_sentences_are_in_order_and_lose_nothing_but_blanks(text: str) -> None:
+def test_sentences_keep_the_order_and_everything_but_blanks(text: str) -> None:
     spans = sentences(text)
     assert all(a < b for a, b in spans)
     assert all(before[1] <= after[0] for before, after in pairwise(spans))
@@ -96,7 +96,7 @@ def test_sentences_are_in_order_and_lose_nothing_but_blanks(text: str) -> None:
 @pytest.mark.parametrize(
     "unit", [".", ". ", "\n", "x.", "A. ", "1. ", "a\n", f"{'x' * 50}\n", "。"]
 )
-def test_a_long_run_of_anything_is_cut_in_time(unit: str) -> None:
+def test_a_long_run_of_any_character_is_split_quickly(unit: str) -> None:
     assert sentences(unit * 200_000 + "x")
 
 

@@ -11,20 +11,20 @@ from lakewake.sync import spool
 from lakewake.sync.spool import Ids
 
 
-def test_stretches_have_no_more_rows_and_bytes_than_allowed():
+def test_slices_have_no_more_rows_and_bytes_than_allowed():
     sizes = np.array([1, 1, 1, 5, 5, 9, 1])
     assert list(cuts(sizes, 2, 10)) == [(0, 2), (2, 2), (4, 1), (5, 2)]
 
 
-def test_a_row_that_is_too_large_by_itself_is_a_stretch_of_its_own():
+def test_a_row_that_is_too_large_is_a_slice_of_its_own():
     assert list(cuts(np.array([1, 50, 1]), 100, 10)) == [(0, 1), (1, 1), (2, 1)]
 
 
-def test_no_rows_make_no_stretch():
+def test_no_rows_make_no_slice():
     assert list(cuts(np.array([]), 100, 10)) == []
 
 
-def test_texts_and_lists_weigh_what_they_hold():
+def test_the_size_of_texts_and_lists_includes_their_content():
     columns = {
         "text": pa.array(["", "x" * 1000, None]),
         "vector": pa.array([[1.0] * 100, None, [1.0]], pa.list_(pa.float32())),
@@ -35,13 +35,13 @@ def test_texts_and_lists_weigh_what_they_hold():
     assert list_ < 50
 
 
-def test_a_sliced_batch_weighs_only_its_own_rows():
+def test_the_size_of_a_sliced_batch_counts_only_its_rows():
     batch = pa.RecordBatch.from_pydict({"text": ["x" * 1000, "y", "zz"]})
     assert weights(batch.slice(1)).tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("lots", [1, 3, 5])
-def test_ids_come_back_in_order_and_again_however_many(lots, monkeypatch):
+def test_any_number_of_ids_can_be_read_in_order_repeatedly(lots, monkeypatch):
     monkeypatch.setattr(spool, "HELD_IDS", 10)
     ids = Ids()
     for lot in range(lots):
@@ -55,7 +55,7 @@ def test_ids_come_back_in_order_and_again_however_many(lots, monkeypatch):
     assert list(ids)[-1] == "later"
 
 
-def test_two_walks_through_ids_in_a_file_do_not_disturb_each_other(monkeypatch):
+def test_two_iterations_over_ids_in_a_file_are_independent(monkeypatch):
     monkeypatch.setattr(spool, "HELD_IDS", 2)
     ids = Ids()
     for n in range(9):

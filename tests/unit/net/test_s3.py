@@ -28,7 +28,7 @@ def env(tmp_path: Path) -> dict[str, str]:
     return {"AWS_CONFIG_FILE": str(tmp_path / "config")}
 
 
-def test_without_a_word_it_is_amazons() -> None:
+def test_amazons_s3_is_the_default() -> None:
     assert find_s3({"AWS_CONFIG_FILE": "/no/such/file"}) == S3("", "")
 
 
@@ -39,18 +39,18 @@ def test_the_variables_win_over_the_profile(env: dict[str, str]) -> None:
     assert find_s3(env | {"AWS_DEFAULT_REGION": "y"}).region == "y"
 
 
-def test_an_address_for_s3_alone_wins_over_that_of_all_services(env: dict[str, str]) -> None:
+def test_an_endpoint_for_s3_wins_over_one_for_all_services(env: dict[str, str]) -> None:
     both = {"AWS_ENDPOINT_URL": "https://all", "AWS_ENDPOINT_URL_S3": "https://s3"}
     assert find_s3(env | both).endpoint == "https://s3"
 
 
-def test_the_profile_is_the_named_one_else_the_default(env: dict[str, str]) -> None:
+def test_the_named_profile_is_used_or_else_the_default(env: dict[str, str]) -> None:
     assert find_s3(env) == S3("", "eu-north-1")
     assert find_s3(env | {"AWS_PROFILE": "lake"}) == S3("https://s3.example.com", "eu-west-3")
     assert find_s3(env | {"AWS_PROFILE": "other"}) == S3()
 
 
-def test_a_store_of_ones_own_has_the_usual_region_and_encryption() -> None:
+def test_a_custom_endpoint_defaults_to_https_and_us_east_1() -> None:
     found = find_s3({"AWS_CONFIG_FILE": "/no/such/file", "AWS_ENDPOINT_URL": "minio.example.com"})
     assert found == S3("https://minio.example.com", "us-east-1")
 
@@ -61,14 +61,14 @@ def test_a_configuration_file_that_does_not_parse_is_named(env: dict[str, str]) 
         find_s3(env)
 
 
-def test_lance_is_told_where_and_whether_without_encryption() -> None:
+def test_lance_gets_the_endpoint_and_whether_http_is_allowed() -> None:
     where = {"aws_endpoint": "http://127.0.0.1:9000", "aws_region": "eu-west-3"}
     assert lance_options(OURS) == where | {"allow_http": "true"}
     assert lance_options(S3("https://h", "")) == {"aws_endpoint": "https://h"}
     assert lance_options(S3()) == {}
 
 
-def test_hadoop_is_told_the_same() -> None:
+def test_hadoop_gets_the_endpoint_and_the_region() -> None:
     told = spark_options(OURS)
     assert told["spark.hadoop.fs.s3a.endpoint"] == "http://127.0.0.1:9000"
     assert told["spark.hadoop.fs.s3a.endpoint.region"] == "eu-west-3"
@@ -76,11 +76,11 @@ def test_hadoop_is_told_the_same() -> None:
     assert told["spark.hadoop.fs.s3a.path.style.access"] == "true"
 
 
-def test_amazons_own_s3_is_left_to_hadoops_settings_but_for_the_credentials() -> None:
+def test_for_amazons_s3_hadoop_gets_only_the_credentials_provider() -> None:
     assert list(spark_options(S3())) == ["spark.hadoop.fs.s3a.aws.credentials.provider"]
 
 
-def test_arrow_is_told_the_region() -> None:
+def test_arrow_gets_the_region() -> None:
     assert filesystem(OURS).region == "eu-west-3"
 
 
@@ -98,6 +98,6 @@ def test_an_address_in_s3_is_written_as_a_uri(monkeypatch: pytest.MonkeyPatch) -
     assert place.address() == "s3://bucket/my%20index"
 
 
-def test_a_place_on_another_file_system_is_refused() -> None:
+def test_a_location_on_another_file_system_is_refused() -> None:
     with pytest.raises(ConfigError, match="neither on a local file system nor in S3"):
         location_at("gs://bucket/index")

@@ -37,9 +37,11 @@ UNTESTED = [
 CONFIG = '[[index]]\nname = "wines"\ntable = "{table}"\ntext = "{{t}}"\n'
 #: The whole command, with less patience.
 IMPATIENT = """
-import sys
+import signal, sys
 from lakewake import cli
 from lakewake.net import deadline
+# A shell ignores SIGINT for what it starts in the background, and so would this process.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 deadline.LOOK_SECONDS = float(sys.argv.pop(1))
 cli.main()
 """
@@ -57,12 +59,12 @@ def test_a_table_on_an_untested_file_system_is_refused_by_the_configuration(tabl
 
 
 @pytest.mark.parametrize("table", ["lake/t", "/lake/t", "s3a://bucket/t", "a:b/t"])
-def test_a_path_and_s3a_are_tested(table: str) -> None:
+def test_local_paths_and_s3a_are_accepted(table: str) -> None:
     assert parse_config(CONFIG.format(table=table), Path("/proj/lakewake.toml")).indexes
 
 
 @pytest.mark.parametrize("table", UNTESTED)
-def test_init_and_ingest_refuse_it_before_they_look(
+def test_init_and_ingest_refuse_an_untested_file_system_before_reading(
     table: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -86,7 +88,7 @@ def test_init_and_ingest_refuse_it_before_they_look(
 @pytest.mark.parametrize(
     "store", ["lance+gs://b/i", "lance+az://b/i", "lance://gs://b/i", "gs://b"]
 )
-def test_a_store_elsewhere_is_refused_before_anything_is_looked_at(
+def test_a_store_on_an_untested_file_system_is_refused_before_reading(
     store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "lakewake.toml"
@@ -95,7 +97,7 @@ def test_a_store_elsewhere_is_refused_before_anything_is_looked_at(
     assert "store" in capsys.readouterr().err
 
 
-def test_a_draft_for_such_a_table_allows_it_for_later_commands(tmp_path: Path) -> None:
+def test_a_draft_for_an_untested_file_system_allows_it_for_later_commands(tmp_path: Path) -> None:
     look = Look(TableIdentity("t", "id", "", "COPY_ON_WRITE"), (), {"t": '"string"'})
     file = tmp_path / "lakewake.toml"
     draft_config("gs://bucket/t", look, file, untested_schemes=True)
@@ -103,14 +105,14 @@ def test_a_draft_for_such_a_table_allows_it_for_later_commands(tmp_path: Path) -
     assert (settings.untested_schemes, settings.indexes[0].table) == (True, "gs://bucket/t")
 
 
-def test_a_question_that_is_answered_in_time_gives_its_answer_or_its_error() -> None:
+def test_a_call_that_ends_in_time_returns_its_result_or_raises_its_error() -> None:
     assert deadline.look(lambda: 7) == 7
     with pytest.raises(FileNotFoundError):
         deadline.look(lambda: Path("/nowhere").read_text())
     assert not deadline.still_asking()
 
 
-def test_a_question_that_is_not_answered_in_time_is_an_error(
+def test_a_call_that_does_not_end_in_time_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(deadline, "LOOK_SECONDS", 0.05)
@@ -143,7 +145,7 @@ def silent_s3(patience: float) -> Iterator[tuple[subprocess.Popen[str], socket.s
 @pytest.mark.parametrize(
     ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "term")]
 )
-def test_a_look_at_a_storage_that_does_not_answer_is_interrupted_at_once(
+def test_a_look_at_unresponsive_storage_can_be_interrupted_at_once(
     number: signal.Signals, code: int, word: str
 ) -> None:
     with silent_s3(60) as (process, server):
@@ -160,7 +162,7 @@ def test_a_look_at_a_storage_that_does_not_answer_is_interrupted_at_once(
     assert seconds < 5
 
 
-def test_a_look_at_a_storage_that_does_not_answer_ends_by_itself() -> None:
+def test_a_look_at_unresponsive_storage_times_out() -> None:
     began = time.monotonic()
     with silent_s3(0.5) as (process, _):
         _, said = process.communicate(timeout=60)
@@ -168,3 +170,25 @@ def test_a_look_at_a_storage_that_does_not_answer_ends_by_itself() -> None:
     assert "cannot read s3a://bucket/t/.hoodie/hoodie.properties: no answer within 0.5 s" in said
     assert "AWS_ENDPOINT_URL" in said
     assert time.monotonic() - began < 30
+
+
+def test_a_request_that_is_interrupted_while_it_starts_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, answered = threading.Event(), threading.Event()
+
+    class Interrupted(threading.Thread):
+        def start(self) -> None:
+            super().start()
+            begun.wait()
+            raise KeyboardInterrupt
+
+    def question() -> None:
+        begun.set()
+        answered.wait()
+
+    monkeypatch.setattr(threading, "Thread", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        deadline.look(question)
+    assert deadline.still_asking()
+    answered.set()

@@ -46,7 +46,7 @@ def test_an_index_is_fresh_while_nothing_it_lacks_is_older_than_the_limit(
     assert index.status().fresh
 
 
-def test_the_oldest_commit_that_is_lacking_counts(tmp_path: Path) -> None:
+def test_the_oldest_missing_commit_decides_freshness(tmp_path: Path) -> None:
     index = aged(tmp_path, 1.0)
     lag = index.status().lag_seconds
     table_of(index)._clock += 86_400_000
@@ -55,17 +55,17 @@ def test_the_oldest_commit_that_is_lacking_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", [None, 30.0])
-def test_an_index_that_is_not_built_is_not_fresh(tmp_path: Path, limit: float | None) -> None:
+def test_an_unbuilt_index_is_not_fresh(tmp_path: Path, limit: float | None) -> None:
     assert not follow(f"memory://{tmp_path}", freshness=limit).status().fresh
 
 
-def test_the_limit_itself_is_still_fresh(tmp_path: Path) -> None:
+def test_an_index_exactly_at_the_limit_is_fresh(tmp_path: Path) -> None:
     report = aged(tmp_path, 30.0).status()
     assert replace(report, lag_seconds=30.0).fresh
     assert not replace(report, lag_seconds=30.1).fresh
 
 
-def test_status_tells_the_last_sync_that_did_something(tmp_path: Path) -> None:
+def test_status_reports_the_last_sync_that_did_something(tmp_path: Path) -> None:
     index = aged(tmp_path, None)
     index.sync()
     index.sync()
@@ -78,7 +78,7 @@ def test_before_the_first_sync_there_is_no_last_one(tmp_path: Path) -> None:
     assert follow(f"memory://{tmp_path}").status().as_dict()["last_sync"] is None
 
 
-def test_a_history_out_of_reach_does_not_keep_status_from_answering(tmp_path: Path) -> None:
+def test_status_works_without_a_readable_history(tmp_path: Path) -> None:
     index = follow(f"lance://{tmp_path}")
     table_of(index).upsert({rid("a"): values("one")})
     index.sync()
@@ -107,13 +107,13 @@ def look(*instants: tuple[str, str, str]) -> Look:
         ([], "20"),
     ],
 )
-def test_where_commits_were_undone_the_index_is_behind_since_then(
+def test_an_index_is_behind_since_its_commits_were_undone(
     instants: list[tuple[str, str, str]], since: str
 ) -> None:
     assert behind_since(RECONCILE, look(*instants), UP_TO_TWO) == since
 
 
-def test_an_index_in_step_is_behind_nothing() -> None:
+def test_an_index_in_step_has_no_lag() -> None:
     plan = Plan(Action.NOTHING, "because", UP_TO_TWO)
     assert behind_since(plan, look(("1", "10", "commit"), ("3", "30", "restore")), UP_TO_TWO) == ""
     assert behind_since(RECONCILE, look(), None) == ""
@@ -149,7 +149,7 @@ def lake(tmp_path: Path) -> DiskLake:
 
 
 @pytest.mark.parametrize(("age", "fresh"), [(10, True), (3600, False)])
-def test_a_commit_from_the_future_is_as_old_as_its_file(
+def test_a_commit_dated_in_the_future_is_as_old_as_its_file(
     lake: DiskLake, age: float, fresh: bool
 ) -> None:
     dated(lake, datetime.now(UTC) + timedelta(hours=1), time.time() - age)
@@ -161,7 +161,7 @@ def test_a_commit_from_the_future_is_as_old_as_its_file(
     assert report.as_dict()["ahead_seconds"] == pytest.approx(3600, abs=30)
 
 
-def test_a_commit_from_the_future_is_judged_beside_later_ones_of_right_clocks(
+def test_a_commit_dated_in_the_future_is_judged_beside_later_correct_ones(
     lake: DiskLake,
 ) -> None:
     now = datetime.now(UTC)
@@ -172,7 +172,7 @@ def test_a_commit_from_the_future_is_judged_beside_later_ones_of_right_clocks(
     assert not report.fresh
 
 
-def test_readiness_says_that_a_commit_is_from_the_future(lake: DiskLake) -> None:
+def test_readiness_reports_a_commit_dated_in_the_future(lake: DiskLake) -> None:
     dated(lake, datetime.now(UTC) + timedelta(hours=1), time.time() - 3600)
     with asking(lake_index(lake)) as client:
         answer = client.get("/ready")
@@ -180,7 +180,7 @@ def test_readiness_says_that_a_commit_is_from_the_future(lake: DiskLake) -> None
     assert "ahead of this machine's clock" in answer.json()["indexes"][0]["why"]
 
 
-def test_a_file_from_the_future_counts_since_the_index_was_in_step(lake: DiskLake) -> None:
+def test_a_file_dated_in_the_future_counts_since_the_index_was_in_step(lake: DiskLake) -> None:
     # The clock of the storage is wrong as well: all that is known is when nothing was lacking.
     dated(lake, datetime.now(UTC) + timedelta(hours=1), time.time() + 3600)
     report = lake_index(lake).status()
@@ -188,7 +188,7 @@ def test_a_file_from_the_future_counts_since_the_index_was_in_step(lake: DiskLak
     assert report.lag_seconds > 86_400
 
 
-def test_an_absorbed_commit_from_the_future_is_no_lag(lake: DiskLake) -> None:
+def test_an_absorbed_commit_dated_in_the_future_causes_no_lag(lake: DiskLake) -> None:
     dated(lake, datetime.now(UTC) + timedelta(hours=1), time.time() - 3600)
     sync(lake.parts)
     report = lake_index(lake).status()

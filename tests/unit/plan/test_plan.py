@@ -33,14 +33,14 @@ def after(*instants: Instant) -> Frontier:
     return build_plan(look(*instants), None, RECIPE).after
 
 
-def test_without_an_index_it_builds():
+def test_without_an_index_the_plan_is_to_build():
     plan = build_plan(look(done("1", "2")), None, RECIPE)
     assert plan.action is Action.BUILD
     assert plan.after.instants == {"1": "2"}
     assert plan.after.schema == {"txt": '"string"', "num": '"int"'}
 
 
-def test_nothing_new_means_nothing_to_do():
+def test_without_new_commits_there_is_nothing_to_do():
     assert build_plan(look(done("1", "2")), after(done("1", "2")), RECIPE).action is Action.NOTHING
 
 
@@ -58,7 +58,7 @@ def test_a_slow_writer_that_completes_late_is_still_pending():
     assert [i.requested for i in plan.pending] == ["3"]
 
 
-def test_instants_that_archival_took_from_the_old_end_are_not_lost():
+def test_absorbed_instants_that_were_archived_are_not_lost():
     frontier = after(done("1", "2"), done("3", "4"))
     assert build_plan(look(done("3", "4")), frontier, RECIPE).action is Action.NOTHING
 
@@ -80,7 +80,7 @@ def test_an_older_clean_left_on_the_timeline_does_not_make_archived_commits_lost
     assert build_plan(seen, frontier, RECIPE).action is Action.NOTHING
 
 
-def test_absorbed_instants_that_vanished_mean_reconcile():
+def test_vanished_absorbed_instants_mean_reconcile():
     frontier = after(done("1", "2"), done("3", "4"))
     plan = build_plan(look(done("1", "2"), done("5", "6", "restore")), frontier, RECIPE)
     assert plan.action is Action.RECONCILE
@@ -105,12 +105,12 @@ def test_an_instant_seen_in_flight_and_archived_since_means_reconcile():
     assert "in flight" in plan.why
 
 
-def test_an_instant_seen_in_flight_that_was_rolled_back_is_nothing():
+def test_an_instant_seen_in_flight_and_rolled_back_needs_no_work():
     frontier = after(done("1", "2"), Instant("3", None, "commit"))
     assert build_plan(look(done("1", "2")), frontier, RECIPE).action is Action.NOTHING
 
 
-def test_another_table_at_the_same_place_means_reconcile():
+def test_another_table_at_the_same_location_means_reconcile():
     other = replace(look(done("1", "2")), table=replace(TABLE, record_key="uuid"))
     assert build_plan(other, after(done("1", "2")), RECIPE).action is Action.RECONCILE
 
@@ -143,14 +143,14 @@ def test_an_index_of_an_empty_table_is_built_again_at_the_first_commit():
     assert build_plan(look(done("1", "2")), frontier, RECIPE).action is Action.BUILD
 
 
-def test_a_column_that_is_not_there_is_refused_with_those_that_are():
+def test_a_missing_column_is_refused_with_the_existing_ones():
     with pytest.raises(ConfigError) as error:
         check_columns(look(done("1", "2")), replace(RECIPE, payload=("nope",)))
     assert "'nope'" in error.value.fact
     assert "num, other, txt" in error.value.hint
 
 
-def test_a_frontier_survives_json_with_odd_keys_in_it():
+def test_a_frontier_with_odd_keys_survives_json():
     frontier = replace(after(done("1", "2")), duplicates=frozenset({RowId("p=ä", "k\n'\"")}))
     assert Frontier.from_json(frontier.to_json()) == frontier
 
@@ -160,7 +160,7 @@ def test_a_frontier_of_another_format_is_refused():
         Frontier.from_json('{"format": 3}')
 
 
-def test_a_slow_writer_of_the_former_schema_takes_no_change_back():
+def test_a_slow_writer_with_the_old_schema_does_not_undo_a_change():
     frontier = after(done("1", "2"), done("4", "5"))
     former = {"txt": '"string"'}
     late = look(done("1", "2"), done("3", "9"), done("4", "5"), _3=former)
@@ -177,7 +177,7 @@ def test_a_late_writer_whose_schema_the_table_now_shows_is_a_change():
     assert (plan.action, plan.why) == (Action.RECONCILE, "column 'num' went from int to long")
 
 
-def test_an_index_that_noted_a_type_in_more_words_follows_on():
+def test_an_index_with_a_longer_spelling_of_a_type_is_followed():
     stamp = '{"logicalType": "timestamp-micros", "type": "long"}'
     told = {"txt": '{"avro.java.string": "String", "type": "string"}', "num": stamp}
     frontier = replace(after(done("1", "2")), schema=told)
@@ -186,7 +186,7 @@ def test_an_index_that_noted_a_type_in_more_words_follows_on():
     assert plan.action is Action.FOLLOW
 
 
-def test_an_index_that_noted_an_escaped_name_follows_the_same_table():
+def test_an_index_with_an_escaped_name_in_its_frontier_follows_the_same_table():
     noted = TableIdentity("t", "caf\\u00e9,a\\#b", "part", "COPY_ON_WRITE")
     frontier = replace(after(done("1", "2")), table=noted)
     table = replace(TABLE, record_key="café,a#b")
@@ -217,7 +217,7 @@ def test_a_build_writes_a_new_generation_and_a_follow_does_not():
     assert (followed.action, followed.new_generation) == (Action.FOLLOW, False)
 
 
-def test_a_rebuild_counts_on_from_the_index_that_it_replaces():
+def test_a_rebuild_has_the_generation_after_the_index_it_replaces():
     held = replace(after(done("1", "2")), sync=7)
     plan = build_plan(look(done("1", "2")), held, RECIPE, SyncOptions(rebuild=True))
     assert (plan.action, plan.why, plan.new_generation) == (
@@ -240,7 +240,7 @@ def test_a_reconcile_that_was_asked_for_replaces_a_follow_and_keeps_its_commits(
     assert plan.after.instants == {"1": "2", "3": "4"}
 
 
-def test_quarantined_rows_are_tried_again_only_when_nothing_else_is_to_do():
+def test_quarantined_rows_are_retried_only_if_there_is_nothing_else_to_do():
     rows = {RowId("", "a"): Refusal("too long", "1"), RowId("", "b"): Refusal("too long", "1")}
     held = replace(after(done("1", "2")), quarantine=rows)
     options = SyncOptions(retry_quarantined=True, tried=frozenset({RowId("", "b")}))

@@ -31,19 +31,19 @@ def read(*chunks: bytes) -> list[Delta]:
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=8))
-def test_a_stream_reads_the_same_wherever_it_is_cut(cuts: list[int]) -> None:
+def test_a_stream_is_read_the_same_however_it_is_split(cuts: list[int]) -> None:
     marks = [0, *sorted(cuts), len(STREAM)]
     chunks = [STREAM[a:b] for a, b in pairwise(marks)]
     assert "".join(p.text for p in read_stream(chunks)) == "Wärm [1]"
 
 
-def test_the_last_piece_says_why_it_ends() -> None:
+def test_the_last_event_gives_the_reason_for_the_end() -> None:
     assert read(STREAM)[-1] == Delta("", "stop")
     assert read(event(delta={"content": "a"}, finish_reason="length")) == [Delta("a", "length")]
     assert read(event(delta={"content": "a"}), b"data: [DONE]\n\n")[-1] == Delta("", "stop")
 
 
-def test_what_follows_the_end_is_not_read() -> None:
+def test_nothing_after_the_end_of_a_stream_is_read() -> None:
     assert read(event(delta={"content": "a"}, finish_reason="stop"), b"data: {nonsense\n\n")
 
 
@@ -64,12 +64,12 @@ def test_what_follows_the_end_is_not_read() -> None:
         (b"data: " + b"[" * 200_000 + b"\n\n", "not JSON"),
     ],
 )
-def test_a_stream_that_cannot_be_used_is_refused(stream: bytes, said: str) -> None:
+def test_an_unusable_stream_is_refused(stream: bytes, said: str) -> None:
     with pytest.raises(UnusableAnswer, match=said):
         read(stream)
 
 
-def test_an_answer_in_one_is_read() -> None:
+def test_an_answer_that_is_not_streamed_is_read() -> None:
     body = {"choices": [{"message": {"content": "Warm [1]"}, "finish_reason": "length"}]}
     assert read_whole(json.dumps(body).encode()) == Delta("Warm [1]", "length")
 
@@ -88,18 +88,18 @@ def test_an_answer_in_one_is_read() -> None:
         (b"[" * 200_000, "not JSON"),
     ],
 )
-def test_an_answer_in_one_that_cannot_be_used_is_refused(body: bytes, said: str) -> None:
+def test_an_unusable_answer_that_is_not_streamed_is_refused(body: bytes, said: str) -> None:
     with pytest.raises(UnusableAnswer, match=said):
         read_whole(body)
 
 
-def test_half_a_character_becomes_a_mark_that_can_be_written() -> None:
+def test_half_a_character_becomes_a_replacement_character() -> None:
     body = b'{"choices": [{"message": {"content": "a\\ud800b"}}]}'
     assert read_whole(body).text.encode() == b"a?b"
 
 
 @given(st.binary(max_size=300))
-def test_no_bytes_bring_the_reader_down(data: bytes) -> None:
+def test_no_bytes_crash_the_reader(data: bytes) -> None:
     assert all(isinstance(e, str) for e in _events_or_none(data))
 
 

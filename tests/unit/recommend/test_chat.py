@@ -58,14 +58,14 @@ def failure(service: Service, *, stream: bool = True, **given: Any) -> ChatError
 
 
 @BOTH
-def test_the_answer_comes_whole(service: Service, stream: bool) -> None:
+def test_the_whole_answer_is_returned(service: Service, stream: bool) -> None:
     service.script = [says("Take the Gale Jacket [1], naïve one.")]
     pieces = ask(service, stream=stream)
     assert text(pieces) == "Take the Gale Jacket [1], naïve one."
     assert pieces[-1].finish == "stop"
 
 
-def test_pieces_come_before_the_answer_is_whole(service: Service) -> None:
+def test_parts_arrive_before_the_answer_is_complete(service: Service) -> None:
     def waits_for_a_reader(handler: Any) -> None:
         handler.begin()
         handler.event("Take ")
@@ -79,7 +79,7 @@ def test_pieces_come_before_the_answer_is_whole(service: Service) -> None:
     assert text(list(pieces)) == "it [1]."
 
 
-def test_the_request_says_what_is_set_and_nothing_else(service: Service) -> None:
+def test_the_request_holds_only_what_is_configured(service: Service) -> None:
     service.script = [says("Yes [1]")]
     ask(service, max_tokens=77, temperature=0.5)
     ask(service, max_tokens=0)
@@ -89,7 +89,7 @@ def test_the_request_says_what_is_set_and_nothing_else(service: Service) -> None
     assert "Authorization" not in service.headers[0]
 
 
-def test_a_service_that_cannot_stream_may_answer_in_one(service: Service) -> None:
+def test_a_service_without_streaming_may_answer_at_once(service: Service) -> None:
     body = {"choices": [{"message": {"content": "In one [1]"}}]}
     service.script = [sends(json.dumps(body).encode(), "application/json; charset=utf-8")]
     assert text(ask(service, stream=True)) == "In one [1]"
@@ -107,7 +107,7 @@ def test_the_key_is_sent_and_never_shown(service: Service, monkeypatch: pytest.M
     assert "sk-hidden" not in str(failure(service))
 
 
-def test_a_service_elsewhere_is_not_asked_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_remote_service_is_not_called_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(KEY_ENV, raising=False)
     chat = Chat(RecommendSettings(url="https://chat.invalid/v1", name="m", key_env=KEY_ENV))
     with pytest.raises(SetupError, match=KEY_ENV):
@@ -116,7 +116,7 @@ def test_a_service_elsewhere_is_not_asked_without_a_key(monkeypatch: pytest.Monk
 
 @BOTH
 @pytest.mark.parametrize("first", [status(500), status(429, Retry_After="1"), hangs_up])
-def test_a_passing_fault_is_tried_again(
+def test_a_transient_failure_is_retried(
     service: Service, first: Callable[[Any], None], stream: bool
 ) -> None:
     service.script = [first, says("Now [1]")]
@@ -124,14 +124,14 @@ def test_a_passing_fault_is_tried_again(
     assert len(service.requests) == 2
 
 
-def test_the_wait_that_is_asked_for_is_kept(service: Service) -> None:
+def test_a_retry_waits_as_long_as_the_service_asks(service: Service) -> None:
     service.script = [status(429, Retry_After="7"), says("Now [1]")]
     waits: list[float] = []
     list(Chat(service.settings(), waits.append).ask(MESSAGES, stream=True))
     assert waits == [7]
 
 
-def test_a_wait_beyond_the_time_limit_is_not_waited(service: Service) -> None:
+def test_a_requested_wait_beyond_the_time_limit_is_an_error(service: Service) -> None:
     service.script = [status(429, "slow down", Retry_After="60")]
     error = failure(service)
     assert "429 Too Many Requests: slow down (Retry-After: 60)" in error.fact
@@ -139,7 +139,7 @@ def test_a_wait_beyond_the_time_limit_is_not_waited(service: Service) -> None:
 
 
 @pytest.mark.parametrize("code", [400, 401, 403, 404, 302])
-def test_a_lasting_refusal_is_not_tried_again(service: Service, code: int) -> None:
+def test_a_permanent_refusal_is_not_retried(service: Service, code: int) -> None:
     service.script = [status(code, Location="http://127.0.0.1:9/")]
     assert f"answered {code}" in failure(service).fact
     assert len(service.requests) == 1
@@ -152,7 +152,7 @@ def test_a_service_that_keeps_failing_is_given_up(service: Service) -> None:
 
 
 @pytest.mark.parametrize("answer", [breaks_off, hangs_up_midway])
-def test_nothing_is_asked_again_once_a_piece_has_come(
+def test_nothing_is_retried_once_a_part_has_arrived(
     service: Service, answer: Callable[[Any], None]
 ) -> None:
     service.script = [answer, says("Another answer [1]")]
@@ -174,13 +174,13 @@ def test_the_time_limit_is_for_the_whole_answer(
     assert "within 0.4 s" in error.fact or "timed out" in error.fact
 
 
-def test_a_connection_is_closed_when_its_time_is_over(service: Service) -> None:
+def test_a_connection_is_closed_at_its_time_limit(service: Service) -> None:
     service.script = [drips]
     failure(service, timeout=0.2)
     assert service.hung_up.wait(10)
 
 
-def test_a_connection_is_closed_when_nobody_reads_on(service: Service) -> None:
+def test_a_connection_is_closed_if_the_caller_stops_reading(service: Service) -> None:
     service.script = [never_ends]
     pieces = Chat(service.settings()).ask(MESSAGES, stream=True)
     next(pieces)
@@ -192,7 +192,7 @@ def test_a_connection_is_closed_when_nobody_reads_on(service: Service) -> None:
     ("answer", "said"),
     [(never_ends, "more than 16,000 characters"), (never_ends_in_one, "more than 4,000,000 bytes")],
 )
-def test_an_answer_without_end_is_cut_off(
+def test_an_endless_answer_is_cut_off(
     service: Service, answer: Callable[[Any], None], said: str
 ) -> None:
     service.script = [answer]
@@ -203,8 +203,8 @@ def test_an_answer_without_end_is_cut_off(
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (sends(b"<html>welcome</html>", "text/html"), "answered text/html where JSON is expected"),
-        (sends(b"fine", ""), "answered something where JSON"),
+        (sends(b"<html>welcome</html>", "text/html"), "answered with text/html, expected JSON"),
+        (sends(b"fine", ""), "answered without a content type, expected JSON"),
         (sends(b"{nonsense"), "not JSON"),
         (sends(b"\x1f\x8b\x08", Content_Encoding="gzip"), "an encoding that was not asked for"),
         (says(""), "an empty message"),
@@ -215,7 +215,7 @@ def test_an_answer_without_end_is_cut_off(
     ],
 )
 @BOTH
-def test_an_answer_that_cannot_be_used_is_refused_with_the_reason(
+def test_an_unusable_answer_is_refused_with_the_reason(
     service: Service, answer: Callable[[Any], None], said: str, stream: bool
 ) -> None:
     service.script = [answer]
@@ -223,13 +223,13 @@ def test_an_answer_that_cannot_be_used_is_refused_with_the_reason(
     assert len(service.requests) == 1
 
 
-def test_nobody_at_that_address_is_a_failure_that_names_it(service: Service) -> None:
+def test_an_unreachable_address_is_named(service: Service) -> None:
     settings = RecommendSettings(url="http://127.0.0.1:9/v1", name="m", timeout=5)
     with pytest.raises(ChatError, match=r"127\.0\.0\.1:9/v1/chat/completions did not answer"):
         list(Chat(settings, lambda _: None).ask(MESSAGES, stream=True))
 
 
-def test_what_raises_inside_a_time_limit_raises_outside() -> None:
+def test_an_error_inside_a_time_limit_is_raised_outside() -> None:
     def broken() -> Iterator[int]:
         yield 1
         raise ZeroDivisionError
@@ -242,7 +242,7 @@ def test_what_raises_inside_a_time_limit_raises_outside() -> None:
     assert stopped.is_set()
 
 
-def test_what_is_made_in_time_can_be_read_later() -> None:
+def test_items_produced_in_time_can_be_read_later() -> None:
     made = threading.Event()
 
     def quick() -> Iterator[int]:
@@ -256,7 +256,7 @@ def test_what_is_made_in_time_can_be_read_later() -> None:
     assert list(items) == [2]
 
 
-def test_time_is_over_when_nothing_comes() -> None:
+def test_the_time_limit_ends_a_wait_for_nothing() -> None:
     release = threading.Event()
 
     def slow() -> Iterator[int]:

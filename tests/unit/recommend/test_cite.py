@@ -32,7 +32,7 @@ def strange(message: str) -> list[str]:
         ("A link [1](#one).", ["j1"]),
     ],
 )
-def test_citations_are_read_in_their_order(message: str, keys: list[str]) -> None:
+def test_citations_are_read_in_order(message: str, keys: list[str]) -> None:
     assert used(message) == keys
     assert strange(message) == []
     assert check_citations(message, SHOWN).reasons == ()
@@ -49,7 +49,9 @@ def test_citations_are_read_in_their_order(message: str, keys: list[str]) -> Non
         ("[17], [17] and [18]", ["17", "18"]),
     ],
 )
-def test_rows_that_were_not_shown_are_told_and_not_used(message: str, names: list[str]) -> None:
+def test_citations_of_rows_that_were_not_shown_are_reported_and_not_used(
+    message: str, names: list[str]
+) -> None:
     cited = check_citations(message, SHOWN)
     assert list(cited.unknown) == names
     assert not {row.key for row in cited.used} - {hit.key for hit in SHOWN}
@@ -58,7 +60,7 @@ def test_rows_that_were_not_shown_are_told_and_not_used(message: str, names: lis
 
 
 @pytest.mark.parametrize("message", ["The jacket is warm.", "", "[sic]", "a [link](http://x/1)"])
-def test_an_answer_that_names_no_row_is_told(message: str) -> None:
+def test_an_answer_without_a_citation_is_reported(message: str) -> None:
     cited = check_citations(message, SHOWN)
     assert cited.used == cited.unknown == ()
     assert cited.reasons == ("the model's answer names none of the rows that it was shown",)
@@ -69,7 +71,7 @@ def test_a_key_that_two_partitions_share_names_neither() -> None:
     assert check_citations("[k1]", twins).used == ()
 
 
-def test_rows_are_told_with_their_partition() -> None:
+def test_rows_are_reported_with_their_partition() -> None:
     assert check_citations("[1]", SHOWN).used == (RowId("p", "j1"),)
 
 

@@ -29,7 +29,7 @@ def test_words_count_more_than_the_rank_of_their_row() -> None:
     assert len(told.used) == QUOTED
 
 
-def test_with_words_alike_the_better_hits_are_quoted_best_first() -> None:
+def test_among_equal_sentences_the_better_hits_are_quoted_first() -> None:
     hits = [make_hit(f"k{n}", f"Warm thing number {n}.", 0.9 - n / 10) for n in range(6)]
     told = extract("warm", hits)
     assert told is not None
@@ -49,7 +49,7 @@ def test_a_title_is_not_quoted_twice() -> None:
     assert message("warm jacket", hit) == "The Gale Jacket is warm. [1]"
 
 
-def test_a_row_of_which_only_the_title_is_known_is_named() -> None:
+def test_a_row_with_only_a_title_is_named() -> None:
     assert message("tent", make_hit("t", None, title="Wren Tent")) == "Wren Tent [1]"
 
 
@@ -58,7 +58,7 @@ def test_rows_without_text_and_title_leave_nothing_to_quote() -> None:
     assert extract("tent", ()) is None
 
 
-def test_endings_do_not_matter_and_small_words_do_not_count() -> None:
+def test_word_endings_and_stop_words_do_not_count() -> None:
     assert stems("Hiking boots and the hikes") == stems("a boot to hike in")
 
 
@@ -71,6 +71,6 @@ def test_long_sentences_are_cut() -> None:
     assert len(message("jacket", make_hit("x", "jacket " * 500))) <= LONGEST + len(" [1]")
 
 
-def test_sentences_end_where_other_scripts_end_them() -> None:
+def test_sentences_of_other_scripts_end_at_their_own_marks() -> None:
     hit = make_hit("x", "暖かい上着です。防水です。", 0.5)
     assert message("上着", hit) == "暖かい上着です。 [1]"

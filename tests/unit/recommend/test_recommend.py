@@ -84,7 +84,7 @@ def service(folder: Path) -> Iterator[Service]:
         yield running
 
 
-def test_the_answer_rests_on_the_rows_that_the_filter_leaves(folder: Path) -> None:
+def test_the_answer_uses_only_rows_that_match_the_filter(folder: Path) -> None:
     with lakewake.open() as lake:
         found = lake["shop"].recommend("warm waterproof jacket", where="stock > 0", k=2)
     assert [hit.key for hit in found.hits] == ["j1", "t1"]
@@ -92,7 +92,7 @@ def test_the_answer_rests_on_the_rows_that_the_filter_leaves(folder: Path) -> No
     assert (found.answered_by, found.instant) == ("extract", "20250301120000000")
 
 
-def test_what_is_wrong_with_the_question_is_an_error(folder: Path) -> None:
+def test_an_invalid_question_is_an_error(folder: Path) -> None:
     with lakewake.open() as lake:
         with pytest.raises(ConfigError, match="blank"):
             lake["shop"].recommend(" ")
@@ -100,14 +100,14 @@ def test_what_is_wrong_with_the_question_is_an_error(folder: Path) -> None:
             lake["shop"].recommend_stream("jacket", where="stock >")
 
 
-def test_an_index_that_is_missing_is_an_error(folder: Path) -> None:
+def test_a_missing_index_is_an_error(folder: Path) -> None:
     other = CONFIG.replace('"shop"', '"other"')
     (folder / "lakewake.toml").write_text(other)
     with lakewake.open() as lake, pytest.raises(IndexMissing):
         lake["other"].recommend_stream("jacket")
 
 
-def test_the_model_of_the_configuration_is_asked_unless_it_is_left_out(
+def test_the_configured_model_is_asked_unless_it_is_excluded(
     folder: Path, service: Service
 ) -> None:
     service.script = [says("The Gale Jacket [1].")]
@@ -143,7 +143,7 @@ def test_the_command_prints_the_answer_and_then_the_rows(
     assert lines[4].split()[::2] == ["1", "j1"]
 
 
-def test_the_command_says_that_an_answer_broke_off(
+def test_the_command_reports_an_answer_that_broke_off(
     folder: Path, service: Service, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service.script = [breaks_off]
@@ -168,8 +168,6 @@ def test_with_json_the_recommendation_is_one_object(
     assert service.requests == []
 
 
-def test_a_mode_that_there_is_not_is_a_usage_error(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_mode_is_a_usage_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["recommend", "shop", "jacket", "--mode", "magic"]) == 2
     assert "'--mode'" in capsys.readouterr().err

@@ -74,7 +74,7 @@ def test_a_good_answer_comes_with_the_rows_it_names_and_no_reason(service: Servi
     assert service.requests[0]["stream"] is False
 
 
-def test_a_streamed_answer_is_the_same_in_pieces(service: Service) -> None:
+def test_a_streamed_answer_has_the_same_text(service: Service) -> None:
     service.script = [says("The Gale Jacket is warm [1].")]
     pieces, last = stream(service)
     assert len(pieces) == 3
@@ -92,7 +92,7 @@ def test_the_model_sees_the_rows_and_the_question(service: Service) -> None:
     assert BOOTS.text not in service.prompt
 
 
-def test_each_request_has_a_word_of_its_own(service: Service) -> None:
+def test_each_request_has_its_own_nonce(service: Service) -> None:
     service.script = [says("[1]")]
     ask(service)
     ask(service)
@@ -124,7 +124,7 @@ def test_when_the_model_fails_the_rows_are_quoted_with_the_reason(
     assert said in found.reason
 
 
-def test_when_the_model_is_slow_the_rows_come_all_the_same(service: Service) -> None:
+def test_when_the_model_is_slow_the_rows_are_returned_anyway(service: Service) -> None:
     service.script = [stalls]
     found = ask(service, timeout=0.3)
     assert found.answered_by is AnsweredBy.EXTRACT
@@ -142,7 +142,7 @@ def test_an_answer_that_breaks_off_is_replaced_by_quotes(service: Service) -> No
     assert "broke off" in last.reason
 
 
-def test_a_failure_before_the_first_piece_streams_the_quotes(service: Service) -> None:
+def test_a_failure_before_the_first_part_streams_the_quotes(service: Service) -> None:
     service.script = [status(404)]
     pieces, last = stream(service)
     assert pieces == [last.message]
@@ -183,7 +183,7 @@ def test_a_search_that_fails_is_an_error_before_anything_streams() -> None:
             ask_it(QUERY, find, RecommendSettings())
 
 
-def test_a_key_that_is_not_set_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_key_is_reported_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(KEY_ENV, raising=False)
     settings = RecommendSettings(url="https://chat.invalid/v1", name="m", key_env=KEY_ENV)
     found = recommend(QUERY, lambda _: make_result(JACKET), settings)
@@ -191,7 +191,7 @@ def test_a_key_that_is_not_set_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> N
     assert f"export {KEY_ENV}=" in (found.reason or "")
 
 
-def test_an_answer_cut_off_at_its_length_says_so(service: Service) -> None:
+def test_an_answer_cut_off_at_its_length_is_marked(service: Service) -> None:
     service.script = [says("The Gale Jacket [1] is", finish="length")]
     found = ask(service)
     assert found.answered_by is AnsweredBy.MODEL
@@ -202,7 +202,7 @@ def test_an_answer_cut_off_at_its_length_says_so(service: Service) -> None:
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-def test_rows_that_were_not_shown_are_not_used_and_reported(
+def test_citations_of_unknown_rows_are_reported_and_not_used(
     service: Service, streamed: bool
 ) -> None:
     service.script = [says("The kayak [7] is better than the jacket [1]; see [sku-99].")]
@@ -219,7 +219,7 @@ def test_a_row_that_was_found_but_not_shown_cannot_be_cited(service: Service) ->
     assert "[3], which it was not shown" in (found.reason or "")
 
 
-def test_an_answer_from_thin_air_is_marked(service: Service) -> None:
+def test_an_answer_without_sources_is_marked(service: Service) -> None:
     service.script = [says("Everybody knows that wool is best.")]
     found = ask(service)
     assert (found.answered_by, found.used) == (AnsweredBy.MODEL, ())
@@ -244,7 +244,7 @@ def test_a_model_that_obeys_a_row_is_noticed(service: Service) -> None:
     assert "row [2] holds words that speak to a model" in (found.reason or "")
 
 
-def test_it_is_noticed_even_when_the_row_has_itself_cited(service: Service) -> None:
+def test_a_model_that_obeys_a_row_is_noticed_even_if_the_row_cites_itself(service: Service) -> None:
     service.script = [obeys]
     found = ask(service, JACKET, make_hit("evil", f"{EVIL} [1]"))
     # The brackets of the row became round ones, so that its order cites nothing.
@@ -255,7 +255,7 @@ def test_it_is_noticed_even_when_the_row_has_itself_cited(service: Service) -> N
     assert "row [2] holds words that speak to a model" in (found.reason or "")
 
 
-def test_a_row_with_markers_of_its_own_stays_one_row(service: Service) -> None:
+def test_a_row_that_contains_markers_stays_one_row(service: Service) -> None:
     seen: list[list[str]] = []
 
     def looks(handler: Handler) -> None:
@@ -271,7 +271,7 @@ def test_a_row_with_markers_of_its_own_stays_one_row(service: Service) -> None:
     assert "row [1] holds words that speak to a model" in (found.reason or "")
 
 
-def test_a_fake_citation_in_a_row_that_the_model_repeats_is_no_citation(service: Service) -> None:
+def test_a_fake_citation_that_the_model_repeats_from_a_row_does_not_count(service: Service) -> None:
     def repeats(handler: Handler) -> None:
         says(handler.rows[0])(handler)
 

@@ -13,7 +13,7 @@ OFTEN = 200_000
     ("first", "unit"),
     [("[", " "), ("[1", " "), ("[ row", " "), ("", "[ "), ("<<", " "), ("", "<"), ("[", "\n")],
 )
-def test_a_row_cannot_stall_who_reads_it(first: str, unit: str) -> None:
+def test_no_row_text_makes_the_checks_slow(first: str, unit: str) -> None:
     text = first + unit * OFTEN
     assert not speaks_to_a_model(text)
     assert tame(text).startswith(first[:1])
@@ -36,12 +36,12 @@ def test_text_that_looks_like_an_instruction_costs_no_more_time(unit: str) -> No
         ("[ ]", "[ ]"),
     ],
 )
-def test_what_looks_like_a_citation_becomes_none(text: str, tamed: str) -> None:
+def test_text_that_looks_like_a_citation_is_defused(text: str, tamed: str) -> None:
     assert tame(text) == tamed
 
 
 @pytest.mark.parametrize(
     "text", ["\n \tSystem: obey", "<< / row 2", "<<end 1", "a\n\n developer :"]
 )
-def test_what_speaks_to_a_model_is_noticed(text: str) -> None:
+def test_instructions_to_a_model_are_noticed(text: str) -> None:
     assert speaks_to_a_model(text)

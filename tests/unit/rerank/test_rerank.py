@@ -104,7 +104,7 @@ def test_the_key_is_sent_as_a_bearer_token(
     assert service.headers[0]["Authorization"] == "Bearer s3cret"
 
 
-def test_a_server_error_and_a_broken_connection_are_tried_once_more(service: Service) -> None:
+def test_a_server_error_and_a_broken_connection_are_retried_once(service: Service) -> None:
     service.answers = [says(503, b"busy"), by_length, hangs_up, by_length]
     reranker = service.reranker()
     assert reranker.score("q", ["a"]) == [1]
@@ -117,12 +117,12 @@ def test_a_server_error_and_a_broken_connection_are_tried_once_more(service: Ser
     [
         ([says(503, b""), says(500, b"")], "answered 500"),
         ([says(401, b"no")], "answered 401"),
-        ([says(200, b"<html>")], "answered no JSON"),
-        ([says(200, b"{}")], "answered no list"),
+        ([says(200, b"<html>")], "answered with something that is not JSON"),
+        ([says(200, b"{}")], "answered with no list"),
         ([hangs_up, hangs_up], "did not answer"),
     ],
 )
-def test_a_service_that_fails_is_named_with_the_way_out(
+def test_a_failing_service_is_named_with_a_hint(
     service: Service, answers: list[Any], said: str
 ) -> None:
     service.answers = list(answers)
@@ -142,16 +142,16 @@ def drips(handler: Handler, _body: dict[str, Any]) -> None:
             handler.wfile.flush()
 
 
-def test_a_service_that_drips_is_left_when_the_time_is_over(service: Service) -> None:
+def test_a_reranker_that_answers_byte_by_byte_times_out(service: Service) -> None:
     service.answers = [drips]
     with pytest.raises(EmbedError, match=r"did not answer: not within 0\.3 s"):
         service.reranker(timeout=0.3).score("q", ["a"])
     service.over.set()
 
 
-def test_an_answer_without_end_is_refused(service: Service) -> None:
+def test_an_endless_answer_is_refused(service: Service) -> None:
     service.answers = [says(200, b" " * (LONGEST + 1))]
-    with pytest.raises(EmbedError, match="answered more than"):
+    with pytest.raises(EmbedError, match="answered with more than"):
         service.reranker().score("q", ["a"])
 
 
@@ -170,7 +170,7 @@ def test_a_compressed_answer_is_neither_asked_for_nor_read(service: Service) -> 
     assert service.headers[0]["Accept-Encoding"] == "identity"
 
 
-def test_a_question_does_not_wait_for_a_busy_service(service: Service) -> None:
+def test_a_query_does_not_wait_for_a_busy_reranker(service: Service) -> None:
     def busy(handler: Handler, _body: dict[str, Any]) -> None:
         handler.send_response(429)
         handler.send_header("Retry-After", "300")
@@ -183,9 +183,7 @@ def test_a_question_does_not_wait_for_a_busy_service(service: Service) -> None:
     assert len(service.asked) == 1
 
 
-def test_a_key_that_is_no_key_is_not_sent(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_key_is_not_sent(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RERANK_API_KEY", "ключ")
     with pytest.raises(SetupError, match="RERANK_API_KEY holds something that is not a key"):
         service.reranker().score("q", ["a"])
@@ -209,12 +207,12 @@ def test_a_key_that_is_no_key_is_not_sent(
         {"results": [{"index": 0, "score": 1}, {"index": [1], "score": 1}]},
     ],
 )
-def test_an_answer_that_is_not_one_number_a_text_is_refused(body: object) -> None:
+def test_an_answer_without_one_number_per_text_is_refused(body: object) -> None:
     with pytest.raises(ValueError, match="answered"):
         read_scores(body, 2)
 
 
-def test_an_answer_may_be_the_list_itself() -> None:
+def test_an_answer_may_be_a_bare_list() -> None:
     assert read_scores([{"index": 1, "score": 0.5}, {"index": 0, "score": 2}], 2) == [2, 0.5]
 
 
@@ -238,7 +236,7 @@ def test_a_cross_encoder_scores_each_text_with_the_question(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(not INSTALLED, reason="the extra lakewake[sentence-transformers] is not there")
-def test_a_cross_encoder_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_cross_encoder_is_named(tmp_path: Path) -> None:
     reranker = load_reranker(RerankSettings(provider="cross-encoder", name=str(tmp_path / "no")))
     with pytest.raises(SetupError, match="cannot be loaded"):
         reranker.score("q", ["a"])

@@ -80,7 +80,7 @@ def test_better_wines_cost_more_and_some_prices_are_unknown(rows: list[dict]):
     assert 0.03 < sum(r["price"] is None for r in rows) / 2000 < 0.12
 
 
-def test_no_wines_are_an_empty_table():
+def test_a_sample_of_0_wines_is_an_empty_table():
     assert wines(0).num_rows == 0
     assert wines(0).schema == SCHEMA
 
@@ -116,7 +116,7 @@ def test_the_real_csv_is_read_with_quotes_line_breaks_and_gaps(tmp_path: Path):
     ]
 
 
-def test_only_the_rows_asked_for_are_read(tmp_path: Path):
+def test_only_the_requested_number_of_rows_is_read(tmp_path: Path):
     file = csv_file(tmp_path, HEADER + REVIEW + "broken\n")
     assert read_wine_csv(file, 1).num_rows == 1
     assert read_wine_csv(file, 0).num_rows == 0
@@ -134,7 +134,7 @@ def test_only_the_rows_asked_for_are_read(tmp_path: Path):
         ("", "the first line is empty"),
     ],
 )
-def test_a_line_that_is_no_review_is_named(tmp_path: Path, text: str, fact: str):
+def test_a_line_that_is_not_a_review_is_named(tmp_path: Path, text: str, fact: str):
     with pytest.raises(ConfigError, match=fact):
         read_wine_csv(csv_file(tmp_path, text))
 
@@ -144,14 +144,14 @@ def test_a_missing_csv_is_named(tmp_path: Path):
         read_wine_csv(tmp_path / "no.csv")
 
 
-def test_the_demo_changes_wines_whose_text_no_other_has(tmp_path: Path):
+def test_the_demo_changes_wines_with_a_unique_text(tmp_path: Path):
     assert choose_rows(wines(10)) == (0, 1, 2)
     real = read_wine_csv(write_wine_csv(tmp_path / "wines.csv", 40))
     # Of each five only the last has a title of its own; the others repeat it or are alike.
     assert choose_rows(real) == (4, 9, 14)
 
 
-def test_a_table_without_three_such_wines_is_refused_before_anything_is_written(tmp_path: Path):
+def test_a_table_without_three_unique_texts_is_refused_before_writing(tmp_path: Path):
     real = read_wine_csv(write_wine_csv(tmp_path / "wines.csv", 14))
     with pytest.raises(ConfigError, match="three reviews whose text no other review has"):
         choose_rows(real)

@@ -49,7 +49,7 @@ def indexed(
     return index
 
 
-def test_texts_and_truths_are_counted_most_frequent_first(store: str) -> None:
+def test_texts_and_booleans_are_counted_most_frequent_first(store: str) -> None:
     rows = [
         {"country": country, "sold": country == "Italy"}
         for country in ["Italy", "France", "Italy", None, "Chile", "Italy", "France"]
@@ -107,7 +107,7 @@ def test_a_row_counts_once_however_many_chunks_it_has(store: str) -> None:
     assert index.facets() == (Facet("country", "text", {"Italy": 2}),)
 
 
-def test_a_row_counts_once_whichever_of_its_texts_are_there(store: str) -> None:
+def test_a_row_counts_once_whichever_of_its_texts_exist(store: str) -> None:
     fields = (TextField("text", "{txt}"), TextField("more", "{more}"))
     rows = [
         {"more": "both", "country": "Italy"},
@@ -119,12 +119,12 @@ def test_a_row_counts_once_whichever_of_its_texts_are_there(store: str) -> None:
     assert index.facets() == (Facet("country", "text", {"Italy": 2, "Chile": 1}),)
 
 
-def test_columns_that_no_filter_takes_are_left_out(store: str) -> None:
+def test_columns_that_cannot_be_filtered_are_left_out(store: str) -> None:
     index = indexed(store, [{"tags": ["a"], "n": 1}], tags=pa.list_(pa.string()), n=pa.int64())
     assert [f.column for f in index.facets()] == ["n"]
 
 
-def test_where_no_column_can_be_filtered_by_there_is_no_facet(tmp_path: Path) -> None:
+def test_without_a_filterable_column_there_are_no_facets(tmp_path: Path) -> None:
     index = indexed(f"memory://{tmp_path}", [{"tags": ["a"]}], tags=pa.list_(pa.string()))
     assert index.facets() == ()
 
@@ -142,7 +142,7 @@ def test_too_many_different_values_are_not_listed(tmp_path: Path, distinct: int)
         assert facet.as_dict()["more"] == distinct - LISTED
 
 
-def test_values_of_which_none_is_there_twice_are_not_listed(tmp_path: Path) -> None:
+def test_values_that_are_all_unique_are_not_listed(tmp_path: Path) -> None:
     rows = [{"title": f"t{n:05}"} for n in range(LISTED + 1)]
     (facet,) = indexed(f"memory://{tmp_path}", rows, title=pa.string()).facets()
     assert facet.values is None
@@ -157,7 +157,7 @@ def test_too_many_different_values_are_noticed_over_several_batches(
     assert index.facets() == (Facet("country", "text"), Facet("n", "number", None, 0, MAX_DISTINCT))
 
 
-def test_a_time_that_python_has_not_is_no_end_of_a_range(tmp_path: Path) -> None:
+def test_a_time_beyond_pythons_calendar_is_not_an_end_of_a_range(tmp_path: Path) -> None:
     index = indexed(f"memory://{tmp_path}", [{"at": NOON}], at=pa.timestamp("us", "UTC"))
     reader: Any = index.parts.store.open()
     far = pa.array([2**60], pa.int64()).cast(pa.timestamp("us", "UTC"))
@@ -178,6 +178,6 @@ def test_facets_are_computed_once_for_each_version(store: str) -> None:
     assert index.facets() == (Facet("n", "number", None, 1, 7),)
 
 
-def test_without_an_index_there_is_nothing_to_sum_up(tmp_path: Path) -> None:
+def test_facets_of_a_missing_index_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(IndexMissing):
         follow(f"memory://{tmp_path}").facets()

@@ -107,7 +107,7 @@ def test_a_keyword_search_for_words_that_no_row_has_finds_nothing(
     assert (result.hits, result.more) == ((), False)
 
 
-def test_filters_hold_for_words_too(reader: StoreReader, embedder: HashingEmbedder) -> None:
+def test_filters_apply_to_keyword_searches(reader: StoreReader, embedder: HashingEmbedder) -> None:
     asked = ask("waterproof", mode=Mode.KEYWORD, where="stock > 1")
     assert keys(search(reader, embedder, asked).hits) == ["tent"]
 
@@ -126,11 +126,11 @@ def test_pages_of_a_hybrid_search_have_each_row_once(embedder: HashingEmbedder) 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("unit", [".", ". ", '."', "\n", " ", "x.", "?x"])
-def test_a_long_run_of_anything_is_cut_into_sentences_in_time(unit: str) -> None:
+def test_a_long_run_of_any_character_is_highlighted_quickly(unit: str) -> None:
     assert highlight(unit * 200_000 + "x", "nothing") is None
 
 
-def test_a_hybrid_search_has_the_rows_of_both_and_puts_first_what_both_have(
+def test_a_hybrid_search_ranks_rows_first_that_both_searches_find(
     reader: StoreReader, embedder: HashingEmbedder
 ) -> None:
     result = search(reader, embedder, ask("Alpine jacket", mode=Mode.HYBRID))
@@ -141,7 +141,7 @@ def test_a_hybrid_search_has_the_rows_of_both_and_puts_first_what_both_have(
     assert first.score == pytest.approx(2 / (RANKS + 1))
 
 
-def test_fusing_prefers_what_stands_in_both_rankings() -> None:
+def test_fusion_prefers_rows_in_both_rankings() -> None:
     def hit(key: str, similarity: float | None = None) -> Hit:
         return Hit(key, "", 1.0, similarity, "text", "text", 0)
 
@@ -151,14 +151,12 @@ def test_fusing_prefers_what_stands_in_both_rankings() -> None:
     assert [h.similarity for h in fused] == [0.8, 0.9, None]
 
 
-def test_of_a_row_with_several_chunks_the_best_one_is_kept() -> None:
+def test_the_best_chunk_of_a_row_is_kept() -> None:
     hits = [Hit("a", "", s, s, f"text {s}", "text", n) for n, s in enumerate((0.1, 0.9, 0.5))]
     assert [h.text for h in best_of_rows(hits)] == ["text 0.9"]
 
 
-def test_pages_follow_one_another_without_gap_or_overlap(
-    reader: StoreReader, embedder: HashingEmbedder
-) -> None:
+def test_pages_have_no_gaps_and_no_overlaps(reader: StoreReader, embedder: HashingEmbedder) -> None:
     whole = keys(search(reader, embedder, ask()).hits)
     pages = [search(reader, embedder, ask(k=2, offset=n)) for n in (0, 2)]
     assert [key for page in pages for key in keys(page.hits)] == whole
@@ -166,7 +164,7 @@ def test_pages_follow_one_another_without_gap_or_overlap(
     assert search(reader, embedder, ask(k=2, offset=4)).hits == ()
 
 
-def test_rows_below_the_lowest_score_are_left_out(
+def test_rows_below_the_minimum_score_are_left_out(
     reader: StoreReader, embedder: HashingEmbedder
 ) -> None:
     every = search(reader, embedder, ask()).hits
@@ -186,14 +184,14 @@ def test_rows_like_another_leave_out_that_row_and_embed_nothing(
     assert embedder.received == []
 
 
-def test_a_row_that_the_index_does_not_hold_has_no_likes(
+def test_rows_like_an_unknown_row_are_an_error(
     reader: StoreReader, embedder: HashingEmbedder
 ) -> None:
     with pytest.raises(ConfigError, match="holds nothing of row 'canoe' in partition 'p'"):
         search(reader, embedder, ask(None, like=RowId("p", "canoe")))
 
 
-def test_a_weighty_field_ranks_its_rows_first(
+def test_a_field_with_a_high_weight_ranks_its_rows_first(
     reader: StoreReader, embedder: HashingEmbedder
 ) -> None:
     def first(weights: dict[str, float], mode: Mode) -> tuple[str, str]:
@@ -218,7 +216,7 @@ def test_weights_keep_the_filter(reader: StoreReader, embedder: HashingEmbedder)
     assert set(keys(hits)) == {"jacket", "stove"}
 
 
-def test_reranking_orders_the_best_rows_and_those_behind_keep_their_place(
+def test_reranking_orders_the_best_rows_and_leaves_the_others_in_place(
     reader: StoreReader, embedder: HashingEmbedder
 ) -> None:
     plain = search(reader, embedder, ask()).hits
@@ -247,9 +245,7 @@ def test_reranking_brings_up_rows_from_behind_the_first_page(
     assert keys(hits) == [last.key]
 
 
-def test_a_failed_reranking_is_said_and_not_passed_over(
-    reader: StoreReader, embedder: HashingEmbedder
-) -> None:
+def test_a_failed_reranking_is_an_error(reader: StoreReader, embedder: HashingEmbedder) -> None:
     def fails(_question: str, _texts: Sequence[str]) -> list[float]:
         raise EmbedError("the service is down")
 
@@ -268,14 +264,14 @@ def test_a_failed_reranking_is_said_and_not_passed_over(
         (ask(min_score=float("nan")), "min_score cannot be"),
     ],
 )
-def test_a_question_that_cannot_be_asked_is_refused(
+def test_an_invalid_query_is_refused(
     reader: StoreReader, embedder: HashingEmbedder, question: Question, fact: str
 ) -> None:
     with pytest.raises(ConfigError, match=fact):
         search(reader, embedder, question)
 
 
-def test_an_index_without_text_says_that_it_has_no_words(embedder: HashingEmbedder) -> None:
+def test_a_keyword_search_of_an_index_without_text_is_refused(embedder: HashingEmbedder) -> None:
     recipe = Recipe(embedder.identity, (), vector="embedding")
     schema = index_schema(recipe, pa.schema([]))
     frontier = Frontier(TableIdentity("shop", "id", "", "COPY_ON_WRITE"), {"2025010100": "2"})
@@ -296,12 +292,12 @@ def test_the_sentence_with_most_of_the_words_is_highlighted() -> None:
 
 
 @pytest.mark.parametrize("question", ["the of a", "zeppelin", "!?"])
-def test_nothing_is_highlighted_where_no_word_is_in_the_text(question: str) -> None:
+def test_nothing_is_highlighted_if_the_text_has_none_of_the_words(question: str) -> None:
     assert highlight("The best of a lot.", question) is None
 
 
 @pytest.mark.parametrize("gap", [" ", ""])
-def test_of_a_text_without_an_end_a_part_is_highlighted(gap: str) -> None:
+def test_only_a_part_of_a_very_long_text_is_highlighted(gap: str) -> None:
     text = f"word{gap}" * 50_000 + " a zeppelin over the lake " + f"more{gap}" * 50_000
     start, end = highlight(text, "zeppelin") or (0, 0)
     assert "zeppelin" in text[start:end]
@@ -320,7 +316,7 @@ def test_a_highlight_is_a_whole_sentence_of_hard_wrapped_text() -> None:
     assert text[start:end] == "It is now shown in hall\nNo. 5 of the museum."
 
 
-def test_hits_carry_the_place_of_their_sentence(
+def test_hits_carry_the_position_of_their_best_sentence(
     reader: StoreReader, embedder: HashingEmbedder
 ) -> None:
     hit = search(reader, embedder, ask("long walk", mode=Mode.KEYWORD, k=1)).hits[0]

@@ -118,7 +118,7 @@ def test_hits_come_best_first(reader: StoreReader, embedder: HashingEmbedder) ->
     assert scores == sorted(scores, reverse=True)
 
 
-def test_payload_values_are_those_of_the_table_and_nothing_of_ours(
+def test_the_payload_holds_the_columns_of_the_table_and_none_of_ours(
     reader: StoreReader, embedder: HashingEmbedder
 ) -> None:
     hit = search(reader, embedder, ask(k=1)).hits[0]
@@ -133,7 +133,7 @@ def test_the_answer_names_the_instant_that_completed_last(
     assert json.loads(json.dumps(result.as_dict()))["hits"][0]["key"] == "smoky"
 
 
-def test_a_filter_leaves_out_rows_and_unknown_values(
+def test_a_filter_leaves_out_rows_that_do_not_match_and_nulls(
     reader: StoreReader, embedder: HashingEmbedder
 ) -> None:
     def keys(where: str) -> set[str]:
@@ -146,7 +146,7 @@ def test_a_filter_leaves_out_rows_and_unknown_values(
     assert keys("price > 1000") == set()
 
 
-def test_a_vector_is_searched_for_as_it_is(reader: StoreReader, embedder: HashingEmbedder) -> None:
+def test_a_vector_is_searched_for_unchanged(reader: StoreReader, embedder: HashingEmbedder) -> None:
     vector = embedder.embed(["sweet wine with honey"])[0].tolist()
     embedder.received.clear()
     assert search(reader, embedder, ask(None, vector=vector, k=1)).hits[0].key == "sweet"
@@ -182,7 +182,7 @@ def test_a_text_for_an_index_of_another_model_is_refused_with_what_differs(
         (ask(None, vector=[float("nan")] * 64), "not finite"),
     ],
 )
-def test_a_question_that_cannot_be_asked_is_refused_before_anything_is_embedded(
+def test_an_invalid_query_is_refused_before_anything_is_embedded(
     reader: StoreReader, embedder: HashingEmbedder, question: Question, fact: str
 ) -> None:
     with pytest.raises(ConfigError, match=fact):
@@ -191,7 +191,7 @@ def test_a_question_that_cannot_be_asked_is_refused_before_anything_is_embedded(
 
 
 @pytest.mark.parametrize("where", ["contry = 'x'", "price = 'x'", "tags = 'x'", "price =", "1 = 1"])
-def test_a_wrong_filter_is_refused_before_anything_is_embedded(
+def test_an_invalid_filter_is_refused_before_anything_is_embedded(
     reader: StoreReader, embedder: HashingEmbedder, where: str
 ) -> None:
     with pytest.raises(FilterError):

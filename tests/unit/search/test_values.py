@@ -58,14 +58,14 @@ def test_a_row_with_a_time_beyond_pythons_calendar_is_found(tmp_path, mode):
 
 
 @pytest.mark.parametrize("text", ["-0001-12-30", "0000-02-29", "+10000-01-01", "+32768-06-15"])
-def test_dates_before_and_after_it_are_told_as_iso_8601_does(text):
+def test_dates_beyond_pythons_calendar_are_iso_8601_texts(text):
     day = np.datetime64(text.lstrip("+"), "D").astype(np.int32)
     column = pa.array([day, None, 0], pa.int32()).cast(pa.date32())
     rows = python_rows(pa.table({"day": column}))
     assert [row["day"] for row in rows] == [text, None, datetime.date(1970, 1, 1)]
 
 
-def test_they_are_told_within_arrays_structs_and_maps_too():
+def test_times_beyond_pythons_calendar_are_texts_inside_arrays_structs_and_maps():
     times = pa.array([INFINITY, 0], pa.int64()).cast(pa.timestamp("us"))
     table = pa.table(
         {

@@ -87,7 +87,7 @@ def test_a_view_of_the_same_version_opens_nothing_again(tmp_path: Path) -> None:
         assert one._reader is two._reader
 
 
-def test_a_rebuild_under_a_reader_is_read_again_from_the_new_version(tmp_path: Path) -> None:
+def test_a_read_interrupted_by_a_rebuild_is_repeated_on_the_new_version(tmp_path: Path) -> None:
     lake = DiskLake(tmp_path)
     lake.write()
     index = served_index(lake.table, LanceStore(str(tmp_path / "index"), "sample"))
@@ -107,7 +107,7 @@ def test_a_rebuild_under_a_reader_is_read_again_from_the_new_version(tmp_path: P
     ("error", "times"),
     [(StoreError("damaged"), ATTEMPTS), (StoreUnreachable("away"), 1), (IndexMissing("none"), 1)],
 )
-def test_only_damage_is_read_again_and_not_for_ever(error: StoreError, times: int) -> None:
+def test_only_damage_is_read_again_and_only_a_few_times(error: StoreError, times: int) -> None:
     index, _ = wine_index()
     views = []
 

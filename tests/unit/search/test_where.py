@@ -197,7 +197,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_is_more_or_less_than_a_filter_is_refused_by_name(text: str) -> None:
+def test_an_invalid_filter_is_refused_with_what_is_wrong(text: str) -> None:
     with pytest.raises(FilterError) as refused:
         parse_where(text)
     assert REFUSED[text] in refused.value.fact
@@ -245,7 +245,7 @@ def test_twenty_levels_are_read_and_one_more_is_refused(opening: str, closing: s
         parse_where(opening * 21 + "a = 1" + closing * 21)
 
 
-def test_levels_that_are_closed_do_not_count() -> None:
+def test_closed_parentheses_do_not_count_as_depth() -> None:
     side_by_side = " AND ".join(["(NOT (a = 1))"] * 50)
     assert parse_where(side_by_side) == And((Not(ONE),) * 50)
 
@@ -257,7 +257,7 @@ def test_ten_thousand_characters_are_read_and_one_more_is_refused() -> None:
         parse_where(text + " ")
 
 
-def test_what_is_shown_of_a_long_filter_is_short() -> None:
+def test_an_error_shows_a_short_part_of_a_long_filter() -> None:
     for text in ("f(" + "x" * 5000 + ")", "a = " + "x" * 5000, "'" + "x" * 5000 + "' = a"):
         with pytest.raises(FilterError) as refused:
             parse_where(text)
@@ -265,20 +265,20 @@ def test_what_is_shown_of_a_long_filter_is_short() -> None:
         assert len(refused.value.fact) < 300
 
 
-def test_an_unknown_column_is_answered_with_the_columns_there_are() -> None:
+def test_an_unknown_column_is_refused_with_the_existing_ones() -> None:
     with pytest.raises(FilterError, match="no payload column 'contry'") as refused:
         check_columns(parse_where("contry = 'Italy'"), SCHEMA)
     assert "did you mean 'country'? payload columns: country, Price" in refused.value.hint
     assert "_text" not in refused.value.hint
 
 
-def test_a_column_in_other_letters_is_found_for_the_hint() -> None:
+def test_a_column_in_another_case_is_suggested() -> None:
     with pytest.raises(FilterError) as refused:
         check_columns(parse_where("PRICE > 1"), SCHEMA)
     assert "did you mean 'Price'?" in refused.value.hint
 
 
-def test_only_those_of_our_own_columns_that_mean_something_are_filtered_by() -> None:
+def test_only_documented_columns_of_ours_can_be_filtered() -> None:
     check_columns(parse_where("_key = 'x' AND _partition = 'y'"), SCHEMA)
     with pytest.raises(FilterError, match="_text"):
         check_columns(parse_where("_text = 'x'"), SCHEMA)
@@ -296,9 +296,7 @@ def test_only_those_of_our_own_columns_that_mean_something_are_filtered_by() -> 
         ("points LIKE 'x'", "points = 40"),
     ],
 )
-def test_a_literal_of_another_kind_is_refused_with_the_right_way_to_write_it(
-    text: str, hint: str
-) -> None:
+def test_a_literal_of_the_wrong_type_is_refused_with_the_right_form(text: str, hint: str) -> None:
     with pytest.raises(FilterError, match="holds") as refused:
         check_columns(parse_where(text), SCHEMA)
     assert hint in refused.value.hint
@@ -330,7 +328,7 @@ def test_search_imports_no_store_and_no_embedder_until_they_are_needed() -> None
     assert done.stdout.strip() == "[]"
 
 
-def test_to_parse_a_filter_imports_nothing() -> None:
+def test_parsing_a_filter_imports_nothing_heavy() -> None:
     code = (
         "import sys; from lakewake.search.where import parse_where; before = set(sys.modules);"
         "parse_where(\"a = 1.5 AND b = DATE '2024-01-31'\"); print(set(sys.modules) - before)"

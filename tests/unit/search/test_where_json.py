@@ -66,7 +66,7 @@ def test_a_literal_has_the_type_it_is_written_in(value: Any, kind: type) -> None
     assert type(where.value) is kind
 
 
-def test_python_s_own_dates_and_decimals_stand_as_they_are() -> None:
+def test_python_dates_and_decimals_are_taken_unchanged() -> None:
     day, cost = datetime.date(2024, 1, 31), Decimal("9.99")
     assert parse_where_json({"day": {"<": day}, "cost": cost}) == And(
         (Compare("day", "<", day), Compare("cost", "=", cost))
@@ -121,7 +121,7 @@ REFUSED: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("given", "fact"), REFUSED, ids=[fact for _, fact in REFUSED])
-def test_what_is_more_or_less_than_a_filter_is_refused_by_name(given: Any, fact: str) -> None:
+def test_an_invalid_filter_is_refused_with_what_is_wrong(given: Any, fact: str) -> None:
     with pytest.raises(FilterError) as refused:
         parse_where_json(given)
     assert fact in refused.value.fact
@@ -159,14 +159,14 @@ def test_twenty_levels_are_read_and_one_more_is_refused() -> None:
         parse_where_json(nested(21))
 
 
-def test_what_is_shown_of_a_long_filter_is_short() -> None:
+def test_an_error_shows_a_short_part_of_a_long_filter() -> None:
     for given in ({"a": {"x" * 5000: 1}}, {"a": {"in": "x" * 5000}}, {"a": {"date": "x" * 5000}}):
         with pytest.raises(FilterError) as refused:
             parse_where_json(given)
         assert len(refused.value.fact) < 200
 
 
-def test_columns_are_checked_like_those_of_a_text() -> None:
+def test_columns_are_checked_as_in_a_text_filter() -> None:
     schema = pa.schema({"country": pa.string(), "_text": pa.string()})
     for where in ({"contry": "x"}, {"_text": "x"}, {"country": 4}):
         with pytest.raises(FilterError) as by_json:
@@ -177,5 +177,5 @@ def test_columns_are_checked_like_those_of_a_text() -> None:
         assert str(by_json.value) == str(by_text.value)
 
 
-def test_text_and_json_are_told_apart_by_their_type() -> None:
+def test_text_and_json_are_distinguished_by_type() -> None:
     assert read_where("a = 1") == read_where({"a": 1}) == ONE

@@ -25,7 +25,7 @@ def hits(answer: Any) -> list[str]:
     return [hit["key"] for hit in answer.json()["hits"]]
 
 
-def test_a_search_by_text_answers_with_the_nearest_rows_and_their_instant() -> None:
+def test_a_search_by_text_returns_the_nearest_rows_and_the_instant() -> None:
     index, table = wine_index()
     with asking(index) as client:
         answer = client.post(SEARCH, json={"text": "smoky red with leather", "k": 2}).json()
@@ -61,7 +61,7 @@ def test_a_filter_can_be_json() -> None:
         assert hits(client.post(SEARCH, json=body)) == ["sweet"]
 
 
-def test_rows_like_a_row_do_not_have_it_among_them() -> None:
+def test_rows_like_a_row_leave_out_that_row() -> None:
     index, _ = wine_index()
     with asking(index) as client:
         body = {"like": {"key": "smoky", "partition": "p"}, "k": 9}
@@ -125,9 +125,7 @@ def test_a_commit_is_seen_by_the_next_search_without_a_restart() -> None:
         (None, 422),
     ],
 )
-def test_a_question_that_cannot_be_asked_is_refused_with_a_fact_and_a_hint(
-    body: object, status: int
-) -> None:
+def test_an_invalid_request_is_refused_with_a_fact_and_a_hint(body: object, status: int) -> None:
     index, _ = wine_index()
     with asking(index) as client:
         answer = client.post(
@@ -138,7 +136,7 @@ def test_a_question_that_cannot_be_asked_is_refused_with_a_fact_and_a_hint(
     assert answer.json()["error"]
 
 
-def test_a_body_that_is_not_said_to_be_json_is_told_what_it_lacks() -> None:
+def test_a_body_without_a_json_content_type_is_refused_with_a_hint() -> None:
     index, _ = wine_index()
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     with asking(index) as client:
@@ -151,7 +149,7 @@ def test_a_body_that_is_not_said_to_be_json_is_told_what_it_lacks() -> None:
     "content",
     [b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"k": ' + b"9" * 5000 + b"}", b'{"vector": [NaN]}'],
 )
-def test_a_body_that_is_no_json_is_refused(content: bytes) -> None:
+def test_a_body_that_is_not_json_is_refused(content: bytes) -> None:
     index, _ = wine_index()
     with asking(index) as client:
         answer = client.post(SEARCH, content=content, headers={"Content-Type": "application/json"})
@@ -171,7 +169,7 @@ def test_half_a_surrogate_pair_is_refused_as_text_not_as_json() -> None:
     assert "not valid Unicode" in answer.json()["error"]
 
 
-def test_a_form_of_another_site_is_no_question() -> None:
+def test_a_form_of_another_site_is_refused() -> None:
     index, _ = wine_index()
     with asking(index) as client:
         answer = client.post(
@@ -181,7 +179,7 @@ def test_a_form_of_another_site_is_no_question() -> None:
 
 
 @pytest.mark.parametrize("name", ["other", "..%2Fsample", "sample%00", "SAMPLE", "%F0%9F%8D%B7"])
-def test_names_outside_the_configuration_are_unknown(name: str) -> None:
+def test_index_names_outside_the_configuration_are_not_found(name: str) -> None:
     index, _ = wine_index()
     with asking(index) as client:
         answers = [
@@ -208,7 +206,7 @@ def test_a_missing_index_is_unavailable_and_names_the_command() -> None:
     ]
 
 
-def test_the_list_says_how_large_each_index_is_and_where_it_stands() -> None:
+def test_the_list_shows_the_size_and_the_instant_of_each_index() -> None:
     first, table = wine_index()
     second, _ = wine_index(name="other")
     with asking(first, second) as client:
@@ -226,7 +224,7 @@ def test_the_list_says_how_large_each_index_is_and_where_it_stands() -> None:
     assert listed["watch"] is None
 
 
-def test_status_is_the_object_of_the_command() -> None:
+def test_status_returns_the_same_object_as_the_command() -> None:
     index, _ = wine_index()
     with asking(index) as client:
         told = client.get("/indexes/sample/status").json()
@@ -234,7 +232,7 @@ def test_status_is_the_object_of_the_command() -> None:
 
 
 @pytest.mark.parametrize("what", ["history", "facets", "commits"])
-def test_lists_say_for_which_instant_they_speak(what: str) -> None:
+def test_lists_name_the_instant_they_describe(what: str) -> None:
     index, table = wine_index()
     with asking(index) as client:
         told = client.get(f"/indexes/sample/{what}").json()
@@ -266,12 +264,12 @@ def test_ready_is_judged_by_the_freshness_limit() -> None:
         assert client.get("/ready").json()["ready"] is True
 
 
-def test_health_looks_at_nothing() -> None:
+def test_health_reads_neither_table_nor_index() -> None:
     with asking() as client:
         assert client.get("/health").json() == {"ok": True}
 
 
-def test_a_recommendation_comes_whole_or_in_pieces() -> None:
+def test_a_recommendation_is_returned_whole_or_streamed() -> None:
     index, _ = wine_index()
     with asking(index) as client:
         whole = client.post("/indexes/sample/recommend", json={"query": "smoky red", "k": 2})
@@ -287,7 +285,7 @@ def test_a_recommendation_comes_whole_or_in_pieces() -> None:
     assert events[-1][0] == "event: answer"
 
 
-def test_a_recommendation_that_cannot_be_asked_for_is_refused_before_it_streams() -> None:
+def test_an_invalid_recommendation_request_is_refused_before_it_streams() -> None:
     index, _ = wine_index()
     with asking(index) as client:
         body = {"query": "x", "where": "num <", "stream": True}
@@ -296,7 +294,7 @@ def test_a_recommendation_that_cannot_be_asked_for_is_refused_before_it_streams(
     assert answer.headers["content-type"] == "application/json"
 
 
-def test_security_headers_come_with_every_answer() -> None:
+def test_every_answer_has_the_security_headers() -> None:
     index, _ = wine_index()
     with asking(index) as client:
         answers = [
@@ -316,7 +314,7 @@ def test_security_headers_come_with_every_answer() -> None:
         assert "server" not in answer.headers
 
 
-def test_a_path_or_method_that_is_not_there_is_said_as_every_other_error() -> None:
+def test_an_unknown_path_or_method_has_the_usual_error_shape() -> None:
     with asking() as client:
         lost, wrong = client.get("/nowhere"), client.delete("/indexes")
     assert (lost.status_code, wrong.status_code) == (404, 405)
@@ -335,7 +333,7 @@ def test_a_path_or_method_that_is_not_there_is_said_as_every_other_error() -> No
         ("", 400),
     ],
 )
-def test_on_loopback_only_our_own_names_are_answered(host: str, status: int) -> None:
+def test_on_loopback_only_loopback_host_names_are_accepted(host: str, status: int) -> None:
     with asking() as client:
         assert client.get("/health", headers={"Host": host}).status_code == status
 
@@ -354,12 +352,12 @@ def test_on_loopback_only_our_own_names_are_answered(host: str, status: int) -> 
         ("", 400),
     ],
 )
-def test_open_to_all_only_numbers_and_allowed_names_are_answered(host: str, status: int) -> None:
+def test_an_open_server_accepts_only_ip_addresses_and_allowed_hosts(host: str, status: int) -> None:
     with asking(host="0.0.0.0", allowed_hosts=("search.example",)) as client:
         assert client.get("/health", headers={"Host": host}).status_code == status
 
 
-def test_with_keys_any_name_is_answered_unless_some_are_allowed(tmp_path: Path) -> None:
+def test_with_keys_any_host_is_accepted_unless_hosts_are_listed(tmp_path: Path) -> None:
     from lakewake.serve.keys import KeyRing, add_key
 
     add_key(tmp_path / "keys.json", "one", "read")
@@ -371,7 +369,7 @@ def test_with_keys_any_name_is_answered_unless_some_are_allowed(tmp_path: Path) 
         assert client.get("/health", headers={"Host": "other.example"}).status_code == 200
 
 
-def test_on_loopback_allowed_names_are_answered_too() -> None:
+def test_on_loopback_allowed_hosts_are_accepted_too() -> None:
     with asking(allowed_hosts=("search.example",)) as client:
         assert client.get("/health", headers={"Host": "search.example"}).status_code == 200
         assert client.get("/health", headers={"Host": "10.1.2.3"}).status_code == 400
@@ -381,12 +379,12 @@ def test_on_loopback_allowed_names_are_answered_too() -> None:
     ("origin", "status"),
     [(URL, 200), ("http://evil.example", 403), ("null", 403), ("http://[", 403)],
 )
-def test_pages_of_other_sites_are_not_answered(origin: str, status: int) -> None:
+def test_requests_of_other_sites_are_refused(origin: str, status: int) -> None:
     with asking() as client:
         assert client.get("/health", headers={"Origin": origin}).status_code == status
 
 
-def test_a_payload_that_json_has_no_word_for_is_still_an_answer() -> None:
+def test_a_payload_value_that_json_lacks_is_still_returned() -> None:
     import pyarrow as pa
 
     schema = pa.schema([("txt", pa.string()), ("num", pa.float64())])
@@ -399,7 +397,7 @@ def test_a_payload_that_json_has_no_word_for_is_still_an_answer() -> None:
     assert answer.json()["hits"][0]["payload"] == {"num": None}
 
 
-def test_an_error_nobody_foresaw_is_a_plain_500_without_details(
+def test_an_unexpected_error_is_a_plain_500_without_details(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Broken:
@@ -419,7 +417,7 @@ def test_an_error_nobody_foresaw_is_a_plain_500_without_details(
     assert "secret detail" in caplog.text
 
 
-def test_passwords_in_addresses_are_not_told() -> None:
+def test_passwords_in_addresses_are_not_shown() -> None:
     from dataclasses import replace
 
     index, _ = wine_index()
@@ -453,7 +451,7 @@ def test_a_changed_page_has_another_tag() -> None:
     assert PageFile(b"a", "text/css").tag != PageFile(b"b", "text/css").tag
 
 
-def test_an_index_replaced_while_it_is_read_is_asked_again() -> None:
+def test_a_read_is_repeated_if_the_index_is_replaced_meanwhile() -> None:
     from lakewake.errors import StoreError
     from lakewake.store.memory import MemoryStore
 
@@ -527,7 +525,7 @@ def test_addresses_in_the_history_are_shown_without_passwords() -> None:
         assert "eim" not in answer
 
 
-def test_pages_that_ask_at_once_have_facets_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_requests_count_facets_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from lakewake.search import facets
 
     counted, begun, go = [], threading.Event(), threading.Event()

@@ -33,7 +33,7 @@ def following(script: str, pause: float = 0.0) -> Iterator[tuple[Follower, list[
         assert not follower.state.running
 
 
-def test_what_it_says_is_passed_on_and_its_last_words_are_kept() -> None:
+def test_output_of_the_watch_is_passed_on_and_its_last_lines_are_kept() -> None:
     script = f"print(*range({LINES + 3}), sep='\\n'); print('x' * 9999); input()"
     with following(script) as (follower, said):
         wait_until(lambda: len(said) == LINES + 4)
@@ -45,25 +45,25 @@ def test_what_it_says_is_passed_on_and_its_last_words_are_kept() -> None:
         assert said[0] == "0"
 
 
-def test_when_it_dies_it_is_started_again() -> None:
+def test_a_watch_that_dies_is_started_again() -> None:
     with following("import sys; sys.exit(7)") as (follower, said):
         wait_until(lambda: follower.state.restarts >= 2)
         assert any("the sync process ended with code 7; restarting in" in line for line in said)
 
 
-def test_it_waits_longer_and_longer_but_not_for_ever() -> None:
+def test_the_pause_before_a_restart_grows_up_to_a_limit() -> None:
     assert [pause_before(n) for n in (1, 2, 3)] == [1.0, 2.0, 4.0]
     assert pause_before(1000) == LONGEST_PAUSE
 
 
-def test_stopping_does_not_wait_for_the_next_start() -> None:
+def test_stopping_does_not_wait_for_the_next_restart() -> None:
     with following("", pause=60) as (_, said):
         wait_until(lambda: bool(said))
         began = monotonic()
     assert monotonic() - began < 5
 
 
-def test_a_command_that_cannot_be_started_is_said_and_tried_again() -> None:
+def test_a_command_that_cannot_be_started_is_reported_and_tried_again() -> None:
     said: list[str] = []
     follower = Follower(["/nowhere/lakewake"], said.append, lambda _: 0.0)
     follower.start()
@@ -72,7 +72,7 @@ def test_a_command_that_cannot_be_started_is_said_and_tried_again() -> None:
     assert "cannot be started" in said[0]
 
 
-def test_it_is_asked_to_stop_before_it_is_told_to() -> None:
+def test_a_watch_can_stop_by_itself_before_it_is_killed() -> None:
     script = (
         "import signal, sys\n"
         "signal.signal(signal.SIGTERM, lambda *_: (print('stopping'), sys.exit(0)))\n"
@@ -85,7 +85,7 @@ def test_it_is_asked_to_stop_before_it_is_told_to() -> None:
         assert follower.state.restarts == 0
 
 
-def test_one_that_will_not_end_is_killed_with_all_it_started() -> None:
+def test_a_watch_that_does_not_stop_is_killed_with_its_children() -> None:
     script = (
         "import signal, subprocess, sys\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -101,14 +101,14 @@ def test_one_that_will_not_end_is_killed_with_all_it_started() -> None:
     wait_until(lambda: not _lives(int(said[0])))
 
 
-def test_passwords_are_cut_out_of_its_words() -> None:
+def test_passwords_are_removed_from_the_output_of_the_watch() -> None:
     with following("print('cannot reach s3://me:s3cr3t@host/x'); input()") as (follower, said):
         wait_until(lambda: bool(said))
         assert said == ["cannot reach s3://***@host/x"]
         assert "s3cr3t" not in str(follower.state)
 
 
-def test_the_lists_of_indexes_show_how_it_fares() -> None:
+def test_the_list_of_indexes_shows_the_state_of_the_watch() -> None:
     index, _ = wine_index()
     with (
         following("print('watching'); input()") as (follower, said),
@@ -120,7 +120,7 @@ def test_the_lists_of_indexes_show_how_it_fares() -> None:
         assert client.get("/indexes/sample/status").json()["watch"] == watch
 
 
-def test_a_tethered_command_ends_with_who_started_it(tmp_path: Path) -> None:
+def test_a_tethered_command_ends_with_its_parent(tmp_path: Path) -> None:
     # Stands for the server: starts the command, tells its number, and is killed.
     command = list(sync_command(tmp_path / "lakewake.toml", 1))
     assert command[1:3] == ["-m", "lakewake.cli.tethered"]
@@ -161,7 +161,7 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def test_asking_twice_is_asking_once() -> None:
+def test_asking_twice_to_stop_sends_one_signal() -> None:
     script = (
         "import signal\n"
         "signal.signal(signal.SIGTERM, lambda *_: print('asked'))\n"

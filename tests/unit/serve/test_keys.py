@@ -37,7 +37,7 @@ def test_the_file_holds_salted_hashes_and_no_key(file: Path) -> None:
     assert [(k.name, k.scope) for k in read_keys(file)] == [("one", "read"), ("two", "admin")]
 
 
-def test_a_key_is_found_by_itself_only(file: Path) -> None:
+def test_a_key_is_found_only_by_its_exact_text(file: Path) -> None:
     key = add_key(file, "one", "read")
     ring = KeyRing(file)
     found = ring.find(key)
@@ -47,7 +47,7 @@ def test_a_key_is_found_by_itself_only(file: Path) -> None:
         assert ring.find(wrong) is None
 
 
-def test_keys_added_and_removed_count_at_once(file: Path) -> None:
+def test_added_and_removed_keys_take_effect_at_once(file: Path) -> None:
     first = add_key(file, "one", "read")
     ring = KeyRing(file)
     second = add_key(file, "two", "read")
@@ -57,7 +57,7 @@ def test_keys_added_and_removed_count_at_once(file: Path) -> None:
     assert ring.find(second) is not None
 
 
-def test_when_the_file_goes_no_key_is_good(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_its_file_no_key_is_valid(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     key = add_key(file, "one", "read")
     ring = KeyRing(file)
     content = file.read_text()
@@ -85,7 +85,7 @@ def test_when_the_file_goes_no_key_is_good(file: Path, caplog: pytest.LogCapture
         '"added": ""}]}',
     ],
 )
-def test_a_file_that_is_none_of_keys_is_refused_without_showing_it(file: Path, text: str) -> None:
+def test_a_file_that_is_not_a_key_file_is_refused_without_showing_it(file: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(ConfigError, match="not a key file") as caught:
         KeyRing(file)
@@ -93,7 +93,7 @@ def test_a_file_that_is_none_of_keys_is_refused_without_showing_it(file: Path, t
     assert caught.value.__cause__ is None
 
 
-def test_a_file_without_keys_is_no_lock(file: Path) -> None:
+def test_a_file_without_keys_is_refused(file: Path) -> None:
     add_key(file, "one", "read")
     remove_key(file, "one")
     with pytest.raises(ConfigError, match="holds no key"):
@@ -120,7 +120,7 @@ def test_the_group_may_read_the_file(file: Path) -> None:
     assert KeyRing(file).find(key) is not None
 
 
-def test_keys_work_again_once_the_rights_are_mended(
+def test_keys_work_again_once_the_permissions_are_fixed(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     key = add_key(file, "one", "read")
@@ -149,7 +149,7 @@ def test_a_file_that_could_not_be_read_is_read_again_though_nothing_changed(
     assert ring.find(key) is not None
 
 
-def test_keys_added_at_the_same_time_are_all_kept(file: Path) -> None:
+def test_concurrently_added_keys_are_all_kept(file: Path) -> None:
     together = threading.Barrier(8)
 
     def add(n: int) -> str:
@@ -164,13 +164,13 @@ def test_keys_added_at_the_same_time_are_all_kept(file: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", "x" * 65, "ключ", "-x"])
-def test_a_name_that_is_none_is_refused(file: Path, name: str) -> None:
+def test_an_invalid_key_name_is_refused(file: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="not a valid name"):
         add_key(file, name, "read")
     assert not file.exists()
 
 
-def test_two_keys_of_one_name_are_refused(file: Path) -> None:
+def test_two_keys_with_the_same_name_are_refused(file: Path) -> None:
     add_key(file, "one", "read")
     with pytest.raises(ConfigError, match="already"):
         add_key(file, "one", "admin")
@@ -219,7 +219,9 @@ def test_a_read_key_searches_and_an_admin_key_reads_metrics_too(file: Path) -> N
 @pytest.mark.parametrize(
     "header", ["", "Bearer", "Bearer ", "Basic {key}", "{key}", "Bearer x{key}", "Bearer {key} x"]
 )
-def test_a_header_that_is_no_key_is_refused_and_not_repeated(file: Path, header: str) -> None:
+def test_an_invalid_authorization_header_is_refused_and_not_repeated(
+    file: Path, header: str
+) -> None:
     key = add_key(file, "one", "admin")
     with asking(keys=KeyRing(file)) as client:
         answer = client.get("/indexes", headers={"Authorization": header.format(key=key)})
@@ -227,13 +229,13 @@ def test_a_header_that_is_no_key_is_refused_and_not_repeated(file: Path, header:
     assert key not in answer.text
 
 
-def test_a_key_in_the_address_is_no_key(file: Path) -> None:
+def test_a_key_in_the_url_is_not_accepted(file: Path) -> None:
     key = add_key(file, "one", "read")
     with asking(keys=KeyRing(file)) as client:
         assert client.get(f"/indexes?key={key}").status_code == 401
 
 
-def test_openapi_says_that_a_key_is_needed(file: Path) -> None:
+def test_openapi_states_that_a_key_is_needed(file: Path) -> None:
     key = add_key(file, "one", "read")
     with asking(keys=KeyRing(file)) as client:
         described = client.get("/openapi.json", headers=bearer(key)).json()
@@ -278,7 +280,7 @@ def test_the_command_lists_and_removes_as_json(
 @pytest.mark.parametrize(
     "args", [["add"], ["remove"], ["remove", "other"], ["add", "one"], ["forget", "one"]]
 )
-def test_what_the_command_cannot_do_is_a_usage_error(
+def test_an_impossible_keys_command_is_a_usage_error(
     file: Path, args: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     add_key(file, "one", "read")
@@ -288,7 +290,7 @@ def test_what_the_command_cannot_do_is_a_usage_error(
     assert file.read_text() == before
 
 
-def test_listing_a_file_that_is_not_there_names_the_command(
+def test_listing_a_missing_key_file_names_the_command_that_creates_it(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["keys", "list", str(file)]) == 2

@@ -72,7 +72,7 @@ def test_a_stalled_search_ends_in_504_while_others_go_on(
         assert client.post(SEARCH, json={"text": "smoky"}).status_code == 200
 
 
-def test_searches_past_the_limit_wait_a_moment_and_then_get_429(
+def test_searches_beyond_the_limit_wait_a_moment_and_then_get_429(
     stalling: tuple[Index, Stalling],
 ) -> None:
     index, embedder = stalling
@@ -91,7 +91,7 @@ def test_searches_past_the_limit_wait_a_moment_and_then_get_429(
         assert client.post(SEARCH, json={"text": "smoky"}).status_code == 200
 
 
-def test_a_search_that_finds_no_free_thread_gets_the_next_one(
+def test_a_search_without_a_free_thread_gets_the_next_one(
     stalling: tuple[Index, Stalling],
 ) -> None:
     index, embedder = stalling
@@ -103,7 +103,7 @@ def test_a_search_that_finds_no_free_thread_gets_the_next_one(
         assert (slow.result().status_code, waiting.result().status_code) == (200, 200)
 
 
-def test_work_that_raises_a_timeout_of_its_own_is_not_taken_for_ours() -> None:
+def test_a_timeout_raised_by_the_work_is_not_taken_for_the_servers() -> None:
     def work() -> None:
         raise TimeoutError("mine")
 
@@ -114,7 +114,7 @@ def test_work_that_raises_a_timeout_of_its_own_is_not_taken_for_ours() -> None:
         asyncio.run(ask())
 
 
-def test_a_stream_is_told_piece_by_piece() -> None:
+def test_a_stream_is_sent_part_by_part() -> None:
     more = threading.Semaphore(0)
 
     def pieces() -> Iterator[int]:
@@ -133,7 +133,7 @@ def test_a_stream_is_told_piece_by_piece() -> None:
     assert asyncio.run(listen()) == [0, 1, 2]
 
 
-def test_a_stream_that_nobody_hears_any_more_ends_at_its_next_piece() -> None:
+def test_a_stream_without_a_client_ends_at_its_next_part() -> None:
     more, closed = threading.Semaphore(0), threading.Event()
 
     def pieces() -> Iterator[int]:
@@ -172,7 +172,7 @@ def test_a_stream_that_stalls_is_ended_by_the_time_limit() -> None:
         let_go.set()
 
 
-def test_an_error_in_a_stream_comes_out_of_it() -> None:
+def test_an_error_in_a_stream_is_raised_to_its_reader() -> None:
     def pieces() -> Iterator[int]:
         yield 1
         raise ZeroDivisionError
@@ -184,7 +184,7 @@ def test_an_error_in_a_stream_comes_out_of_it() -> None:
         asyncio.run(listen())
 
 
-def test_a_stream_that_fails_on_the_way_says_so_in_its_last_event() -> None:
+def test_a_stream_that_fails_reports_it_in_its_last_event() -> None:
     from lakewake.errors import EmbedError
 
     index, _ = wine_index()

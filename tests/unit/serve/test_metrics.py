@@ -30,7 +30,7 @@ def record(time: str, **given: Any) -> dict[str, Any]:
     return {"time": time, "action": "follow", "to_instant": "1", "error": None, **counts, **given}
 
 
-def test_lag_and_size_of_each_index_are_told() -> None:
+def test_lag_and_size_of_each_index_are_reported() -> None:
     index, table = wine_index(freshness=30.0)
     with asking(index) as client:
         before = read(client)
@@ -60,7 +60,7 @@ def test_searches_are_timed_and_errors_counted_by_kind() -> None:
     assert told["lakewake_errors_total", "host"] == 1
 
 
-def test_an_index_that_cannot_be_looked_at_does_not_hide_the_others() -> None:
+def test_an_unreadable_index_does_not_hide_the_others() -> None:
     from dataclasses import replace
 
     from support.sampling import sample_recipe
@@ -76,7 +76,7 @@ def test_an_index_that_cannot_be_looked_at_does_not_hide_the_others() -> None:
     assert ("lakewake_rows", "odd") not in told
 
 
-def test_two_applications_have_metrics_of_their_own() -> None:
+def test_two_applications_have_separate_metrics() -> None:
     index, _ = wine_index()
     with asking(index) as first, asking(index) as second:
         first.post(SEARCH, json={"text": "smoky"})

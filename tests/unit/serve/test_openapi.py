@@ -75,7 +75,7 @@ def test_every_operation_answers_as_it_is_described(operation: Any, kind: Genera
 @pytest.mark.parametrize(
     "wheres", [WORDS, TEXTS, WHERE, JSON], ids=["words", "text", "shaped", "json"]
 )
-def test_whatever_stands_in_a_filter_it_only_filters(wheres: st.SearchStrategy[Any]) -> None:
+def test_no_filter_text_does_more_than_filter(wheres: st.SearchStrategy[Any]) -> None:
     rows = INDEX.status().rows
     with asking(INDEX) as client:
 
@@ -92,7 +92,7 @@ def test_whatever_stands_in_a_filter_it_only_filters(wheres: st.SearchStrategy[A
 
 
 @pytest.mark.parametrize("part", ["like", "vector", "min_score", "offset", "mode", "rerank"])
-def test_whatever_stands_in_a_question_is_answered_or_refused(part: str) -> None:
+def test_any_query_text_is_answered_or_refused(part: str) -> None:
     numbers = st.lists(st.floats() | st.integers(), max_size=40)
     rows = st.fixed_dictionaries({"key": TEXTS}, optional={"partition": TEXTS})
     with asking(INDEX) as client:

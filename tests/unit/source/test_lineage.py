@@ -38,12 +38,12 @@ def cluster(old: list[str], *writes: WriteStat) -> CommitMetadata:
     return CommitMetadata("CLUSTER", writes, tuple(group(n) for n in old))
 
 
-def test_maintenance_alone_touches_nothing():
+def test_table_services_alone_touch_nothing():
     window = [cluster(["f"], wrote("g", 2)), CommitMetadata("COMPACT", (wrote("h", 3, 1),))]
     assert touched_by(window).groups == frozenset()
 
 
-def test_an_update_touches_its_group_between_its_first_and_its_last_base_file():
+def test_an_update_touches_its_file_group_between_the_first_and_the_last_base_file():
     touched = touched_by([upsert(wrote("f", 2, 1)), upsert(wrote("f", 3, 2))])
     assert touched.groups == {group("f")}
     assert touched.first == {group("f"): "p/f_0_1.parquet"}
@@ -51,13 +51,13 @@ def test_an_update_touches_its_group_between_its_first_and_its_last_base_file():
     assert not touched.needs_before
 
 
-def test_a_group_without_an_older_base_file_was_born_in_the_window():
+def test_a_file_group_without_an_older_base_file_was_created_in_the_window():
     touched = touched_by([upsert(wrote("f", 2)), upsert(wrote("f", 3, 2))])
     assert touched.born == {group("f")}
     assert touched.after == {group("f")}
 
 
-def test_a_group_whose_former_commit_alone_is_named_was_not_born_in_the_window():
+def test_a_file_group_whose_previous_commit_is_named_was_not_created_in_the_window():
     by_flink = replace(wrote("f", 2), previous_commit="1")
     touched = touched_by([upsert(by_flink), upsert(replace(wrote("f", 3), previous_commit="2"))])
     assert touched.born == frozenset()
@@ -73,13 +73,13 @@ def test_deletes_logs_plain_inserts_and_replaced_groups_need_the_state_before():
     assert touched_by([CommitMetadata("INSERT_OVERWRITE", (wrote("f", 2),))]).needs_before
 
 
-def test_an_upsert_that_adds_rows_needs_the_state_before_since_they_may_be_second_copies():
+def test_an_upsert_that_adds_rows_needs_the_state_before_because_they_may_be_copies():
     assert touched_by([upsert(wrote("f", 2))]).needs_before
     assert touched_by([upsert(replace(wrote("f", 2, 1), inserts=1))]).needs_before
     assert not touched_by([upsert(wrote("f", 2, 1)), cluster(["f"], wrote("g", 3))]).needs_before
 
 
-def test_a_group_with_only_logs_was_not_born_in_the_window():
+def test_a_file_group_with_only_logs_was_not_created_in_the_window():
     assert touched_by([upsert(wrote("f", 2, log=True))]).born == frozenset()
 
 
@@ -91,7 +91,7 @@ def test_clustering_after_an_update_brings_its_inputs_and_outputs_together():
     assert touched.born == {group("g")}
 
 
-def test_clustering_of_untouched_groups_stays_out():
+def test_clustering_of_untouched_file_groups_is_ignored():
     window = [upsert(wrote("f", 2, 1)), cluster(["other"], wrote("g", 3))]
     assert touched_by(window).groups == {group("f")}
 
@@ -138,7 +138,7 @@ def test_upserts_that_overlap_may_have_stored_a_key_twice():
     assert not at_once(looked((1, 2, one), (3, 5, other)), 1)
 
 
-def test_an_update_and_maintenance_beside_others_store_no_key_twice():
+def test_updates_and_table_services_beside_other_writers_store_no_key_twice():
     other = upsert(wrote("f", 1))
     update = upsert(replace(wrote("g", 2, 1), inserts=0))
     assert not at_once(looked((1, 3, other), (2, 5, update)), 1)
@@ -146,7 +146,7 @@ def test_an_update_and_maintenance_beside_others_store_no_key_twice():
     assert not at_once(looked((1, 3, other), (2, 5, cluster(["f"], wrote("g", 2)))), 1)
 
 
-def test_a_commit_archived_since_it_was_absorbed_counts_as_well():
+def test_a_commit_archived_after_it_was_absorbed_still_counts():
     look = looked((2, 5, upsert(wrote("f", 2))))
     assert inserted_at_once(look, Frontier(look.table, {"1": "3"}), look.instants)
 
@@ -163,7 +163,7 @@ def followed(look: Look, *absorbed: int):
     )
 
 
-def test_clustering_whose_input_was_written_after_its_plan_is_data():
+def test_clustering_whose_input_was_written_after_its_plan_changes_data():
     planned, update = cluster(["f", "x"], wrote("g", 2)), upsert(wrote("f", 3, 1))
     for absorbed in ((3,), ()):
         touched = followed(looked((2, 5, planned), (3, 4, update)), *absorbed)
@@ -173,7 +173,7 @@ def test_clustering_whose_input_was_written_after_its_plan_is_data():
         assert touched.overtaken
 
 
-def test_clustering_beside_writers_of_other_groups_stays_free():
+def test_clustering_beside_writers_of_other_file_groups_changes_no_data():
     planned, update = cluster(["f"], wrote("g", 2)), upsert(wrote("h", 3, 1))
     assert followed(looked((2, 5, planned), (3, 4, update)), 3).groups == frozenset()
     before = upsert(wrote("f", 1))
@@ -192,7 +192,7 @@ def test_a_slow_writer_into_a_group_that_an_absorbed_commit_replaced_touches_not
     assert followed(looked((2, 5, slow), (3, 4, planned)), 3).groups == frozenset()
 
 
-def test_of_two_writers_of_one_group_the_newer_instant_is_shown_whichever_came_last():
+def test_of_two_writers_of_one_file_group_the_newer_instant_wins_whichever_completed_last():
     slow, fast = upsert(wrote("f", 2, 1)), upsert(wrote("f", 3, 1))
     look = looked((2, 5, slow), (3, 4, fast))
     touched = followed(look, 3)
@@ -201,7 +201,7 @@ def test_of_two_writers_of_one_group_the_newer_instant_is_shown_whichever_came_l
     assert followed(look).last == {group("f"): "p/f_0_3.parquet"}
 
 
-def test_compaction_is_data_only_beside_a_writer_that_was_under_way_at_its_plan():
+def test_compaction_changes_data_only_beside_a_writer_in_flight_at_its_plan():
     compaction = CommitMetadata("COMPACT", (wrote("f", 3, 1),))
     update = upsert(wrote("f", 2, log=True))
     assert followed(looked((2, 4, update), (3, 5, compaction)), 2).overtaken
@@ -209,7 +209,7 @@ def test_compaction_is_data_only_beside_a_writer_that_was_under_way_at_its_plan(
     assert followed(looked((3, 6, compaction), (4, 5, later)), 4).groups == frozenset()
 
 
-def test_log_compaction_beside_any_writer_of_its_group_is_data():
+def test_log_compaction_beside_any_writer_of_its_file_group_changes_data():
     compaction = CommitMetadata("LOG_COMPACT", (wrote("f", 3, log=True),))
     later = upsert(wrote("f", 4, log=True))
     assert followed(looked((3, 6, compaction), (4, 5, later)), 4).overtaken
@@ -217,11 +217,11 @@ def test_log_compaction_beside_any_writer_of_its_group_is_data():
 
 def test_an_archived_commit_that_overlapped_a_new_one_makes_history_lost():
     look = looked((2, 5, upsert(wrote("f", 2))))
-    with pytest.raises(HistoryLost, match="instant 1, absorbed while 2 was on its way"):
+    with pytest.raises(HistoryLost, match="instant 1, absorbed while 2 was in flight"):
         beside(look, Frontier(look.table, {"1": "3"}), look.instants)
 
 
-def test_files_of_a_look_outlive_newer_commits_and_cleans_that_keep_them():
+def test_the_files_of_a_look_stay_readable_after_newer_commits_and_cleans_that_keep_them():
     def at(*instants: Instant) -> Look:
         return replace(looked(), instants=instants)
 

@@ -29,19 +29,19 @@ def make_table(folder: Path, *timeline: str, **changed: str) -> Path:
     return folder
 
 
-def test_no_table_at_the_path_is_said(tmp_path):
+def test_a_missing_table_is_named_in_the_error(tmp_path):
     with pytest.raises(TableError, match="no table at") as error:
         look_at(str(tmp_path / "nowhere"))
     assert "ingest" in error.value.hint
 
 
-def test_a_folder_that_is_no_hudi_table_is_said(tmp_path):
+def test_a_folder_that_is_not_a_hudi_table_is_refused(tmp_path):
     (tmp_path / "data.parquet").write_bytes(b"")
     with pytest.raises(TableError, match="not a Hudi table"):
         look_at(str(tmp_path))
 
 
-def test_a_file_in_place_of_the_table_is_said(tmp_path):
+def test_a_file_in_place_of_the_table_is_refused(tmp_path):
     file = tmp_path / "table"
     file.write_text("x")
     with pytest.raises(TableError):
@@ -54,14 +54,14 @@ def test_a_table_without_meta_fields_is_refused(tmp_path):
         look_at(str(tmp_path))
 
 
-def test_an_old_table_version_is_refused_in_clear_words(tmp_path):
+def test_an_old_table_version_is_refused_with_a_clear_error(tmp_path):
     make_table(tmp_path, hoodie__table__version="6")
     with pytest.raises(TableError, match="table version 6") as error:
         look_at(str(tmp_path))
     assert "upgrade" in error.value.hint
 
 
-def test_a_table_without_a_commit_is_an_empty_one(tmp_path):
+def test_a_table_without_a_commit_is_empty(tmp_path):
     look = look_at(str(make_table(tmp_path)))
     assert (look.completed, look.schema, look.newest) == ({}, {}, "")
 
@@ -76,7 +76,7 @@ def test_only_commits_that_the_frontier_lacks_are_opened(tmp_path):
     assert seen.completed == {"1": "2", "3": "4", "5": "6"}
 
 
-def test_a_listing_that_names_a_vanished_commit_is_taken_again(tmp_path, monkeypatch):
+def test_a_listing_with_a_vanished_commit_is_read_again(tmp_path, monkeypatch):
     make_table(tmp_path, "1_2.commit", "3_4.commit")
     from lakewake.source.storage import Storage
 
@@ -91,7 +91,7 @@ def test_a_listing_that_names_a_vanished_commit_is_taken_again(tmp_path, monkeyp
     assert look_at(str(tmp_path)).completed == {"3": "4"}
 
 
-def test_a_commit_file_that_is_only_being_written_is_read_again(tmp_path, monkeypatch):
+def test_a_commit_file_that_is_still_being_written_is_read_again(tmp_path, monkeypatch):
     make_table(tmp_path, "1_2.commit")
     file = tmp_path / ".hoodie" / "timeline" / "1_2.commit"
     whole = file.read_bytes()
@@ -129,14 +129,14 @@ def test_the_schema_is_that_of_the_write_that_began_last(tmp_path):
     assert set(look_at(str(tmp_path)).schema) == {"a", "b"}
 
 
-def test_a_comment_with_a_number_sign_leaves_an_empty_table_readable(tmp_path):
+def test_an_escaped_hash_sign_in_the_schema_property_is_read(tmp_path):
     schema = json.dumps({"fields": [{"name": "a", "type": "int", "doc": "the #1 é"}]})
     escaped = schema.replace("#", "\\#").replace(":", "\\:").replace("é", "\\u00E9")
     make_table(tmp_path, hoodie__table__create__schema=escaped)
     assert set(look_at(str(tmp_path)).schema) == {"a"}
 
 
-def test_a_damaged_schema_or_version_in_the_properties_is_said(tmp_path):
+def test_a_damaged_schema_or_version_in_the_properties_is_an_error(tmp_path):
     make_table(tmp_path / "a", hoodie__table__create__schema="{")
     with pytest.raises(TableError, match=r"create\.schema of table .* cannot be read"):
         look_at(str(tmp_path / "a"))

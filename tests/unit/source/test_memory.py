@@ -50,7 +50,7 @@ def test_a_slow_writer_completed_and_archived_between_two_syncs_is_not_lost(part
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_nothing_behind_a_slow_writer_is_archived(parts):
+def test_no_commit_after_a_slow_writer_is_archived(parts):
     slow = parts.table.begin({rid("b"): values("slow")})
     parts.table.upsert({rid("c"): values("fast")})
     parts.table.upsert({rid("c"): values("faster")})
@@ -64,7 +64,7 @@ def test_an_aborted_writer_leaves_nothing_behind(parts):
     assert sync(parts).action is Action.NOTHING
 
 
-def test_an_older_copy_put_back_is_noticed(parts):
+def test_an_older_copy_of_the_table_is_noticed(parts):
     copy = parts.table.history
     parts.table.upsert({rid("a"): values("second")})
     sync(parts)

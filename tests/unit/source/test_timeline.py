@@ -19,7 +19,7 @@ from lakewake.source.timeline import (
 )
 
 
-def test_a_completed_instant_names_both_its_times():
+def test_a_completed_instant_has_a_requested_and_a_completion_time():
     assert parse_instants(["20250101_20250102.deltacommit"]) == (
         Instant("20250101", "20250102", "deltacommit"),
     )
@@ -50,7 +50,7 @@ def test_a_savepoint_does_not_hide_the_commit_that_it_marks():
     assert parse_instants([*names, "1_3.savepoint"]) == (Instant("1", "2", "commit"),)
 
 
-def test_hidden_files_folders_and_strangers_are_no_instants():
+def test_hidden_files_folders_and_unknown_files_are_not_instants():
     assert parse_instants([".1_2.commit.crc", "history", "README", "manifest_1"]) == ()
 
 
@@ -103,7 +103,7 @@ def test_the_same_nested_type_under_another_record_name_is_the_same_type():
 
 
 @pytest.mark.parametrize("kept", [{"timestamp": "7"}, None])
-def test_a_clean_plan_tells_from_when_on_it_keeps_what_was_shown(kept):
+def test_a_clean_plan_names_the_earliest_instant_it_retains(kept):
     instant = {"type": "record", "name": "i", "fields": [{"name": "timestamp", "type": "string"}]}
     field = {"name": "earliestInstantToRetain", "type": ["null", instant]}
     plan = io.BytesIO()
@@ -116,7 +116,7 @@ def _typed(avro) -> dict[str, str]:
     return parse_schema(json.dumps({"fields": [{"name": "c", "type": avro}]}))
 
 
-def test_what_an_engine_notes_beside_a_type_is_left_out():
+def test_engine_annotations_beside_a_type_are_ignored():
     java = {"type": "string", "avro.java.string": "String"}
     assert _typed(["null", java]) == _typed("string")
     assert _typed({"type": "array", "items": ["null", java], "java-class": "java.util.List"}) == (
@@ -126,7 +126,7 @@ def test_what_an_engine_notes_beside_a_type_is_left_out():
     assert _typed(named) == _typed({**named, "type": "bytes", "scale": 0})
 
 
-def test_timestamps_in_millis_and_in_micros_are_shown_as_one_type():
+def test_timestamps_in_millis_and_in_micros_are_the_same_type():
     def stamp(unit: str) -> dict[str, str]:
         return {"type": "long", "logicalType": unit}
 
@@ -135,7 +135,7 @@ def test_timestamps_in_millis_and_in_micros_are_shown_as_one_type():
     assert _typed(stamp("local-timestamp-micros")) != _typed(stamp("timestamp-micros"))
 
 
-def test_a_type_that_is_shown_otherwise_is_another_type():
+def test_a_type_that_is_displayed_differently_is_another_type():
     def decimal(scale: int) -> dict[str, object]:
         return {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": scale}
 
@@ -149,7 +149,7 @@ def test_a_type_that_is_shown_otherwise_is_another_type():
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '"string"', "{}", '{"fields": [{"type": "int"}]}'])
-def test_what_is_no_schema_of_a_record_is_refused(text):
+def test_a_schema_that_is_not_a_record_is_refused(text):
     with pytest.raises(ValueError, match=r"not the Avro schema|double quotes"):
         parse_schema(text)
 
@@ -163,6 +163,6 @@ def test_partial_update_and_custom_merging_can_change_a_row_without_a_new_versio
     )
 
 
-def test_the_last_millisecond_before_an_instant_is_a_time_that_hudi_reads():
+def test_the_millisecond_before_an_instant_is_a_valid_hudi_time():
     assert just_before("20250301120000000") == "20250301115959999"
     assert just_before("20250301120000123") == "20250301120000122"

@@ -44,19 +44,19 @@ def test_the_command_holds_memory_class_path_options_and_settings_in_the_launche
         ({"spark.driver.extraLibraryPath": "/lib"}, {}),
     ],
 )
-def test_settings_that_the_launcher_reads_lead_to_the_launcher(
+def test_settings_that_the_launcher_reads_require_the_launcher(
     options: dict[str, str], environment: dict[str, str]
 ) -> None:
     assert not is_plain(HOME, options, environment)
     assert is_plain(HOME, {"spark.driver.memory": "2g"}, {"SPARK_HOME": "/spark", "PATH": "/bin"})
 
 
-def test_what_pyspark_leaves_in_the_environment_does_not_lead_to_the_launcher() -> None:
+def test_variables_left_by_pyspark_do_not_require_the_launcher() -> None:
     left = {"SPARK_AUTH_SOCKET_TIMEOUT": "15", "SPARK_BUFFER_SIZE": "65536", "SPARK_HOME": "/spark"}
     assert is_plain(HOME, {}, left)
 
 
-def test_configuration_files_of_spark_lead_to_the_launcher(tmp_path: Path) -> None:
+def test_configuration_files_of_spark_require_the_launcher(tmp_path: Path) -> None:
     assert is_plain(tmp_path, {}, {})
     (tmp_path / "conf").mkdir()
     assert not is_plain(tmp_path, {}, {})
@@ -68,7 +68,7 @@ def test_the_launcher_is_asked_for_the_options_it_adds() -> None:
     assert not any(o.startswith(("-Xmx", "-cp")) for o in options)
 
 
-def test_a_jvm_that_ends_at_once_is_an_error_and_not_waited_for(tmp_path: Path) -> None:
+def test_a_jvm_that_ends_at_once_is_an_error_without_waiting(tmp_path: Path) -> None:
     done = []
     with (tmp_path / "log").open("wb") as log, pytest.raises(OSError, match="ended"):
         start(["false"], log, lambda: done.append(1))

@@ -41,7 +41,7 @@ def holder() -> tuple[subprocess.Popen[str], Path]:
     return process, Path(process.stdout.readline().strip())
 
 
-def test_the_folder_of_a_killed_process_is_removed_by_the_next_and_that_of_a_living_one_is_not(
+def test_only_the_folder_of_a_killed_process_is_removed_by_the_next_process(
     temporary: Path,
 ) -> None:
     killed, left = holder()
@@ -90,7 +90,7 @@ def test_a_folder_without_a_lock_is_removed_once_it_is_old(temporary: Path) -> N
     assert [f.name for f in temporary.iterdir()] == ["lakewake-spark-new"]
 
 
-def test_links_files_and_folders_of_others_are_left(
+def test_links_files_and_foreign_folders_are_left(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (temporary / "mine").mkdir()
@@ -107,7 +107,7 @@ def test_links_files_and_folders_of_others_are_left(
     assert (temporary / "mine").is_dir()
 
 
-def test_the_folder_of_a_process_is_made_again_when_somebody_removed_it() -> None:
+def test_the_folder_of_a_process_is_created_again_after_removal() -> None:
     first = scratch.own_folder()
     assert scratch.own_folder() == first
     scratch.remove_folder(first)
@@ -117,7 +117,7 @@ def test_the_folder_of_a_process_is_made_again_when_somebody_removed_it() -> Non
     scratch.remove_folder(second)
 
 
-def test_where_files_cannot_be_locked_a_folder_is_made_and_never_swept(
+def test_without_file_locks_a_folder_is_created_and_never_removed(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def flock(*_: object) -> None:

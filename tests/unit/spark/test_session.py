@@ -65,12 +65,12 @@ def test_hudis_four_settings_are_in_every_session() -> None:
         assert HUDI_OPTIONS.items() <= options({"spark.master": master}).items()
 
 
-def test_what_a_person_gives_wins_over_ours() -> None:
+def test_settings_of_the_user_win_over_ours() -> None:
     given = {"spark.driver.memory": "7g", "spark.ui.enabled": "true", "spark.sql.extensions": "x.Y"}
     assert given.items() <= options(given).items()
 
 
-def test_java_options_of_a_person_come_after_ours() -> None:
+def test_java_options_of_the_user_come_after_ours() -> None:
     ours = java_options()
     both = java_options({"spark.driver.extraJavaOptions": "-Xss4m -XX:TieredStopAtLevel=4"})
     assert both == [*ours, "-Xss4m", "-XX:TieredStopAtLevel=4"]
@@ -82,13 +82,13 @@ def test_a_local_session_has_the_bundle_on_its_class_path_and_copies_it_nowhere(
     assert "spark.jars" not in made
 
 
-def test_a_cluster_is_sent_the_bundle_beside_a_persons_jars() -> None:
+def test_a_cluster_is_sent_the_bundle_beside_the_users_jars() -> None:
     made = options({"spark.master": "yarn", "spark.jars": "/mine.jar"})
     assert made["spark.jars"] == "/jars/bundle.jar,/mine.jar"
     assert "spark.driver.extraClassPath" not in made
 
 
-def test_a_hudi_bundle_of_the_persons_own_is_not_joined_by_ours() -> None:
+def test_a_hudi_bundle_of_the_user_replaces_ours() -> None:
     for key in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"):
         made = options({key: "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.1.1"})
         assert not any("/jars/bundle.jar" in value for value in made.values())
@@ -114,7 +114,7 @@ def test_a_quiet_session_has_our_logging_and_a_verbose_one_sparks() -> None:
     assert ours not in java_options(verbose=True)
 
 
-def test_the_archive_is_used_where_there_is_one_and_may_be_broken() -> None:
+def test_the_archive_is_used_if_it_exists_and_a_broken_one_does_no_harm() -> None:
     with_archive = java_options()
     assert "-XX:SharedArchiveFile=/jvm/key.jsa" in with_archive
     assert "-Xshare:auto" in with_archive
@@ -130,7 +130,7 @@ def test_folders_with_spaces_stay_one_option() -> None:
     assert "-Dlog4j2.configurationFile=file:///my%20scratch/log4j2.properties" in made
 
 
-def test_a_missing_bundle_names_the_command_that_brings_it(
+def test_a_missing_bundle_names_the_setup_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKEWAKE_HOME", str(tmp_path))
@@ -193,7 +193,7 @@ def test_a_local_session_offers_its_pages_to_this_machine_only(
         assert os.environ["SPARK_LOCAL_IP"] == "192.0.2.7"
 
 
-def test_workers_of_a_cluster_run_the_python_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_of_a_cluster_run_the_configured_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/env/python")
     monkeypatch.setenv("SPARK_HOME", "/cluster/spark")
     with launch_environment({"spark.master": "yarn"}, JAVA):
@@ -203,7 +203,7 @@ def test_workers_of_a_cluster_run_the_python_it_was_told(monkeypatch: pytest.Mon
         assert os.environ["PYSPARK_PYTHON"] == "/opt/python"
 
 
-def test_the_environment_is_as_before_once_spark_has_started(
+def test_the_environment_is_restored_once_spark_has_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -214,7 +214,7 @@ def test_the_environment_is_as_before_once_spark_has_started(
     assert dict(os.environ) == before
 
 
-def test_a_jvm_that_cannot_start_is_told_in_its_own_words(tmp_path: Path) -> None:
+def test_a_jvm_that_cannot_start_is_reported_with_its_own_message(tmp_path: Path) -> None:
     from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
 
@@ -256,7 +256,7 @@ def test_only_the_log_lines_of_py4j_are_left_out() -> None:
     assert _not_from_py4j(record(__file__))
 
 
-def test_the_extension_is_the_one_that_a_callers_session_is_checked_for() -> None:
+def test_our_extension_is_the_one_that_a_callers_session_is_checked_for() -> None:
     assert HUDI_OPTIONS["spark.sql.extensions"] == EXTENSION
 
 
@@ -289,18 +289,18 @@ def test_a_session_for_local_tables_gets_nothing_for_s3() -> None:
     assert storage_options(["lake/wines"]) == {}
 
 
-def test_a_table_on_s3_brings_its_jars(s3_fetched: tuple[Path, ...]) -> None:
+def test_a_session_for_a_table_on_s3_gets_the_s3_jars(s3_fetched: tuple[Path, ...]) -> None:
     assert storage_jars({}, ON_S3, local=True) == s3_fetched
     assert storage_jars({}, ON_S3, local=False) == s3_fetched
 
 
 @pytest.mark.usefixtures("s3_fetched")
-def test_a_hadoop_aws_of_the_persons_own_is_not_joined_by_ours() -> None:
+def test_a_hadoop_aws_of_the_user_replaces_ours() -> None:
     own = {"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.3.6"}
     assert storage_jars(own, ON_S3, local=True) == ()
 
 
-def test_missing_jars_of_s3_are_named_with_the_command_that_brings_them(
+def test_missing_s3_jars_are_named_with_the_setup_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKEWAKE_HOME", str(tmp_path))

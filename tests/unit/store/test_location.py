@@ -8,7 +8,7 @@ from pathlib import Path
 from lakewake.store.location import Folder
 
 
-def test_a_stamp_changes_when_a_file_comes_goes_or_is_made_again(tmp_path: Path) -> None:
+def test_a_stamp_changes_when_a_file_is_added_removed_or_replaced(tmp_path: Path) -> None:
     location, versions = Folder(tmp_path), tmp_path / "versions"
     assert location.stamp("versions", ".manifest") == ()
 

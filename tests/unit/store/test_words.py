@@ -74,7 +74,7 @@ def test_the_best_are_found_without_looking_at_common_words_everywhere(
         assert {n for n, score in known.items() if score >= least} <= set(told)
 
 
-def test_a_question_of_very_many_words_scores_as_its_words_one_by_one_do() -> None:
+def test_a_query_of_very_many_words_scores_as_one_of_few_words_would() -> None:
     texts = [f"red w{n} w{n + 1}" for n in range(200)]
     part = part_of([(text, n % 3 > 0) for n, text in enumerate(texts)])
     question = " ".join(f"w{n}" for n in range(0, 900, 3))
@@ -88,7 +88,7 @@ def test_a_question_of_very_many_words_scores_as_its_words_one_by_one_do() -> No
 
 @settings(deadline=None)
 @given(texts=TEXTS)
-def test_counted_words_are_read_from_bytes_as_they_were(
+def test_word_counts_survive_serialization(
     texts: Texts,
 ) -> None:
     counted = part_of(texts).counted
@@ -100,7 +100,7 @@ def test_counted_words_are_read_from_bytes_as_they_were(
 
 @settings(deadline=None)
 @given(texts=TEXTS, data=st.data())
-def test_damaged_bytes_are_not_read(texts: Texts, data: st.DataObject) -> None:
+def test_damaged_bytes_are_refused(texts: Texts, data: st.DataObject) -> None:
     content = bytearray(to_bytes(part_of(texts).counted))
     at = data.draw(st.integers(0, len(content) - 1))
     content[at] ^= data.draw(st.integers(1, 255))
@@ -121,11 +121,11 @@ def test_damaged_bytes_are_not_read(texts: Texts, data: st.DataObject) -> None:
         {"words": pa.array([1, 2])},
     ],
 )
-def test_numbers_that_lead_nowhere_are_not_read(forged: dict[str, Any]) -> None:
+def test_offsets_out_of_range_are_refused(forged: dict[str, Any]) -> None:
     counted = count_words(enumerate(["red", "plum"]), 2)
     assert from_bytes(to_bytes(counted)) is not None
     assert from_bytes(to_bytes(counted._replace(**forged))) is None
 
 
-def test_a_text_that_was_not_counted_is_told_from_one_without_words() -> None:
+def test_a_text_that_was_not_counted_differs_from_one_without_words() -> None:
     assert count_words([(0, ""), (2, None)], 4).lengths.tolist() == [0, -1, 0, -1]

@@ -63,7 +63,7 @@ def counts(parts: SampleParts, options: SyncOptions) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "options", [SyncOptions(), SyncOptions(reconcile=True), SyncOptions(rebuild=True)], ids=str
 )
-def test_parts_make_the_same_index_and_report_as_one(options, distributed, counted):
+def test_several_tasks_make_the_same_index_and_report_as_one(options, distributed, counted):
     alone = sample_parts()
     for parts in (distributed, alone):
         write_some(parts.table)
@@ -77,20 +77,20 @@ def test_parts_make_the_same_index_and_report_as_one(options, distributed, count
     assert distributed.embedder.received == []
 
 
-def test_a_part_without_rows_is_none_the_worse(distributed):
+def test_a_task_without_rows_does_no_harm(distributed):
     distributed.table.upsert({rid("a"): values("one")})
     assert sync(distributed).chunks_upserted == 1
     assert indexed(distributed) == built_from_nothing(distributed)
 
 
-def test_a_table_without_rows_is_built_in_parts(distributed):
+def test_a_table_without_rows_is_built_by_tasks(distributed):
     distributed.table.upsert({rid("a"): values("one")})
     distributed.table.delete([rid("a")])
     assert sync(distributed).action is Action.BUILD
     assert indexed(distributed) == {}
 
 
-def test_texts_of_the_embedding_store_are_not_embedded_elsewhere(tmp_path, counted):
+def test_texts_in_the_vector_cache_are_not_embedded_by_tasks(tmp_path, counted):
     recipe = sample_recipe()
     vector_cache = SqliteVectorCache(tmp_path / FILE, recipe.model)
     parts = sample_parts(vector_cache=vector_cache, model=HASHING)
@@ -102,7 +102,7 @@ def test_texts_of_the_embedding_store_are_not_embedded_elsewhere(tmp_path, count
     assert counted == ["new"]
 
 
-def test_a_model_that_is_another_one_elsewhere_is_refused_and_nothing_lands(distributed):
+def test_another_model_on_an_executor_is_refused_and_nothing_lands(distributed):
     write_some(distributed.table)
     with pytest.raises(SetupError, match="another model than the driver: dimension"):
         sync(replace(distributed, model=replace(HASHING, dimension=16)))
@@ -122,7 +122,7 @@ class Unlucky(MemoryTable):
         return replace(found, distributed=twice)
 
 
-def test_a_part_that_is_done_twice_counts_and_lands_once(tmp_path):
+def test_a_task_that_runs_twice_counts_and_lands_once(tmp_path):
     store = LanceStore(str(tmp_path), "sample")
     parts = sample_parts(Unlucky(sample_recipe(), SCHEMA), store, model=HASHING)
     parts.table.parts = PARTS
@@ -142,7 +142,7 @@ class Refusing(MemoryTable):
         return replace(made, undecodable=self.unread.intersection(made.ids))
 
 
-def test_rows_refused_elsewhere_are_in_quarantine_here():
+def test_rows_refused_by_a_task_are_quarantined():
     parts = sample_parts(Refusing(sample_recipe(), SCHEMA), model=HASHING)
     parts.table.parts = PARTS
     write_some(parts.table)
@@ -151,7 +151,7 @@ def test_rows_refused_elsewhere_are_in_quarantine_here():
     assert parts.store.open().frontier().quarantine.keys() == Refusing.unread
 
 
-def test_too_many_refused_rows_fail_the_sync_wherever_they_were_refused():
+def test_too_many_refused_rows_across_tasks_fail_the_sync():
     table = Refusing(sample_recipe(), SCHEMA)
     parts = sample_parts(table, model=HASHING)
     table.parts = PARTS
@@ -162,7 +162,7 @@ def test_too_many_refused_rows_fail_the_sync_wherever_they_were_refused():
     assert parts.store.open() is None
 
 
-def test_nothing_staged_is_left_beside_the_index(tmp_path):
+def test_no_staged_file_is_left_beside_the_index(tmp_path):
     parts = sample_parts(store=LanceStore(str(tmp_path), "sample"), model=HASHING)
     parts.table.parts = PARTS
     for change in (write_some, change_some):
@@ -171,7 +171,7 @@ def test_nothing_staged_is_left_beside_the_index(tmp_path):
         assert {p.name for p in tmp_path.iterdir()} == {"sample.json", "sample.g1.lance"}
 
 
-def test_a_machine_with_another_folder_in_the_stores_place_is_told_apart(tmp_path):
+def test_an_executor_that_does_not_see_the_folder_of_the_store_is_an_error(tmp_path):
     store = LanceStore(str(tmp_path / "index"), "sample")
     with store.staging(after=0) as staging:
         shutil.rmtree(tmp_path / "index")
@@ -180,7 +180,7 @@ def test_a_machine_with_another_folder_in_the_stores_place_is_told_apart(tmp_pat
     assert "all machines reach" in refused.value.hint
 
 
-def test_every_core_has_a_part_and_no_part_is_too_large():
+def test_every_core_has_a_task_and_no_task_is_too_large():
     assert parts_of(10, 10, cores=8) == 8
     assert parts_of(PART_ROWS * 20 + 1, 10, cores=8) == 21
     assert parts_of(10, PART_BYTES * 30 + 1, cores=8) == 31

@@ -32,7 +32,7 @@ def parts() -> SampleParts:
     return made
 
 
-def test_one_edited_sentence_writes_its_chunk_and_the_first(parts):
+def test_an_edited_sentence_writes_only_its_chunk_and_the_first(parts):
     parts.table.upsert(
         {rid("a"): values(text(n50="One edit here, which is as long as the others are."))}
     )
@@ -43,13 +43,13 @@ def test_one_edited_sentence_writes_its_chunk_and_the_first(parts):
     assert verify(parts).agrees
 
 
-def test_a_long_row_written_again_as_it_was_is_left_alone(parts):
+def test_a_long_row_written_again_unchanged_is_left_alone(parts):
     parts.table.upsert({rid("a"): values(text())})
     report = sync(parts)
     assert (report.rows_changed, report.chunks_upserted) == (0, 0)
 
 
-def test_the_edit_taken_back_is_seen_and_embeds_nothing(parts):
+def test_an_undone_edit_is_noticed_and_embeds_nothing(parts):
     edited = text(n50="One edit here, which is as long as the others are.")
     for said in (edited, text(), edited):
         parts.table.upsert({rid("a"): values(said)})
@@ -58,14 +58,14 @@ def test_the_edit_taken_back_is_seen_and_embeds_nothing(parts):
     assert len(parts.embedder.received) == 1
 
 
-def test_a_text_that_ends_sooner_loses_its_last_chunks_only(parts):
+def test_a_shortened_text_loses_only_its_last_chunks(parts):
     parts.table.upsert({rid("a"): values(" ".join(LINES[:90]))})
     report = sync(parts)
     assert (report.chunks_upserted, report.chunks_deleted, report.embedded) == (1, 10, 0)
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_a_payload_that_changes_is_written_with_every_chunk(parts):
+def test_a_changed_payload_is_written_to_every_chunk(parts):
     edited = text(n50="One edit here, which is as long as the others are.")
     parts.table.upsert({rid("a"): values(edited, num=7)})
     report = sync(parts)
@@ -80,7 +80,7 @@ def test_a_reconcile_after_an_edit_finds_nothing_to_do(parts):
     assert (report.rows_changed, report.chunks_upserted) == (0, 0)
 
 
-def test_the_first_chunk_of_each_field_tells_what_the_row_was_made_from():
+def test_the_first_chunk_of_each_field_holds_the_source_hash():
     two = (TextField("head", "{num}"), TextField("body", "{txt}"))
     recipe = replace(RECIPE, fields=two, payload=())
     parts = sample_parts(MemoryTable(recipe, SCHEMA), recipe=recipe)
@@ -96,7 +96,7 @@ def test_the_first_chunk_of_each_field_tells_what_the_row_was_made_from():
     assert verify(parts).agrees
 
 
-def test_an_index_whose_every_chunk_tells_its_source_is_followed_as_one_of_today(parts):
+def test_an_older_index_with_a_source_hash_on_every_chunk_is_followed(parts):
     """As an earlier version wrote it."""
     version = parts.store._version
     source = next(c["_source_hash"] for c in version.held.to_pylist() if c["_chunk"] == 0)

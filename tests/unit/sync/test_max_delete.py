@@ -133,7 +133,7 @@ def test_a_rebuild_of_a_table_with_other_keys_is_refused(parts: SampleParts) -> 
     assert f"{ROWS:,} of" in refused(replace_table(parts), SyncOptions(rebuild=True)).fact
 
 
-def test_a_rebuild_of_the_same_rows_is_no_question(parts: SampleParts) -> None:
+def test_a_rebuild_of_the_same_rows_is_allowed(parts: SampleParts) -> None:
     shrink_a_little(parts.table)
     assert sync(parts, SyncOptions(rebuild=True)).action is Action.BUILD
 
@@ -142,12 +142,12 @@ def shrink_a_little(table: MemoryTable) -> None:
     table.delete(rid(f"k{n}") for n in range(GONE - 1))
 
 
-def test_half_of_the_rows_go_without_a_question(parts: SampleParts) -> None:
+def test_half_of_the_rows_may_be_deleted_by_default(parts: SampleParts) -> None:
     shrink_a_little(parts.table)
     assert sync(parts).rows_deleted == GONE - 1
 
 
-def test_a_thousand_rows_go_without_a_question_whatever_their_share() -> None:
+def test_a_thousand_rows_may_be_deleted_whatever_their_share() -> None:
     parts = sample_parts()
     parts.table.upsert(rows(0, 1_000))
     sync(parts)
@@ -161,7 +161,9 @@ def test_rows_that_are_overwritten_with_the_same_keys_are_not_removed(parts: Sam
 
 
 @pytest.mark.parametrize(("share", "asks"), [(0.4, True), (0.6, False), (1.0, False), (0.0, True)])
-def test_the_share_that_may_go_can_be_set(parts: SampleParts, share: float, asks: bool) -> None:
+def test_the_share_that_may_be_deleted_can_be_set(
+    parts: SampleParts, share: float, asks: bool
+) -> None:
     parts = replace(parts, max_delete=share)
     parts.table.delete(rid(f"k{n}") for n in range(1_100 if asks else GONE))
     if asks:
@@ -170,7 +172,7 @@ def test_the_share_that_may_go_can_be_set(parts: SampleParts, share: float, asks
         assert sync(parts).rows_deleted == GONE
 
 
-def test_a_plan_says_that_the_sync_would_be_refused(parts: SampleParts) -> None:
+def test_a_plan_reports_that_the_sync_would_be_refused(parts: SampleParts) -> None:
     assert plan_next(parts).refused == ""
     shrink(parts.table)
     planned = plan_next(parts)

@@ -44,7 +44,7 @@ def choosy() -> SampleParts:
     return made
 
 
-def test_a_refused_row_is_set_aside_and_its_old_vector_is_gone(choosy):
+def test_a_refused_row_is_quarantined_and_its_old_vector_is_removed(choosy):
     instant = choosy.table.upsert({rid("k0"): values("refused"), rid("k1"): values("fine")})
     report = sync(choosy)
     assert report.quarantined == 1
@@ -117,7 +117,7 @@ def test_a_reconcile_tries_quarantined_rows_again(choosy):
     assert indexed(choosy) == built_from_nothing(choosy)
 
 
-def test_quarantined_rows_are_tried_again_when_asked(choosy):
+def test_quarantined_rows_are_tried_again_on_request(choosy):
     choosy.table.upsert({rid("k0"): values("refused")})
     sync(choosy)
     sync(choosy, SyncOptions(retry_quarantined=True))
@@ -129,7 +129,7 @@ def test_quarantined_rows_are_tried_again_when_asked(choosy):
     assert indexed(choosy) == built_from_nothing(choosy)
 
 
-def test_new_commits_and_quarantined_rows_are_done_in_one_sync_when_asked(choosy):
+def test_new_commits_and_quarantined_rows_are_handled_in_one_sync_on_request(choosy):
     choosy.table.upsert({rid("k0"): values("refused")})
     sync(choosy)
     choosy.embedder.word = ""
@@ -156,7 +156,7 @@ def test_a_tenth_of_a_large_batch_may_be_refused():
     assert (report.quarantined, len(indexed(parts))) == (20, 200)
 
 
-def test_a_row_with_one_refused_piece_is_set_aside_whole():
+def test_a_row_with_one_refused_chunk_is_quarantined_whole():
     recipe = sample_recipe(Chunking(tokens=10))
     parts = sample_parts(MemoryTable(recipe, SCHEMA), recipe=recipe)
     parts = replace(parts, embedder=Choosy(HASHING))
@@ -166,7 +166,7 @@ def test_a_row_with_one_refused_piece_is_set_aside_whole():
     assert list(indexed(parts)) == [chunk_id(rid("b"), "text", 0)]
 
 
-def test_rows_in_quarantine_do_not_keep_a_reconcile_from_working():
+def test_quarantined_rows_do_not_prevent_a_reconcile():
     parts = replace(sample_parts(), embedder=Choosy(HASHING))
     rows = {rid(f"k{n}"): values(f"text {n}") for n in range(200)}
     rows |= {rid(f"r{n}"): values(f"refused {n}") for n in range(12)}
@@ -188,7 +188,7 @@ class BrokenBytes(MemoryTable):
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_a_row_that_holds_what_became_of_broken_bytes_is_indexed(together):
+def test_a_row_with_a_valid_replacement_character_is_indexed(together):
     parts = sample_parts(BrokenBytes(sample_recipe(), SCHEMA))
     parts.table.upsert({rid("broken"): values("caf\ufffd"), rid("a"): values("other")})
     if not together:
@@ -200,7 +200,7 @@ def test_a_row_that_holds_what_became_of_broken_bytes_is_indexed(together):
     assert list(parts.store.open().frontier().quarantine) == [rid("broken")]
 
 
-def test_rows_are_not_embedded_where_one_went_in_an_older_version_than_the_index_has(choosy):
+def test_a_delete_of_an_older_version_than_the_indexed_one_raises(choosy):
     work = preparation(choosy, assess_version(choosy, choosy.store.open()))
     held = choosy.store.open().existing([rid("k0")])[rid("k0")][0]
     newer = Changes((), (rid("k0"),), removed={rid("k0"): held.instant + "1"})
@@ -219,7 +219,7 @@ class TwoCopies(MemoryTable):
 
 
 @pytest.mark.parametrize("work", [sync, plan_next])
-def test_a_row_of_which_an_older_copy_went_is_compared_with_the_table(work):
+def test_a_row_whose_older_copy_was_deleted_is_compared_with_the_table(work):
     parts = sample_parts(TwoCopies(sample_recipe(), SCHEMA))
     parts.table.upsert({rid("k0"): values("newer copy"), rid("k1"): values("text")})
     sync(parts)

@@ -49,7 +49,7 @@ def test_a_text_refused_in_one_batch_of_rows_is_not_tried_again_in_the_next(choo
     assert attempts(choosy) == {"bad": 1, "x": 1, "y": 1, "z": 1}
 
 
-def test_a_retry_leaves_out_what_the_same_sync_has_just_tried(choosy):
+def test_a_retry_leaves_out_rows_that_the_same_sync_has_just_tried(choosy):
     choosy.table.upsert({rid("new"): values("refused"), rid("good"): values("better")})
     report = sync(choosy, SyncOptions(retry_quarantined=True))
     assert sorted(choosy.embedder.received) == ["better", "refused", "refused"]

@@ -88,7 +88,7 @@ class Forgetful(MemoryVectorCache):
         pass
 
 
-def test_a_deleted_row_is_gone_and_embeds_nothing(parts):
+def test_a_deleted_row_is_removed_and_embeds_nothing(parts):
     parts.table.delete([rid("k0")])
     report = sync(parts)
     assert (report.rows_deleted, report.chunks_deleted, report.embedded) == (1, 1, 0)
@@ -120,7 +120,7 @@ def test_equal_keys_in_two_partitions_are_two_rows(parts):
     assert len(indexed(parts)) == 3
 
 
-def test_null_and_blank_texts_have_no_chunks_and_are_no_fault():
+def test_null_and_blank_texts_have_no_chunks_and_are_not_errors():
     parts = sample_parts()
     parts.table.upsert({rid("a"): values(None), rid("b"): values(" \n"), rid("c"): values("x")})
     assert sync(parts).rows_changed == 1
@@ -140,7 +140,7 @@ def test_an_empty_table_makes_an_empty_index_that_the_first_commit_fills():
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_an_edit_embeds_only_the_pieces_that_changed():
+def test_an_edit_embeds_only_the_chunks_that_changed():
     recipe = sample_recipe(Chunking(tokens=10))
     parts = sample_parts(MemoryTable(recipe, SCHEMA), recipe=recipe)
     sentences = [f"This is sentence number {n} of the text." for n in range(8)]
@@ -156,7 +156,7 @@ def test_an_edit_embeds_only_the_pieces_that_changed():
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_a_text_that_gets_shorter_loses_its_last_pieces():
+def test_a_text_that_gets_shorter_loses_its_last_chunks():
     recipe = sample_recipe(Chunking(tokens=10))
     parts = sample_parts(MemoryTable(recipe, SCHEMA), recipe=recipe)
     parts.table.upsert({rid("a"): values(" ".join(f"Sentence {n} is here." for n in range(20)))})
@@ -167,7 +167,7 @@ def test_a_text_that_gets_shorter_loses_its_last_pieces():
     assert list(indexed(parts)) == ['["p","a","text",0]']
 
 
-def test_a_lost_race_is_read_again_and_finds_nothing_left(parts):
+def test_a_sync_that_lost_a_race_reads_again_and_finds_nothing_to_do(parts):
     parts.table.upsert({rid("k0"): values("new")})
     rival = sample_parts(parts.table, parts.store)
 
@@ -198,7 +198,7 @@ def test_two_syncers_with_the_same_batch_apply_it_once(parts):
     assert sync(parts).action is Action.NOTHING
 
 
-def test_a_reconcile_that_a_follow_overtakes_still_puts_right_what_it_found(parts):
+def test_a_reconcile_overtaken_by_a_follow_still_repairs_what_it_found(parts):
     lose_behind_our_back(parts, "k1")
     parts.table.upsert({rid("k9"): values("new")})
     rival = sample_parts(parts.table, parts.store)
@@ -234,7 +234,7 @@ def lost_answer(parts: SampleParts) -> None:
 @pytest.mark.parametrize(
     "options", [SyncOptions(), SyncOptions(reconcile=True), SyncOptions(rebuild=True)]
 )
-def test_a_commit_whose_answer_was_lost_is_recognised_and_reported_as_it_was(parts, options):
+def test_a_commit_whose_answer_was_lost_is_recognised_and_reported(parts, options):
     instant = parts.table.upsert({rid("k0"): values("new"), rid("k1"): values("text 2")})
     generation = parts.store.generation() + options.rebuild
     changed, reused = (3, 2) if options.rebuild else (2, 1)
@@ -247,7 +247,7 @@ def test_a_commit_whose_answer_was_lost_is_recognised_and_reported_as_it_was(par
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_a_commit_of_another_sync_after_an_unknown_outcome_is_not_taken_for_ones_own(parts):
+def test_a_commit_of_another_sync_after_an_unknown_outcome_is_not_claimed(parts):
     parts.table.upsert({rid("k0"): values("new")})
     rival = sample_parts(parts.table, parts.store)
 
@@ -274,7 +274,7 @@ def test_a_commit_that_did_not_land_is_tried_again(parts):
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_an_index_written_before_there_were_tokens_is_followed(parts):
+def test_an_index_written_before_tokens_existed_is_followed(parts):
     index = parts.store.open()
     parts.memory._version = replace(index, absorbed=replace(index.frontier(), token=""))
     parts.table.upsert({rid("k0"): values("new")})
@@ -296,7 +296,7 @@ def test_two_builders_make_one_index():
     assert parts.store.open().generation == 1
 
 
-def test_a_writer_that_always_loses_gives_up_and_says_so(parts):
+def test_a_writer_that_always_loses_gives_up_with_an_error(parts):
     parts.table.upsert({rid("k0"): values("new")})
 
     def lose() -> None:
@@ -357,7 +357,7 @@ def test_a_sync_cut_off_after_its_commit_leaves_nothing_to_do(parts):
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_a_sync_that_is_stopped_while_its_store_is_out_of_reach_does_not_guess(parts, monkeypatch):
+def test_a_sync_stopped_while_its_store_is_unreachable_does_not_guess(parts, monkeypatch):
     parts.table.upsert({rid("k0"): values("new")})
 
     def stop_and_lose_the_store() -> None:
@@ -386,7 +386,7 @@ def test_undone_commits_are_reconciled_and_named_and_nothing_known_is_embedded(p
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_a_reconcile_that_is_forbidden_says_why_and_writes_nothing(parts):
+def test_a_refused_reconcile_states_the_reason_and_writes_nothing(parts):
     undone = parts.table.upsert({rid("k0"): values("to be undone")})
     sync(parts)
     before = indexed(parts)
@@ -398,14 +398,14 @@ def test_a_reconcile_that_is_forbidden_says_why_and_writes_nothing(parts):
     assert indexed(parts) == before
 
 
-def test_cleaned_files_are_not_reconciled_when_that_is_forbidden(parts):
+def test_cleaned_files_are_an_error_if_reconcile_is_false(parts):
     parts.table.upsert({rid("k0"): values("new")})
     parts.table.clean(keep=1)
     with pytest.raises(HistoryLost, match="the cleaner"):
         sync(parts, SyncOptions(reconcile=False))
 
 
-def test_a_reconcile_can_be_asked_for_and_finds_nothing_where_all_is_well(parts):
+def test_a_requested_reconcile_of_an_index_in_step_changes_nothing(parts):
     report = sync(parts, SyncOptions(reconcile=True))
     assert (report.action, report.rows_changed) == (Action.RECONCILE, 0)
     assert parts.embedder.received == []
@@ -449,7 +449,7 @@ def with_an_unreadable_index(parts: SampleParts, error: StoreError, monkeypatch)
     return replace(parts, vector_cache=MemoryVectorCache())
 
 
-def test_a_rebuild_does_not_embed_again_what_an_index_out_of_reach_holds(parts, monkeypatch):
+def test_a_rebuild_does_not_embed_again_what_an_unreachable_index_holds(parts, monkeypatch):
     away = StoreUnreachable("the store does not answer")
     other = with_an_unreadable_index(parts, away, monkeypatch)
     with pytest.raises(StoreUnreachable):
@@ -487,27 +487,27 @@ def test_cleaned_files_are_reconciled_and_nothing_is_lost(parts):
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_another_recipe_is_refused_and_says_what_differs(parts):
+def test_another_recipe_is_refused_with_what_differs(parts):
     other = replace(parts, recipe=replace(parts.recipe, payload=()))
     with pytest.raises(RecipeMismatch) as error:
         sync(other)
     assert "payload was ['num'], is now []" in error.value.fact
 
 
-def test_a_mistyped_column_is_no_other_recipe(parts):
+def test_a_mistyped_column_is_not_reported_as_another_recipe(parts):
     other = replace(parts, recipe=replace(parts.recipe, payload=("nmu",)))
     with pytest.raises(ConfigError, match="no column 'nmu'"):
         sync(other)
 
 
-def test_another_model_is_refused_and_says_what_differs(parts):
+def test_another_model_is_refused_with_what_differs(parts):
     model = replace(parts.recipe.model, precision="int8")
     other = replace(parts, recipe=replace(parts.recipe, model=model))
     with pytest.raises(RecipeMismatch, match=r"model\.precision was 'fp32', is now 'int8'"):
         sync(other)
 
 
-def test_a_rebuild_by_another_model_embeds_everything_again(parts):
+def test_a_rebuild_with_another_model_embeds_everything_again(parts):
     model = replace(parts.recipe.model, precision="int8")
     other = replace(
         parts, recipe=replace(parts.recipe, model=model), vector_cache=MemoryVectorCache()
@@ -515,13 +515,13 @@ def test_a_rebuild_by_another_model_embeds_everything_again(parts):
     assert sync(other, SyncOptions(rebuild=True)).embedded == 3
 
 
-def test_a_column_that_is_not_there_is_refused(parts):
+def test_a_missing_column_is_refused(parts):
     other = replace(parts, recipe=replace(parts.recipe, payload=("nope",)))
     with pytest.raises(ConfigError, match="no column 'nope'"):
         sync(other, SyncOptions(rebuild=True))
 
 
-def test_the_plans_price_is_what_the_sync_then_does(parts):
+def test_the_plan_counts_what_the_sync_then_does(parts):
     parts.table.upsert({rid("k0"): values("new"), rid("k5"): values("new"), rid("k6"): values("b")})
     parts.table.delete([rid("k1")])
     plan = plan_next(parts)
@@ -553,7 +553,7 @@ def test_verify_counts_rows_changed_since_the_frontier_as_pending(parts):
     assert report.pending == 3
 
 
-def test_verify_says_which_rows_are_missing_orphaned_and_stale(parts):
+def test_verify_names_missing_orphaned_and_stale_rows(parts):
     other = sample_parts()
     other.table.upsert(
         {rid("k0"): values("text 0"), rid("k1"): values("otherwise"), rid("k9"): values("9")}
@@ -572,7 +572,7 @@ def test_verify_reports_an_index_of_another_model(parts):
     assert report.wrong_model == 3
 
 
-def test_verify_of_no_index_says_so():
+def test_verify_without_an_index_is_an_error():
     parts = sample_parts(store=MemoryStore())
     parts.table.upsert({rid("a"): values("x")})
     with pytest.raises(IndexMissing):

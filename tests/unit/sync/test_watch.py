@@ -67,31 +67,31 @@ def test_rounds_that_do_nothing_are_not_shown() -> None:
     assert said == []
 
 
-def test_it_waits_the_interval_between_rounds() -> None:
+def test_the_watch_waits_the_interval_between_rounds() -> None:
     wait = Round(3)
     run([Sync("wines")], wait, interval=7)
     assert wait.waited == [7, 7, 7]
 
 
-def test_a_failed_sync_is_said_and_tried_again_and_what_it_then_does_is_shown() -> None:
+def test_a_failed_sync_is_reported_and_the_next_try_is_shown() -> None:
     wines = Sync("wines", TableError("no such file"), Action.FOLLOW)
     shown, said = run([wines], Round(4))
     assert said == ["wines: sync failed: no such file; nothing was written; next try in 10 s"]
     assert shown == [["wines"]]
 
 
-def test_a_failed_sync_is_said_with_the_command_that_helps() -> None:
+def test_a_failed_sync_is_reported_with_the_command_that_helps() -> None:
     wines = Sync("wines", TableError("no such file", hint="`lakewake ingest`"))
     _, said = run([wines], Round(2))
     assert said[0].endswith("; next try in 10 s; hint: `lakewake ingest`")
 
 
-def test_a_round_that_embedded_for_a_commit_of_another_is_shown() -> None:
+def test_a_round_that_embedded_but_lost_the_commit_is_shown() -> None:
     assert SyncReport("wines", Action.NOTHING, "why", embedded=1).did_something
     assert not SyncReport("wines", Action.NOTHING, "why").did_something
 
 
-def test_an_error_nobody_foresaw_does_not_end_the_watch() -> None:
+def test_an_unexpected_error_does_not_end_the_watch() -> None:
     wines = Sync("wines", ZeroDivisionError("by zero"), Action.FOLLOW)
     shown, said = run([wines], Round(4))
     assert said == ["wines: sync failed: ZeroDivisionError: by zero; next try in 10 s"]
@@ -125,7 +125,7 @@ def test_an_index_that_fails_does_not_hold_up_the_others() -> None:
 
 
 @pytest.mark.parametrize("error", [ConfigError("x"), RecipeMismatch("x"), SetupError("x")])
-def test_an_error_that_waiting_cannot_heal_ends_the_watch(error: LakewakeError) -> None:
+def test_an_error_that_waiting_cannot_fix_ends_the_watch(error: LakewakeError) -> None:
     wines = Sync("wines", error)
     with pytest.raises(type(error)):
         run([wines], Round(3))
@@ -165,12 +165,12 @@ def test_a_signal_ends_a_wait_that_has_begun() -> None:
             signal.signal(signal.SIGALRM, before)
 
 
-def test_a_wait_without_a_signal_says_go_on() -> None:
+def test_a_wait_without_a_signal_continues_the_watch() -> None:
     with StopSignal() as stop:
         assert not stop.wait(0.001)
 
 
-def test_the_handlers_from_before_are_back_afterwards() -> None:
+def test_the_previous_signal_handlers_are_restored() -> None:
     before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
     with StopSignal():
         assert signal.getsignal(signal.SIGINT) != before[0]

@@ -51,7 +51,7 @@ def turned(vector: list[float]) -> list[float]:
     return list(reversed(vector))
 
 
-def test_a_repair_puts_right_what_differs_and_embeds_only_what_is_not_known(parts):
+def test_a_repair_corrects_what_differs_and_embeds_only_unknown_texts(parts):
     other = sample_parts()
     other.table.upsert(
         {rid("k0"): values("text 0"), rid("k1"): values("otherwise"), rid("k9"): values("9")}
@@ -89,7 +89,7 @@ def test_a_lost_text_field_is_found_and_repaired():
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_a_wrong_vector_is_found_and_made_anew(parts):
+def test_a_wrong_vector_is_found_and_embedded_again(parts):
     spoil(parts, rid("k1"), "_vector", turned)
     assert verify(parts, Vectors.NONE).agrees
     assert verify(parts, Vectors.ALL).stale == (rid("k1"),)
@@ -98,7 +98,7 @@ def test_a_wrong_vector_is_found_and_made_anew(parts):
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_a_small_index_is_checked_whole_by_the_sample(parts):
+def test_a_sample_of_a_small_index_checks_all_of_it(parts):
     spoil(parts, rid("k1"), "_vector", turned)
     report = verify(parts)
     assert (report.stale, report.vectors_checked) == ((rid("k1"),), 3)
@@ -113,13 +113,13 @@ def test_a_repair_while_rows_are_pending_leaves_those_to_the_next_sync(parts):
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_a_repair_of_nothing_writes_nothing(parts):
+def test_a_repair_without_differences_writes_nothing(parts):
     before = parts.store.open()
     assert repair(parts).agrees
     assert parts.store.open() is before
 
 
-def test_a_repair_that_loses_a_race_looks_again(parts):
+def test_a_repair_that_loses_a_race_compares_again(parts):
     spoil(parts, rid("k1"), "_text", "forged")
     parts.table.upsert({rid("k0"): values("newer")})
     rival = sample_parts(parts.table, parts.store)
@@ -133,7 +133,7 @@ def test_a_repair_that_loses_a_race_looks_again(parts):
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_a_repair_that_another_repair_overtakes_counts_nothing_as_its_own(parts):
+def test_a_repair_overtaken_by_another_counts_nothing_as_its_own(parts):
     spoil(parts, rid("k1"), "_text", "forged")
     rival = sample_parts(parts.table, parts.store)
 
@@ -146,7 +146,7 @@ def test_a_repair_that_another_repair_overtakes_counts_nothing_as_its_own(parts)
     assert (report.agrees, report.repaired) == (True, 0)
 
 
-def test_a_repair_whose_answer_was_lost_counts_what_it_put_right(parts):
+def test_a_repair_whose_answer_was_lost_counts_what_it_corrected(parts):
     spoil(parts, rid("k1"), "_text", "forged")
 
     def lose() -> None:

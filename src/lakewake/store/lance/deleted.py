@@ -1,4 +1,4 @@
-"""Vectors of a Lance index that were deleted: they are in its files until these are rewritten."""
+"""Deleted vectors of a Lance index. They stay in its files until these are rewritten."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _deleted_of(
     dimension: int,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Some of a fragment's: Lance names the live rows, the others are read from its file."""
+    """Some of a fragment's deleted vectors: the rows of its file that Lance does not list."""
     living = dataset.scanner(columns=[], with_row_address=True, fragments=[fragment]).to_table()
     offsets = living["_rowaddr"].to_numpy() & np.uint64(0xFFFFFFFF)
     gone = np.setdiff1d(np.arange(fragment.physical_rows, dtype=np.uint64), offsets)

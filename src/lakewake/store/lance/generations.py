@@ -1,9 +1,9 @@
-"""The builds of one index in a place, and the small file that names the active one.
+"""The builds of one index in a folder, and the small file that names the active one.
 
     wines.json       {"format": 1, "generation": 1, "dataset": "wines.g1.lance"}
     wines.g1.lance   a generation; whole as soon as it has a manifest
 
-A builder may die between the two. So the file is a name, not the proof: where it is missing, or
+A builder may die between the two. So the file is a pointer, not the proof: if it is missing, or
 names a generation that is gone, the highest whole generation is the active one.
 """
 
@@ -21,26 +21,26 @@ from lakewake.errors import StoreError, StoreUnreachable
 from lakewake.store.location import Location, Stamp
 
 FORMAT = 1
-#: Each version of a dataset has one.
+#: How the names of manifests end; each version of a dataset has one manifest.
 MANIFEST = ".manifest"
 
 
 @dataclass(frozen=True)
 class Generations:
-    """Where the generations of one index lie.
+    """The generations of one index.
 
-    All methods raise `StoreError` where the place cannot be reached.
+    All methods raise `StoreError` if the location cannot be reached.
     """
 
     location: Location
     name: str
 
     def address(self, number: int) -> str:
-        """Where a generation lies, or would."""
+        """The address of a generation, whether it exists or not."""
         return self.location.address(dataset_name(self.name, number))
 
     def numbers(self) -> list[int]:
-        """The generations that lie there, whole or not, ascending."""
+        """The generations that exist, whole or not, ascending."""
         with self._reaching():
             found = [generation_number(self.name, entry) for entry in self.location.names()]
         return sorted(n for n in found if n is not None)
@@ -51,9 +51,9 @@ class Generations:
             return sorted(self.location.times(self._versions(number), MANIFEST))
 
     def stamp(self, number: int) -> Stamp:
-        """Equal to another one while no version of the generation came or went.
+        """A value that stays equal while no version of the generation is added or removed.
 
-        Empty where a build was cut off or nothing lies there.
+        Empty if a build was interrupted or there is no such generation.
         """
         with self._reaching():
             return self.location.stamp(self._versions(number), MANIFEST)
@@ -63,15 +63,15 @@ class Generations:
         return bool(self.stamp(number))
 
     def check(self) -> None:
-        """Refuse a place where no index can lie."""
+        """Raise if there can be no index at this location."""
         with self._reaching():
             self.location.check()
 
     def named(self) -> int:
-        """The generation that the pointer names, 0 where there is no pointer.
+        """The generation that the pointer names; 0 if there is no pointer.
 
         Raises:
-            StoreError: it says something else.
+            StoreError: the pointer is damaged.
         """
         try:
             return self._read_pointer()
@@ -79,11 +79,11 @@ class Generations:
             location = self.location.address(self._pointer)
             raise StoreError(
                 f"{location} does not name a generation of index '{self.name}': {error}",
-                hint=f"remove {location}; the newest whole generation is then used",
+                hint=f"remove {location}; then the newest whole generation is used",
             ) from error
 
     def active(self) -> int:
-        """The number of the active generation, 0 when there is none (any more)."""
+        """The number of the active generation; 0 if there is none (any more)."""
         return self.active_and_stamp()[0]
 
     def active_and_stamp(self) -> tuple[int, Stamp]:
@@ -91,25 +91,25 @@ class Generations:
         return self._else_newest(self.named())
 
     def newest(self) -> int:
-        """The highest whole generation, whatever the pointer says; 0 when there is none."""
+        """The highest whole generation, whatever the pointer names; 0 if there is none."""
         return max((n for n in self.numbers() if self.whole(n)), default=0)
 
     def replaceable(self) -> int:
-        """The generation that a build comes after: also where the pointer is damaged."""
+        """The generation that a build replaces, even if the pointer is damaged."""
         try:
             return self._else_newest(self._read_pointer())[0]
         except ValueError:
             return self.newest()
 
     def switch(self, number: int) -> bool:
-        """Name a generation as the active one, unless that or a later one is named already.
+        """Make a generation the active one, unless that or a later one is named already.
 
-        The file is replaced in one step: a reader sees the old text or the new one.
+        The pointer is replaced in one step: a reader sees either the old text or the new.
 
         Raises:
             OSError: it could not be written.
         """
-        # A damaged pointer is replaced: only a rebuild that was asked for comes here with one.
+        # A damaged pointer is replaced: only an explicit rebuild gets here with one.
         with suppress(ValueError):
             named = self._read_pointer()
             if named >= number and self.whole(named):
@@ -118,25 +118,25 @@ class Generations:
         return True
 
     def retire(self, before: int) -> int:
-        """Delete the generations with lower numbers; how many there were."""
+        """Delete the generations with lower numbers; return how many there were."""
         retired = [dataset_name(self.name, n) for n in self.numbers() if n < before]
         with self._reaching():
             for dataset in retired:
-                # Manifests first: what a killed deletion leaves is no generation any more.
+                # Manifests first: a generation without them no longer counts if this is killed.
                 self.location.remove(f"{dataset}/_versions")
                 self.location.remove(dataset)
         return len(retired)
 
     @contextmanager
     def mark(self) -> Iterator[str]:
-        """The name of a file that is nowhere else, to know the place by; gone with the context."""
+        """Create a file with a unique name, to recognise the folder by, until the context ends."""
         own = f".{self.name}.{uuid4().hex}.here"
         self.location.prepare()
         self.location.replace(f"{own}/mark", b"")
         try:
             yield f"{own}/mark"
         finally:
-            # What it was for is done, or has failed by itself.
+            # Whatever needed the file is done, or has raised its own error.
             with suppress(OSError):
                 self.location.remove(own)
 
@@ -145,7 +145,7 @@ class Generations:
         return f"{self.name}.json"
 
     def _read_pointer(self) -> int:
-        """What the pointer names; raises `ValueError` where that is no generation."""
+        """The generation that the pointer names; raises `ValueError` if it is damaged."""
         with self._reaching():
             text = self.location.read(self._pointer)
         return 0 if text is None else parse_pointer(text, self.name)
@@ -182,7 +182,7 @@ def generation_number(name: str, entry: str) -> int | None:
 
 
 def pointer_text(name: str, number: int) -> bytes:
-    """What the pointer file says."""
+    """The content of the pointer file."""
     value = {"format": FORMAT, "generation": number, "dataset": dataset_name(name, number)}
     return json.dumps(value).encode()
 
@@ -191,7 +191,7 @@ def parse_pointer(text: bytes, name: str) -> int:
     """The inverse of `pointer_text`.
 
     Raises:
-        ValueError: not the text of a pointer of this index and format.
+        ValueError: not a pointer of this index in this format.
     """
     value: Any = json.loads(text)
     number = value.get("generation") if isinstance(value, dict) else None

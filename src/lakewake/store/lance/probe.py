@@ -1,7 +1,8 @@
-"""Whether a version of a Lance index could be searched, found out by reading a little of it.
+"""Checks whether a version of a Lance index can be searched, by reading a little of it.
 
-Two looks: at every data file from outside (is it there, is it as long as it was written, does it
-end as it should), which costs microseconds; and through Lance, by the way that a search goes.
+There are two checks. The first looks at every data file from outside (does it exist, does it have
+the length that was written, does it end as it should) and costs microseconds. The second reads
+through Lance, as a search does.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from lakewake.store.location import S3
 if TYPE_CHECKING:
     from lance import LanceDataset
 
-#: One chunk is read from each of this many fragments, chosen at random: over time, from all.
+#: One chunk is read from each of this many random fragments: over time, from all fragments.
 SAMPLED = 8
 #: How every Lance file ends.
 MAGIC = b"LANC"
 
 
 def check_files(dataset: LanceDataset, name: str) -> None:
-    """Look at the files of a local index from outside.
+    """Check the files of a local index from outside.
 
     Raises:
-        IndexDamaged: one is missing, or is not as it was written.
+        IndexDamaged: one is missing, or differs from what was written.
     """
     if dataset.uri.startswith(S3):
         return
@@ -41,16 +42,16 @@ def check_files(dataset: LanceDataset, name: str) -> None:
         except FileNotFoundError:
             fault = "is not there"
         except OSError:
-            continue  # out of reach is not damaged: reading says what is the matter
+            continue  # unreachable is not damaged: reading it reports the cause
         if fault:
             raise _damaged(name, f"{path.name} {fault}")
 
 
 def check_versions(address: str, name: str) -> None:
-    """Look at the files that name the versions of a local index that cannot be opened.
+    """Check the manifests of a local index that cannot be opened.
 
     Raises:
-        IndexDamaged: one is empty, as after a machine that went off.
+        IndexDamaged: one is empty, as after a power cut.
     """
     if address.startswith(S3):
         return
@@ -76,17 +77,17 @@ def _fault(path: Path, size: int | None) -> str:
     if size is None:
         return ""
     if found != size:
-        return f"has {found:,} bytes, {size:,} were written"
+        return f"has {found:,} bytes, but {size:,} were written"
     with path.open("rb") as file:
         file.seek(-len(MAGIC), 2)
         return "" if file.read() == MAGIC else "is not a Lance file any more"
 
 
 def read_a_little(dataset: LanceDataset, name: str, *, metric: str = "") -> None:
-    """Read a few chunks by the way that a search goes, and ask the approximate index for one.
+    """Read a few chunks as a search does, and ask the approximate index for one.
 
     Args:
-        metric: of the approximate index; '' where there is none.
+        metric: that of the approximate index; '' if there is none.
 
     Raises:
         IndexDamaged: they cannot be read, or contradict themselves.
@@ -107,7 +108,7 @@ def read_a_little(dataset: LanceDataset, name: str, *, metric: str = "") -> None
 
 
 def _some(dataset: LanceDataset) -> list[dict[str, Any]]:
-    """One chunk from each of a few fragments, whole."""
+    """One whole chunk from each of a few fragments."""
     start, starts = 0, []
     for fragment in dataset.get_fragments():
         rows = fragment.count_rows()

@@ -46,26 +46,26 @@ from lakewake.store.recall import Asking, choose, how_searched
 
 #: What Lance raises. Its errors have no types of their own beyond these.
 FOREIGN = (OSError, ValueError, RuntimeError, NotImplementedError, pa.ArrowException)
-#: How they begin where an object store did not answer, or not with what was asked for.
+#: How they begin if a request to an object store failed.
 REQUEST_FAILED = "Generic S3 error"
-#: The column is null but in the checkpoint row, so reading it costs next to nothing.
+#: The column is null except in the checkpoint row, so reading it costs next to nothing.
 IS_CHUNK = "_checkpoint IS NULL"
-#: The frontier is a JSON object; its pages, which are rows beside it, are JSON arrays.
+#: The frontier is a JSON object; its pages, in rows of their own, are JSON arrays.
 IS_CHECKPOINT = "_checkpoint LIKE '{%'"
 FORMAT = b"1"
 
 #: Values in one IN list.
 LIST_LENGTH = 10_000
-#: How chunks are read: this many at a time, fewer where they are large. Lance holds a few times as
-#: many as it is asked for before it cuts them by their bytes: 8,192 texts of 70 KB took 1.3 GB.
+#: How chunks are read: this many at a time, fewer if they are large. Lance holds several batches
+#: before it splits them by size: with 8,192 texts of 70 KB in a batch it took 1.3 GB.
 SCANNED = {"batch_size": 1024, "batch_size_bytes": 16 * 1024 * 1024}
 EXACT = {"use_index": False}
-#: Seconds that what a probe read counts as sound: of a local index, and of one in S3.
+#: For how many seconds a probe is not repeated: on a local index, and on one in S3.
 NEAR, FAR = 5.0, 60.0
 #: How the tags that pin a version begin.
 PIN = "lakewake-pin-"
 PINNED_FOR = timedelta(days=1)
-# Else the statistics of an index list every coordinate of its centroids, and warn of it.
+# Otherwise the statistics of an index list every coordinate of its centroids, with a warning.
 os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
 
 
@@ -73,7 +73,7 @@ class LanceReader:
     """One version of one generation.
 
     Args:
-        words: the files of counted words; without them words are counted when they are asked for.
+        words: the files of counted words; without them, words are counted at the first search.
 
     Raises:
         StoreError: the dataset is not an index of ours, or cannot be read.
@@ -99,30 +99,25 @@ class LanceReader:
 
     @property
     def generation(self) -> int:
-        """Which build of the index this is, counted from 1."""
         return self._generation
 
     def frontier(self) -> Frontier:
-        """What this version has absorbed."""
         return self._frontier
 
     def recipe(self) -> Recipe:
-        """What this version was built by."""
         return self._recipe
 
     def schema(self) -> pa.Schema:
-        """The index's columns."""
         return self._dataset.schema.remove_metadata()
 
     def counts(self) -> tuple[int, int]:
-        """(rows, chunks) it holds."""
         return self._counts
 
     @lazy
     def _counts(self) -> tuple[int, int]:
         with reading(self._dataset, self._name):
             if len(self._recipe.fields) <= 1:
-                # Each row has one first chunk, so that nothing the size of the index is held.
+                # Count first chunks, one per row: holds nothing the size of the index in memory.
                 first = f"_chunk = 0 AND {IS_CHUNK}"
                 rows, chunks = (self._dataset.count_rows(f) for f in (first, IS_CHUNK))
             else:
@@ -136,7 +131,7 @@ class LanceReader:
         return rows, chunks
 
     def probe(self) -> None:
-        """Look at all files, and now and then read a little by the way that a search goes."""
+        """Check all files, and now and then read a little as a search does."""
         from lakewake.store.lance.probe import check_files, read_a_little
 
         with reading(self._dataset, self._name):
@@ -144,12 +139,11 @@ class LanceReader:
             now = time.monotonic()
             if now < self._sound_until:
                 return
-            metric = self._recipe.metric if self._standing.partitions else ""
+            metric = self._recipe.metric if self._coverage.partitions else ""
         read_a_little(self._dataset, self._name, metric=metric)
         self._sound_until = now + (FAR if self._dataset.uri.startswith(S3) else NEAR)
 
     def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
-        """The chunks of those of the given rows that have any."""
         wanted = set(rows)
         return chunks_by_row(self._having("_key", {r.key for r in wanted}, STORED), wanted)
 
@@ -158,17 +152,14 @@ class LanceReader:
         return of_rows(self._having("_key", keys, with_identity(columns)), rows, columns)
 
     def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
-        """Text hash → a vector of that text, for those it holds anywhere."""
         batches = self._having("_hash", set(hashes), ["_hash", "_vector"])
         return vectors_by_hash(batches, self._recipe.model.dimension)
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """All chunks, only these columns, in bounded batches."""
         with reading(self._dataset, self._name):
             yield from self._dataset.to_batches(columns=list(columns), filter=IS_CHUNK, **SCANNED)
 
     def scan_parts(self, columns: Sequence[str]) -> ScanParts:
-        """The same, a piece for each fragment."""
         with reading(self._dataset, self._name):
             numbers = [f.fragment_id for f in self._dataset.get_fragments()]
         names = tuple(columns)
@@ -176,8 +167,7 @@ class LanceReader:
         return ScanParts(pa.schema([self.schema().field(c) for c in names]), parts)
 
     def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Up to `n` chunks, picked at random, only these columns."""
-        # The checkpoint row and its pages may be among them and are left out.
+        # The checkpoint row and its pages may be in the sample, and are left out.
         size = min(n + 1 + len(self._frontier.pages), self._dataset.count_rows())
         with reading(self._dataset, self._name):
             found = self._dataset.sample(size, columns=[*columns, "_checkpoint"])
@@ -186,10 +176,10 @@ class LanceReader:
 
     @contextmanager
     def pinned(self) -> Iterator[None]:
-        """Keeps upkeep from dropping this version, however long it is read."""
+        """Keep upkeep from dropping this version, however long it is read."""
         pin = f"{PIN}{uuid4().hex}"
         with suppress(*FOREIGN):
-            # Where nothing can be written, nothing is dropped either.
+            # If nothing can be written, nothing is dropped either.
             self._dataset.tags.create(pin, self._dataset.version)
         try:
             yield
@@ -198,7 +188,6 @@ class LanceReader:
                 self._dataset.tags.delete(pin)
 
     def search(self, query: Query) -> pa.Table:
-        """The nearest chunks, best first."""
         vector = check_query(query, self._recipe.model.dimension)
         where = None if query.where is None else to_sql(query.where, self.schema())
         self._asking.recent.append(vector)
@@ -214,20 +203,18 @@ class LanceReader:
             full = rows == query.limit
             if full and (not exact or settled(found, nearest, self._recipe.metric, vector)):
                 return nearest
-            # An approximate index may have missed some; the exact search decides.
+            # An approximate search may have missed some, so search exactly.
             effort = None if exhausted else effort
             wanted = wanted if exhausted else wanted * 4
 
     def searching(self) -> Searching:
-        """How it is searched by vector, and what that was found to find."""
-        return how_searched(self._standing, self._asking)
+        return how_searched(self._coverage, self._asking)
 
     def _effort(self, filtered: bool) -> Effort | None:
-        """What a search by vector costs; None where each vector is compared."""
-        return choose(self._standing, self._asking, filtered=filtered)[0]
+        """How thorough a vector search has to be; None means exact."""
+        return choose(self._coverage, self._asking, filtered=filtered)[0]
 
     def keyword(self, words: Words) -> pa.Table:
-        """The chunks with any of the words, best first."""
         where = None if words.where is None else to_sql(words.where, self.schema())
         with reading(self._dataset, self._name):
             return self._words.search(words.text, words.limit, where, self._shown)
@@ -256,14 +243,14 @@ class LanceReader:
         return [c for c in self._dataset.schema.names if c not in HIDDEN]
 
     @lazy
-    def _standing(self) -> Coverage:
+    def _coverage(self) -> Coverage:
         with reading(self._dataset, self._name):
             return coverage_of(self._dataset)
 
     def _nearest(
         self, vector: np.ndarray, k: int, where: str | None, effort: Effort | None
     ) -> pa.Table:
-        # Arrow takes a list as it is; for an array of NumPy's it would load more of NumPy.
+        # Arrow takes a list directly; for a NumPy array it would import more of NumPy.
         vector_asked = pa.array(vector.tolist(), pa.float32())
         nearest = {"column": "_vector", "q": vector_asked, "k": k, "metric": self._recipe.metric}
         with reading(self._dataset, self._name):
@@ -278,8 +265,8 @@ class LanceReader:
     def _having(
         self, column: str, values: set[str], columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        """The chunks whose column has one of the values."""
-        # Each list is a pass over the column: past a tenth of the index one full pass is cheaper.
+        """The chunks with one of the values in a column."""
+        # Each list is a pass over the column: beyond a tenth of the index one full pass is cheaper.
         if len(values) * 10 > self._dataset.count_rows():
             yield from self._passing(column, values, columns)
         else:
@@ -332,16 +319,16 @@ def in_list(column: str, values: Sequence[str]) -> str:
 def unpin_forgotten(dataset: LanceDataset) -> None:
     """Remove the pins of readers that were killed."""
     before = datetime.now(UTC) - PINNED_FOR
-    for tag, told in dataset.tags.list().items():
-        if tag.startswith(PIN) and told["created_at"] < before:
+    for tag, info in dataset.tags.list().items():
+        if tag.startswith(PIN) and info["created_at"] < before:
             dataset.tags.delete(tag)
 
 
 def read_checkpoint(dataset: LanceDataset, name: str) -> str:
-    """The frontier as the index holds it.
+    """The frontier as the index stores it.
 
     Raises:
-        StoreError: it holds none, or more than one.
+        StoreError: there is none, or more than one.
     """
     with reading(dataset, name):
         found = _checkpoints(dataset)
@@ -351,7 +338,7 @@ def read_checkpoint(dataset: LanceDataset, name: str) -> str:
 
 
 def _checkpoints(dataset: LanceDataset) -> list[str]:
-    """The checkpoint rows of the newest fragment that has any: every commit writes it anew."""
+    """The checkpoint rows of the newest fragment that has any: every commit writes a new one."""
     newest_first = sorted(dataset.get_fragments(), key=lambda f: -f.fragment_id)
     for fragment in newest_first:
         scanner = dataset.scanner(
@@ -364,27 +351,27 @@ def _checkpoints(dataset: LanceDataset) -> list[str]:
 
 def _not_one_checkpoint(dataset: LanceDataset, found: int, name: str) -> StoreError:
     return StoreError(
-        f"{dataset.uri} has {found} checkpoint rows, an index has one", hint=rebuild(name)
+        f"{dataset.uri} has {found} checkpoint rows, but an index has one", hint=rebuild(name)
     )
 
 
 def read_recipe(dataset: LanceDataset, name: str) -> Recipe:
-    """What the index was built by.
+    """The recipe that the index was built with.
 
     Raises:
-        StoreError: not an index of ours, or of a format this version does not read.
+        StoreError: not an index of ours, or in a format that this version does not read.
     """
     metadata = dataset.schema.metadata or {}
     if metadata.get(b"lakewake.format") != FORMAT or "_checkpoint" not in dataset.schema.names:
         raise StoreError(
-            f"{dataset.uri} is a Lance dataset, but no index that this version reads",
+            f"{dataset.uri} is a Lance dataset, but not an index that this version reads",
             hint="move it away, or choose another name or store for the index",
         )
     try:
         return Recipe.from_dict(json.loads(metadata[b"lakewake.recipe"]))
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(
-            f"{dataset.uri} does not say what it was built by", hint=rebuild(name)
+            f"{dataset.uri} does not hold a readable recipe", hint=rebuild(name)
         ) from error
 
 
@@ -400,7 +387,7 @@ def _parse_frontier(text: str, name: str, read: ReadPages) -> Frontier:
 
 @contextmanager
 def reading(dataset: LanceDataset, name: str) -> Iterator[None]:
-    """Maps what Lance raises while reading."""
+    """Map what Lance raises while reading to our errors."""
     try:
         yield
     except FOREIGN as error:
@@ -409,7 +396,7 @@ def reading(dataset: LanceDataset, name: str) -> Iterator[None]:
 
 
 def unreadable(fact: str, error: Exception, name: str, address: str) -> StoreError:
-    """What to raise where Lance cannot read an index: in S3 it may just be out of reach."""
+    """What to raise if Lance cannot read an index: in S3 it may only be unreachable."""
     if not address.startswith(S3):
         return StoreError(fact, hint=rebuild(name))
     kind = StoreUnreachable if REQUEST_FAILED in str(error) else StoreError
@@ -417,10 +404,10 @@ def unreadable(fact: str, error: Exception, name: str, address: str) -> StoreErr
 
 
 def rebuild(name: str) -> str:
-    """The way out when an index is damaged."""
-    return f"`lakewake sync {name} --rebuild` builds it again; texts embedded before are reused"
+    """The hint for a damaged index."""
+    return f"run `lakewake sync {name} --rebuild`; texts embedded before are reused"
 
 
 def brief(error: object) -> str:
-    """An error's text without S3's XML and the places in Lance's source that it passed through."""
+    """An error's text without S3's XML and without positions in Lance's source."""
     return re.split(r", /\S+\.rs:|: <\?xml", str(error))[0].strip()

@@ -1,9 +1,9 @@
-"""Whether an approximate index finds what it promises: it is asked both ways, and decides.
+"""Measures the recall of a Lance index: questions are asked approximately and exactly.
 
-Lance searches the partitions whose centres are nearest to the question. It goes on to others only
-while it has too few candidates. Where the nearest partitions were emptied by deletes or by a
-filter, the first vectors that turn up are taken for the nearest ones. More probes mend that;
-partitions trained again do so only for questions about what the index still holds.
+Lance searches the partitions whose centres are nearest to the question, and goes on to others only
+while it has too few candidates. If deletes or a filter emptied the nearest partitions, it takes the
+first vectors that it meets for the nearest ones. More probes repair that. Training the partitions
+again does so only for questions about what the index still holds.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from lakewake.store.recall import EQUAL, PER_KIND, K, Questions
 
 #: The key of the dataset's configuration that holds the decision: each version has its own.
 KEY = "lakewake.searching"
-#: Another: how many chunks were taken in or deleted since the partitions were trained.
+#: Another key: how many chunks were added or deleted since the partitions were trained.
 CHANGED = "lakewake.trained.changed"
-#: Partitions are trained again only when this share of the vectors changed since they were.
+#: Partitions are trained again only if one in this many vectors has changed since.
 TRAINING_SHARE = 8
-#: The share of the partitions that is searched, and how many at least.
+#: The share of the partitions to search, and the least number.
 PROBED, PROBES = 1 / 20, 20
-#: How many times the wanted chunks are ranked by their true distance: as a rule, with many probes,
-#: and where that does not suffice.
+#: How many times the wanted number of chunks is ranked by true distance: usually, with many probes,
+#: and if that does not suffice.
 REFINE, REFINE_MORE, REFINE_MOST = 5, 10, 40
-#: Vectors that are read at once, at most, and their bytes: Lance holds a few times as many.
+#: The most vectors read at once, and the most bytes; Lance holds a few times as many.
 SCAN_ROWS, SCAN_BYTES = 8192, 16 * 1024 * 1024
 
 
@@ -40,9 +40,9 @@ class Coverage:
     """What one version of a dataset has for approximate search.
 
     Attributes:
-        partitions: those of the approximate index; 0 where there is none.
+        partitions: how many the approximate index has; 0 if there is no such index.
         covered: chunks that are in it and were not deleted.
-        trained: chunks that changed between its training and the probe; None: unknown.
+        trained: chunks that changed between its training and the probe; None if unknown.
     """
 
     chunks: int
@@ -53,28 +53,26 @@ class Coverage:
 
     @property
     def absent(self) -> str:
-        """Why there is no approximate index; '' if there is one."""
         return "" if self.partitions else "it has no approximate index"
 
     @property
     def unprobed(self) -> tuple[Effort | None, str]:
-        """How it is searched while no probe counts, in words too."""
         return widest(self.partitions)[0], "all partitions are searched"
 
     @property
     def may_train(self) -> bool:
-        """Whether the partitions are old enough for others to be better."""
+        """Whether enough has changed that new partitions could be better."""
         since = recall.changed(self)
         return self.trained is None or (self.trained + since) * TRAINING_SHARE >= self.chunks
 
 
 def coverage_of(dataset: LanceDataset) -> Coverage:
-    """Read from the manifest, and from the head of the approximate index."""
+    """The coverage of a version, read from its manifest and the head of the approximate index."""
     chunks = dataset.count_rows() - 1
     for index in dataset.describe_indices():
         if index.field_names == ["_vector"]:
-            told = dataset.stats.index_stats(index.name)["indices"]
-            partitions = max(int(segment["num_partitions"]) for segment in told)
+            segments = dataset.stats.index_stats(index.name)["indices"]
+            partitions = max(int(segment["num_partitions"]) for segment in segments)
             kept = dataset.config()
             decision = Decision.from_json(kept.get(KEY))
             trained = int(kept[CHANGED]) if kept.get(CHANGED, "").isdigit() else None
@@ -83,7 +81,7 @@ def coverage_of(dataset: LanceDataset) -> Coverage:
 
 
 def efforts(partitions: int) -> tuple[Effort, ...]:
-    """What is tried, cheapest first."""
+    """The efforts to try, cheapest first."""
     some = max(PROBES, int(partitions * PROBED))
     tried = ((some, REFINE), (2 * some, REFINE), (4 * some, REFINE_MORE))
     narrow = tuple(Effort(n, refine) for n, refine in tried if n < partitions)
@@ -91,12 +89,12 @@ def efforts(partitions: int) -> tuple[Effort, ...]:
 
 
 def widest(partitions: int) -> tuple[Effort, ...]:
-    """All partitions: what was deleted, or left out by a filter, costs no recall there."""
+    """Efforts that search all partitions: there, deletes and filters cost no recall."""
     return tuple(Effort(partitions, refine) for refine in (REFINE_MORE, REFINE_MOST))
 
 
 def asked(nearest: Mapping[str, object], effort: Effort, k: int) -> dict[str, object]:
-    """What Lance is asked for `k` chunks."""
+    """The query to Lance for `k` chunks."""
     return {
         **nearest,
         "k": k,
@@ -107,7 +105,7 @@ def asked(nearest: Mapping[str, object], effort: Effort, k: int) -> dict[str, ob
 
 
 def stored_vectors(dataset: LanceDataset, rng: np.random.Generator) -> np.ndarray:
-    """Some of those that it holds, to ask for."""
+    """Some of the stored vectors, to ask for."""
     dimension = dataset.schema.field("_vector").type.list_size
     rows = dataset.count_rows()
     picked = rng.choice(rows, min(3 * PER_KIND + 1, rows), replace=False)
@@ -125,7 +123,7 @@ class Probe:
     farthest: np.ndarray
 
     def measure(self, effort: Effort) -> Probed:
-        """What share of the nearest an approximate search finds."""
+        """Measure what share of the nearest chunks an approximate search finds."""
         shares = [self._share(n, q, effort) for n, q in enumerate(recall.every(self.questions))]
         return recall.judged(self.questions, shares, effort)
 
@@ -133,14 +131,14 @@ class Probe:
         vector = pa.array(question.tolist(), pa.float32())
         nearest = {"column": "_vector", "q": vector, "metric": self.metric}
         found = self.dataset.to_table(columns=["_distance"], nearest=asked(nearest, effort, K))
-        # By distance: of vectors that are equally far, any will do.
+        # Compared by distance: among equally distant vectors, any will do.
         near = np.array(found["_distance"].to_pylist()) <= self.farthest[n] + EQUAL
         there: int = min(K, self.dataset.count_rows() - 1)
         return min(1.0, float(near.sum()) / there)
 
 
 def make_probe(dataset: LanceDataset, metric: str, questions: Questions) -> Probe:
-    """Compares the questions with every vector, in one pass over them."""
+    """Answer the questions exactly, in one pass over all vectors."""
     asked = recall.every(questions)
     nearest = np.full((len(asked), K), np.inf, np.float32)
     for vectors in _vectors(dataset, asked.shape[1]):
@@ -157,7 +155,7 @@ def _vectors(dataset: LanceDataset, dimension: int) -> Iterator[np.ndarray]:
 
 
 def distances(metric: str, questions: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """As Lance measures them for questions of length 1; infinite where none can be told."""
+    """Distances as Lance measures them for questions of length 1; infinite if undefined."""
     products = questions @ vectors.T
     squares = np.einsum("ij,ij->i", vectors, vectors)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -174,11 +172,11 @@ def distances(metric: str, questions: np.ndarray, vectors: np.ndarray) -> np.nda
 def decide(
     measure: Callable[[Effort], Probed], partitions: int, *, promised: float, may_train: bool
 ) -> tuple[Probed | None, Probed | None] | None:
-    """How to search without a filter and with one (None: exactly); None: train again first.
+    """How to search without a filter and with one (None: exactly); None alone: train again first.
 
-    The cheapest effort is taken that keeps the promise with half as many misses as it allows: a
-    sample may have been lucky. Training is dear: it is done only where the partitions do not fit
-    what is there, or all of them together do not find it.
+    Takes the cheapest effort that keeps the promise with half the misses allowed, since a sample
+    may be lucky. Training is expensive: it is done only if the partitions do not fit the vectors,
+    or if searching all partitions does not find enough.
     """
     *narrow, first, last = efforts(partitions)
     enough = recall.surely(promised)

@@ -1,7 +1,7 @@
-"""Parts of a batch, written as Lance fragments by several machines before they are committed.
+"""Parts of a batch, written as Lance fragments by several machines before the commit.
 
-They lie in the folder of the dataset that they are for. A fragment that no commit names is seen by
-nobody, and goes when old versions do.
+They are in the folder of the dataset that they are for. A fragment that no commit names is
+invisible, and is removed together with old versions.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from lakewake.store.location import Location
 
 @dataclass(frozen=True)
 class LanceStaging:
-    """One place for the parts of one batch.
+    """Where the parts of one batch are written.
 
     Attributes:
-        place: the dataset that the fragments are for.
-        where: the store's own place.
-        mark: a file that lies there; a machine that does not see it has another folder there.
-        mode: how Lance is to write them: `create` for a dataset that is not there yet.
+        dataset: the address of the dataset that the fragments are for.
+        location: the store's own folder.
+        mark: a file in it; a machine that does not see the file has a different folder there.
+        mode: how Lance writes them: `create` for a dataset that does not exist yet.
     """
 
-    location: str
-    where: Location
+    dataset: str
+    location: Location
     mark: str
     mode: str
 
     def write(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> bytes:
-        """Write chunks as fragments that belong to nothing yet.
+        """Write chunks as fragments that no version contains yet.
 
         Raises:
-            StoreError: they cannot be written, or the store's folder is not shared.
+            StoreError: they cannot be written, or this machine does not see the store's folder.
         """
         self._check_shared()
         first = next(rows, None)
@@ -52,41 +52,41 @@ class LanceStaging:
         try:
             fragments = write_fragments(
                 source.reader(),
-                self.location,
+                self.dataset,
                 schema=schema,
                 mode=self.mode,
-                storage_options=self.where.options,
+                storage_options=self.location.options,
             )
         except FOREIGN as error:
             source.raise_own()
             raise StoreError(
-                f"rows cannot be written to {self.location}: {brief(error)}",
+                f"rows cannot be written to {self.dataset}: {brief(error)}",
                 hint="check that executors may write there and that it has room, then sync again",
             ) from error
         return json.dumps([f.to_json() for f in fragments]).encode()
 
     def batch(self, schema: pa.Schema, written: Sequence[bytes], removed: Removed) -> Batch:
-        """The batch of just these parts."""
         nothing = schema.empty_table().to_reader
         return Batch(schema, nothing, removed.deletes, tuple(written), removed.replaced)
 
     def _check_shared(self) -> None:
         try:
-            shared = self.where.read(self.mark) is not None
+            shared = self.location.read(self.mark) is not None
         except OSError as error:
             raise StoreError(
-                f"executors cannot reach {self.where.address()}: {error}", hint=self.where.hint
+                f"executors cannot reach {self.location.address()}: {error}",
+                hint=self.location.hint,
             ) from error
         if not shared:
             raise StoreError(
-                f"executors do not see the folder of the index: {self.where.address()} is "
-                "another one there, or none",
+                f"executors do not see the folder of the index: {self.location.address()} is "
+                "another folder on their machines, or does not exist there",
                 hint="put the store where all machines reach it under the same path",
             )
 
 
 def read_fragments(written: Sequence[bytes]) -> list[FragmentMetadata]:
-    """The fragments that `LanceStaging.write` told of."""
+    """The fragments in the results of `LanceStaging.write`."""
     return [
         FragmentMetadata.from_json(json.dumps(fragment))
         for part in written
@@ -95,18 +95,18 @@ def read_fragments(written: Sequence[bytes]) -> list[FragmentMetadata]:
 
 
 class Source:
-    """Rows on their way to Lance, and the error of their own that may end them."""
+    """Rows on their way to Lance, and the error that producing them may raise."""
 
     def __init__(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> None:
         self._schema, self._rows = schema, rows
         self._error: Exception | None = None
 
     def reader(self) -> pa.RecordBatchReader:
-        """The rows as Lance takes them, once."""
+        """The rows as Lance reads them; can be read once."""
         return pa.RecordBatchReader.from_batches(self._schema, self._stream())
 
     def raise_own(self) -> None:
-        """Raise what the rows failed by, which Lance would pass on as its own."""
+        """Raise the rows' own error, which Lance would pass on as one of its own."""
         if self._error is not None:
             raise self._error
 

@@ -53,19 +53,19 @@ from lakewake.store.location import Stamp, location_at
 from lakewake.store.memory import check_columns
 from lakewake.store.recall import ANN_MIN_CHUNKS, Asking
 
-#: A compaction or an index refresh may get in between a few times, not for ever.
+#: A compaction or an index refresh may interfere a few times, but not for ever.
 ATTEMPTS = 4
 IDS = pa.schema([pa.field("_id", pa.string())])
 IDS_AT_ONCE = 50_000
-#: More deletes than this are sorted out on disk.
+#: More deletes than this are deduplicated on disk.
 HELD_DELETES = 100_000
 
 
-class Kept(NamedTuple):
-    """A reader of the version that was the newest while the stamp was this.
+class CachedReader(NamedTuple):
+    """A cached reader, valid while the store's stamp equals `stamp`.
 
     Attributes:
-        written: when it was, in seconds since 1970.
+        written: when its version was written, in seconds since 1970.
     """
 
     stamp: Stamp
@@ -74,14 +74,14 @@ class Kept(NamedTuple):
 
 
 class LanceStore:
-    """One index in a folder, here or in S3: `name.json` and `name.g1.lance`.
+    """One index in a folder, local or in S3: `name.json` and `name.g1.lance`.
 
     Args:
         folder: a path, or `s3://bucket/folder`.
-        ann_min_chunks: from how many chunks on `maintain` makes an approximate index.
-        lookup_min_chunks: from how many on it makes indexes of what chunks are looked up by.
-        words_min_chunks: from how many on it keeps the words of their texts in files.
-        recall: the share of the nearest chunks that a search by vector finds; 1: it is exact.
+        ann_min_chunks: `maintain` makes an approximate index from this many chunks on.
+        lookup_min_chunks: it indexes the columns that chunks are looked up by from this many on.
+        words_min_chunks: it keeps the words of the texts in files from this many on.
+        recall: the share of the nearest chunks that a vector search has to find; 1 means exact.
     """
 
     def __init__(
@@ -102,67 +102,56 @@ class LanceStore:
         self._lookup_min_chunks = lookup_min_chunks
         self._words_min_chunks = words_min_chunks
         self._opened: int | None = None
-        self._kept: Kept | None = None
+        self._cached: CachedReader | None = None
         self._session: Session | None = None
         self._words: WordFiles | None = None
-        # Threads that search one index open it at the same time.
+        # Several threads may search one index, and so open it at the same time.
         self._opening = threading.RLock()
 
     def generation(self) -> int:
-        """The number of the active generation without reading it, 0 when there is none."""
         return self._generations.replaceable()
 
     def open(self) -> LanceReader | None:
-        """The newest version of the active generation, or None when there is no index yet.
-
-        Raises:
-            StoreError: something else lies there, or it cannot be read.
-        """
-        number, stamp = self._standing()
+        number, stamp = self._active_and_stamp()
         self._opened = number
         if number and not self._is_open(number, stamp):
             with self._opening:
-                # Once more: another thread may have opened this version meanwhile, or a newer one.
-                number, stamp = self._standing()
+                # Look again: another thread may have opened this version meanwhile, or a newer one.
+                number, stamp = self._active_and_stamp()
                 self._opened = number
                 if number and not self._is_open(number, stamp):
                     self._reopen(number, stamp)
-        return self._kept.reader if number and self._kept else None
+        return self._cached.reader if number and self._cached else None
 
     def _is_open(self, number: int, stamp: Stamp) -> bool:
-        """Whether the kept reader is of this version: each adds a file, and none came since."""
-        kept = self._kept
-        return kept is not None and kept.reader.generation == number and kept.stamp == stamp
+        """Whether the cached reader is current: a new version would have added a file."""
+        cached = self._cached
+        return cached is not None and cached.reader.generation == number and cached.stamp == stamp
 
     def _reopen(self, number: int, stamp: Stamp) -> None:
-        # What Lance has read of the indexes stays in memory, unless this is not the dataset any
-        # more that it was: one of the same name that somebody removed and built again.
+        # A session keeps what Lance has read of the indexes in memory. It is dropped if this is
+        # another dataset under the same name, because the former was removed and built again.
         written = self._generations.version_times(number)
-        if self._kept and self._kept.written not in written:
+        if self._cached and self._cached.written not in written:
             self._session = None
         reader = self._reader(self._dataset(number), number)
-        self._kept = Kept(stamp, max(written, default=0.0), reader)
+        self._cached = CachedReader(stamp, max(written, default=0.0), reader)
 
     def _reader(self, dataset: LanceDataset, number: int) -> LanceReader:
-        """A reader of that version; where there can be none, it is found out whether by damage."""
+        """A reader of that version; if there cannot be one, check whether the index is damaged."""
         try:
             words = self._word_files(number)
             return LanceReader(dataset, number, self.name, self._asking, words)
         except StoreUnreachable:
             raise
         except StoreError:
-            # One that is not ours raises again here: what it holds is not ours to judge.
+            # If the dataset is not ours this raises again: we cannot judge what it holds.
             read_recipe(dataset, self.name)
             check_files(dataset, self.name)
             read_a_little(dataset, self.name)
             raise
 
     def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
-        """Write generation `after + 1` whole, then make it the active one.
-
-        Raises:
-            StaleFrontier: another builder made that generation.
-        """
         number = after + 1
         self._check_free(number)
         schema = batch.schema.with_metadata(_metadata(recipe))
@@ -173,7 +162,7 @@ class LanceStore:
             source.raise_own()
             self._check_free(number)
             raise self._not_written(error) from error
-        with self._writing(landed=f"generation {number} is built, but not named in its file yet"):
+        with self._writing(landed=f"generation {number} is built, but not active yet"):
             self._generations.switch(number)
             active = self._generations.active()
         if active != number:
@@ -182,11 +171,11 @@ class LanceStore:
 
     @contextmanager
     def staging(self, after: int | None = None) -> Iterator[LanceStaging]:
-        """A place for the parts of a batch, until the context ends.
+        """Provide a staging for the parts of a batch, until the context ends.
 
         Raises:
             StaleFrontier: the index was rebuilt.
-            StoreError: the store's folder cannot be written.
+            StoreError: the store's folder cannot be written to.
         """
         number = self._committable() if after is None else after + 1
         mode = "append" if after is None else "create"
@@ -207,36 +196,35 @@ class LanceStore:
         number = self._committable()
         failure: Exception | None = None
         for attempts_left in reversed(range(ATTEMPTS + 1)):
-            dataset, stands = self._look(number, failure)
-            if self._landed(stands, expect, then):
+            dataset, current = self._read_newest(number, failure)
+            if self._landed(current, expect, then):
                 return
             if not attempts_left:
                 raise self._not_written(failure) from failure
-            failure = _try_merge(dataset, batch, stands, then)
+            failure = _try_merge(dataset, batch, current, then)
             if failure is None:
                 return
 
     def maintain(self) -> dict[str, int]:
-        """Compact, refresh the index, drop old versions and generations; says what it did."""
-        number, _ = self._standing()
+        number, _ = self._active_and_stamp()
         if not number:
             return {}
         written = self._generations.version_times(number)
         dataset = self._own(number)
         with self._writing():
-            named = self._generations.switch(number)
+            switched = self._generations.switch(number)
         done = {
-            "pointer_written": int(named),
-            "deleted_sampled": self._tend(
+            "pointer_written": int(switched),
+            "deleted_sampled": self._maintain_step(
                 number,
                 dataset,
                 partial(upkeep.sample_deleted, asking=self._asking, sample=self._deleted),
             ),
-            "fragments_compacted": self._tend(number, dataset, upkeep.compact),
-            "lookups_made": self._tend(
+            "fragments_compacted": self._maintain_step(number, dataset, upkeep.compact),
+            "lookups_made": self._maintain_step(
                 number, dataset, partial(upkeep.make_lookups, least=self._lookup_min_chunks)
             ),
-            "texts_indexed": self._tend(
+            "texts_indexed": self._maintain_step(
                 number,
                 dataset,
                 partial(
@@ -245,16 +233,16 @@ class LanceStore:
                     least=self._words_min_chunks,
                 ),
             ),
-            "chunks_indexed": self._tend(
+            "chunks_indexed": self._maintain_step(
                 number, dataset, partial(upkeep.index_chunks, asking=self._asking)
             ),
-            "approximate_dropped": self._tend(
+            "approximate_dropped": self._maintain_step(
                 number, dataset, partial(upkeep.drop_approximate, asking=self._asking)
             ),
-            "questions_probed": self._tend(
+            "questions_probed": self._maintain_step(
                 number, dataset, partial(upkeep.probe, asking=self._asking, sample=self._deleted)
             ),
-            "versions_removed": self._tend(
+            "versions_removed": self._maintain_step(
                 number, dataset, partial(upkeep.drop_versions, written=written)
             ),
             "generations_removed": self._generations.retire(before=number),
@@ -262,19 +250,19 @@ class LanceStore:
         return {what: n for what, n in done.items() if n}
 
     def _word_files(self, number: int) -> WordFiles:
-        """The counted words of a generation; one object, so that each fragment is read once."""
+        """The word files of a generation: one object, so that each fragment is read only once."""
         fresh = WordFiles(self._generations.location, dataset_name(self.name, number))
         if self._words is None or self._words.folder != fresh.folder:
             self._words = fresh
         return self._words
 
     def _own(self, number: int) -> LanceDataset:
-        """A generation's newest version, where it is an index of ours."""
+        """A generation's newest version; raise `StoreError` if it is not an index of ours."""
         dataset = self._dataset(number)
         LanceReader(dataset, number, self.name)
         return dataset
 
-    def _standing(self) -> tuple[int, Stamp]:
+    def _active_and_stamp(self) -> tuple[int, Stamp]:
         """The active generation and the stamp of its versions."""
         self._generations.check()
         number, stamp = self._generations.active_and_stamp()
@@ -286,13 +274,13 @@ class LanceStore:
         return number, stamp
 
     def _committable(self) -> int:
-        """The active generation, where it is still the one that the caller has seen."""
-        number, _ = self._standing()
+        """The active generation; raise if it is not the one that the caller has seen."""
+        number, _ = self._active_and_stamp()
         if not number:
             raise IndexMissing(
                 f"there is no index '{self.name}'", hint=f"`lakewake sync {self.name}` builds it"
             )
-        # Frontiers of two generations can be equal while recipes differ: vectors must not mix.
+        # Two generations can have equal frontiers but different recipes: vectors must not mix.
         if self._opened not in (None, number):
             raise self._stale(f"index '{self.name}' was rebuilt as generation {number}")
         return number
@@ -312,8 +300,8 @@ class LanceStore:
             fact = f"index '{self.name}' cannot be opened at {location}: {brief(error)}"
             raise unreadable(fact, error, self.name, location) from error
 
-    def _look(self, number: int, failure: Exception | None) -> tuple[LanceDataset, str]:
-        """The newest version and its frontier. After a failed commit these tell the outcome."""
+    def _read_newest(self, number: int, failure: Exception | None) -> tuple[LanceDataset, str]:
+        """The newest version and its frontier, which show how a failed commit ended."""
         try:
             dataset = self._dataset(number)
             return dataset, read_checkpoint(dataset, self.name)
@@ -323,19 +311,19 @@ class LanceStore:
             raise OutcomeUnknown(
                 f"index '{self.name}' cannot be read after a failed commit: {brief(failure)}",
                 landed="the commit may or may not have landed",
-                hint=f"`lakewake sync {self.name}` again finds out",
+                hint=f"run `lakewake sync {self.name}` again to find out",
             ) from failure
 
-    def _landed(self, stands: str, expect: Frontier, then: Frontier) -> bool:
-        """Whether the index stands at `then` already; False when at `expect`."""
-        if stands not in (expect.to_json(), then.to_json()):
+    def _landed(self, current: str, expect: Frontier, then: Frontier) -> bool:
+        """Whether the frontier is `then` already; False if it is `expect`."""
+        if current not in (expect.to_json(), then.to_json()):
             raise self._stale(f"another writer moved the frontier of index '{self.name}' first")
-        return stands == then.to_json()
+        return current == then.to_json()
 
     def _check_free(self, number: int) -> None:
-        """Refuse to build a generation that is not the next one.
+        """Raise if this generation is not the next one to build.
 
-        A builder that died before naming its generation is finished here: the index stands.
+        If a builder died before it named its generation, that generation is made active here.
         """
         with self._writing():
             if self._generations.whole(number):
@@ -355,7 +343,7 @@ class LanceStore:
         fragments = write_fragments(
             source.reader(), location, schema=schema, mode="create", storage_options=self._options
         )
-        # Without retries and from version 0 Lance writes the first version or nothing;
+        # From version 0 and without retries, Lance writes the first version or nothing;
         # `write_dataset(mode="create")` lets racing builders overwrite one another.
         LanceDataset.commit(
             location,
@@ -366,7 +354,11 @@ class LanceStore:
         )
 
     def _stale(self, fact: str) -> StaleFrontier:
-        return StaleFrontier(fact, hint=f"`lakewake sync {self.name}` again: it may be done")
+        return StaleFrontier(
+            fact,
+            hint=f"run `lakewake sync {self.name}` again; the other sync may have done this "
+            "work already",
+        )
 
     def _not_written(
         self, error: Exception | None, landed: str = "nothing was written"
@@ -385,8 +377,10 @@ class LanceStore:
         except OSError as error:
             raise self._not_written(error, landed) from error
 
-    def _tend(self, number: int, dataset: LanceDataset, step: Callable[[LanceDataset], int]) -> int:
-        """One step of upkeep; when a writer came in between, it is left for the next time."""
+    def _maintain_step(
+        self, number: int, dataset: LanceDataset, step: Callable[[LanceDataset], int]
+    ) -> int:
+        """Run one step of upkeep; if a writer interfered, leave it for the next time."""
         try:
             return step(dataset)
         except FOREIGN as error:
@@ -396,7 +390,7 @@ class LanceStore:
 
 
 def _source(batch: Batch, schema: pa.Schema, then: Frontier, held: Collection[str]) -> Source:
-    """The rows of one commit: chunks, pages of the frontier that are not held yet, the frontier."""
+    """The rows of one commit: chunks, new pages of the frontier, the frontier."""
     check_columns(batch.schema, schema)
     return Source(schema, _rows(batch, schema, then, held))
 
@@ -423,10 +417,10 @@ def _metadata(recipe: Recipe) -> dict[str, bytes]:
 
 
 def _try_merge(
-    dataset: LanceDataset, batch: Batch, stands: str, then: Frontier
+    dataset: LanceDataset, batch: Batch, current: str, then: Frontier
 ) -> Exception | None:
-    """Commit the batch to this version, or say why Lance did not report success."""
-    held = page_names(stands)
+    """Commit the batch to this version, or return why Lance did not report success."""
+    held = page_names(current)
     source = _source(batch, dataset.schema, then, held)
     former = {CHECKPOINT_ID, *(f"{PAGE_ID}{name}" for name in held - then.pages)}
     try:
@@ -438,23 +432,23 @@ def _try_merge(
 
 
 def _merge(dataset: LanceDataset, source: Source, batch: Batch, former: set[str]) -> None:
-    """One transaction: all chunks that the batch names go, and its own come.
+    """In one transaction, remove every chunk that the batch names and add its own.
 
-    So do the former checkpoint and those of its pages that the new one does not have.
+    The former checkpoint is removed too, with those of its pages that the new one does not have.
 
-    An update by Lance would do the same, but for deletes reads the whole index.
+    Lance's own update would do the same, but reads the whole index to delete.
     """
     written = write_fragments(source.reader(), dataset, schema=dataset.schema, mode="append")
-    going = pa.RecordBatchReader.from_batches(IDS, _going(batch, former))
-    transaction, _ = dataset.merge_insert("_id").when_matched_delete().execute_uncommitted(going)
+    removed = pa.RecordBatchReader.from_batches(IDS, _removed_ids(batch, former))
+    transaction, _ = dataset.merge_insert("_id").when_matched_delete().execute_uncommitted(removed)
     transaction.operation.new_fragments += [*read_fragments(batch.staged), *written]
     LanceDataset.commit(dataset, transaction)
 
 
-def _going(batch: Batch, former: set[str]) -> Iterator[pa.RecordBatch]:
-    """The ids of all rows that must not stay, each once: Lance refuses one that comes twice.
+def _removed_ids(batch: Batch, former: set[str]) -> Iterator[pa.RecordBatch]:
+    """The ids of all rows to remove, each once: Lance refuses duplicates.
 
-    The chunk of a row that is gone can have the id of one that is written: the index is damaged.
+    If the index is damaged, a deleted chunk can have the id of one that is written.
     """
     named = {*batch.replaced, *former}
     many = len(batch.deletes) > HELD_DELETES
@@ -471,8 +465,8 @@ def _in_memory(batch: Batch, named: set[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _on_disk(batch: Batch, named: set[str]) -> Iterator[pa.RecordBatch]:
-    """The same in bounded memory: a database without a name is a temporary file."""
-    # Lance asks for the ids in threads of its own, one after the other.
+    """The same in bounded memory: a SQLite database without a name is a temporary file."""
+    # Lance requests the ids from threads of its own, one at a time.
     with closing(sqlite3.connect("", check_same_thread=False)) as ids:
         ids.execute("CREATE TABLE ids (id TEXT PRIMARY KEY) WITHOUT ROWID")
         every = chain(named, batch.deletes, _written(batch))

@@ -1,4 +1,4 @@
-"""Keeps a Lance index quick to read and small on disk. Each step says how much it did."""
+"""Keeps a Lance index fast to read and small on disk. Each step returns how much it did."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ from lakewake.store.lance.recall import (
 from lakewake.store.lance.words import WordFiles, count, slices_of
 from lakewake.store.recall import Asking, is_due, now
 
-#: Below this share of them the approximate index goes: a little below it is only not used, so that
-#: an index about that size is not trained again and again.
+#: The approximate index is dropped below this share of `Asking.least`. A little below `least` it is
+#: kept but not used, so that an index of about that size is not trained again and again.
 KEEP_SHARE = 0.8
-#: Chunks in a partition of the approximate index, about; and partitions at most.
+#: About how many chunks a partition of the approximate index has, and the most partitions.
 PARTITION, MAX_PARTITIONS = 512, 1024
-#: Fewer chunks than this are read through to find some of them.
+#: With fewer chunks, lookups scan all of them.
 LOOKUP_MIN_CHUNKS = 30_000
-#: The words of this many texts are counted in hundredths of a second, by the first search of a
-#: process; beside many that are counted already, those of this share.
+#: The first search of a process counts the words of up to this many texts itself, in hundredths of
+#: a second; or of this share of the texts, if the others are counted already.
 WORDS_MIN_CHUNKS, WORDS_SHARE = 2_000, 256
-#: What chunks are looked up by, so that a commit costs what it changes.
+#: The columns that chunks are looked up by. Indexes make a commit cost as much as it changes.
 LOOKUPS = ("_id", "_key", "_hash")
 #: Each commit adds a small fragment, and each fragment costs every search a tenth of a millisecond;
-#: to join so many takes 20 ms.
+#: joining this many takes 20 ms.
 MAX_SMALL_FRAGMENTS = 8
 #: Larger fragments are left alone, or every compaction would rewrite the index.
 SMALL_FRAGMENT = 16_384
-#: Chunks that are not in the indexes yet are read through by every search: a thousand beside
-#: 130,000 make it a quarter slower. To take them in costs what the index is large: 1 s there.
+#: Every search scans the chunks that are not in the indexes yet: a thousand beside 130,000 make it
+#: a quarter slower. Adding them costs time in proportion to the index: 1 s for that one.
 MIN_WAITING, WAITING_SHARE = 500, 256
 KEEP_VERSIONS = 10
-#: Longer than any search; what is read for longer is pinned.
+#: Longer than any search; longer reads pin their version.
 KEEP_FOR = timedelta(minutes=10)
-#: Dropping versions means reading all their manifests: not for the sake of a few.
+#: Dropping versions means reading all their manifests, which a few do not justify.
 MAX_OLD_VERSIONS = 50
 
 
@@ -66,7 +66,7 @@ def compact(dataset: LanceDataset) -> int:
 
 
 def make_lookups(dataset: LanceDataset, *, least: int) -> int:
-    """Index what chunks are looked up by, from so many chunks on."""
+    """Index the columns that chunks are looked up by, if there are more than `least` chunks."""
     if dataset.count_rows() <= least:
         return 0
     there = {column for i in dataset.describe_indices() for column in i.field_names}
@@ -77,18 +77,18 @@ def make_lookups(dataset: LanceDataset, *, least: int) -> int:
 
 
 def count_words(dataset: LanceDataset, *, files: WordFiles, least: int) -> int:
-    """Keep the words of the texts in files, once more than a few are not; there may be no texts."""
+    """Write the words of the texts to files, once more than a few are missing there."""
     if not built_by(dataset).fields:
         return 0
     _drop_former_index(dataset)
     slices = [s for f in dataset.get_fragments() for s in slices_of(f)]
     there = files.names()
-    lacking = [s for s in slices if s.name not in there]
+    missing = [s for s in slices if s.name not in there]
     rows = sum(s.rows for s in slices)
-    if sum(s.rows for s in lacking) <= max(least, rows // WORDS_SHARE):
+    if sum(s.rows for s in missing) <= max(least, rows // WORDS_SHARE):
         return 0
     texts = 0
-    for name, counted in count(dataset, lacking):
+    for name, counted in count(dataset, missing):
         files.write(name, counted)
         texts += int((counted.lengths >= 0).sum())
     files.discard(there - {s.name for s in slices})
@@ -96,19 +96,19 @@ def count_words(dataset: LanceDataset, *, files: WordFiles, least: int) -> int:
 
 
 def _drop_former_index(dataset: LanceDataset) -> None:
-    """Remove Lance's own index of the words, which earlier versions made and nothing asks."""
+    """Remove Lance's own word index, which earlier versions made and nothing uses."""
     for index in dataset.describe_indices():
         if index.field_names == ["_text"]:
             dataset.drop_index(index.name)
 
 
 def built_by(dataset: LanceDataset) -> Recipe:
-    """What the index was built by."""
+    """The recipe that the index was built with."""
     return Recipe.from_dict(json.loads(dataset.schema.metadata[b"lakewake.recipe"]))
 
 
 def drop_approximate(dataset: LanceDataset, *, asking: Asking) -> int:
-    """Remove the approximate index where it is not used."""
+    """Remove the approximate index if it is not used."""
     there = coverage_of(dataset)
     if not there.partitions or (asking.recall < 1 and there.chunks >= asking.least * KEEP_SHARE):
         return 0
@@ -120,7 +120,7 @@ def drop_approximate(dataset: LanceDataset, *, asking: Asking) -> int:
 
 
 def index_chunks(dataset: LanceDataset, *, asking: Asking) -> int:
-    """Make the approximate index, from so many chunks on, and take new chunks into all indexes."""
+    """Make the approximate index, if there are enough chunks, and add new chunks to all indexes."""
     there = coverage_of(dataset)
     chunks, wanted = there.chunks, partitions_for(there.chunks)
     if asking.recall < 1 and chunks >= asking.least and _misshapen(there.partitions, wanted):
@@ -129,32 +129,32 @@ def index_chunks(dataset: LanceDataset, *, asking: Asking) -> int:
     waiting: int = chunks - min(indexed, default=chunks)
     if waiting <= max(MIN_WAITING, chunks // WAITING_SHARE):
         return 0
-    # Into the partitions that there are: left to itself, Lance would join them to a few large ones,
-    # and a search that looks at some of them would look at all there is.
+    # Keep the partitions: left to itself, Lance would merge them into a few large ones, and a
+    # search of some partitions would be a search of everything.
     dataset.optimize.optimize_indices(num_indices_to_merge=1)
     if there.decision:
-        taken = coverage_of(dataset).covered - there.covered
+        added = coverage_of(dataset).covered - there.covered
         last = there.decision
         _keep(
             dataset,
-            replace(last, covered=last.covered + taken, taken=last.taken + taken),
+            replace(last, covered=last.covered + added, taken=last.taken + added),
             there.trained,
         )
     return waiting
 
 
 def partitions_for(chunks: int) -> int:
-    """How many partitions an approximate index of so many chunks is made with."""
+    """How many partitions an approximate index of this many chunks gets."""
     return min(max(chunks // PARTITION, 1), MAX_PARTITIONS)
 
 
 def _misshapen(there: int, wanted: int) -> bool:
-    """Whether an index has twice the partitions it should have, or half; or there is none."""
+    """Whether there are more than twice the wanted partitions, or fewer than half; 0 counts too."""
     return there > 2 * wanted or wanted > 2 * there
 
 
 def _make_vector_index(dataset: LanceDataset, chunks: int) -> int:
-    # What was decided was about the partitions before: no version has it beside the new ones.
+    # The decision was about the former partitions: no version may hold it with the new ones.
     _keep(dataset, None, None)
     vectors = dataset.schema.field("_vector").type
     dataset.create_index(
@@ -170,7 +170,7 @@ def _make_vector_index(dataset: LanceDataset, chunks: int) -> int:
 
 
 def _keep(dataset: LanceDataset, decision: Decision | None, trained: int | None) -> None:
-    """Keep a decision with the index, as of a version of its own; where nothing is new, do not."""
+    """Store a decision with the index, in a new version; do nothing if it is unchanged."""
     values = {
         KEY: decision.to_json() if decision else None,
         CHANGED: None if trained is None else str(trained),
@@ -181,13 +181,13 @@ def _keep(dataset: LanceDataset, decision: Decision | None, trained: int | None)
 
 
 def sample_deleted(dataset: LanceDataset, *, asking: Asking, sample: DeletedVectors) -> int:
-    """Keep some of the deleted vectors, before a compaction drops them, where a probe is due."""
+    """If a probe is due, keep some of the deleted vectors before a compaction drops them."""
     there = coverage_of(dataset)
     if not is_due(there, asking):
         return 0
     rng = np.random.default_rng(dataset.version)
     found = np.empty((0, 0), np.float32)
-    # They make a better question, and no more: the rest of upkeep does without them.
+    # They only make better questions: upkeep goes on without them.
     with suppress(*FOREIGN):
         found = deleted_vectors(dataset, KEPT // 2, rng)
     if len(found):
@@ -196,11 +196,11 @@ def sample_deleted(dataset: LanceDataset, *, asking: Asking, sample: DeletedVect
 
 
 def probe(dataset: LanceDataset, *, asking: Asking, sample: DeletedVectors) -> int:
-    """Ask the approximate index, and decide how it is searched; the number of questions.
+    """Probe the approximate index and decide how to search it; return the number of questions.
 
-    It is done when the index is made, and again when a 256th of its chunks (and more than 500)
-    were deleted since, or twice as many deleted or taken in. It takes one pass over the vectors,
-    and one or two hundred searches.
+    A probe is due when the index was made, and again when a 256th of its chunks (and more than 500)
+    were deleted since, or twice as many deleted or added. It takes one pass over the vectors and
+    one or two hundred searches.
     """
     there = coverage_of(dataset)
     if not is_due(there, asking):
@@ -208,7 +208,7 @@ def probe(dataset: LanceDataset, *, asking: Asking, sample: DeletedVectors) -> i
     asked = _questions(dataset, asking, sample)
     number = recall.number(asked)
     if not number:
-        # Nothing can be compared, so there is nothing to promise.
+        # Nothing can be compared, so no recall can be promised.
         _keep(dataset, Decision(None, None, now(), 0, asking.recall, there.covered), there.trained)
         return 0
     measure = make_probe(dataset, built_by(dataset).metric, asked).measure
@@ -230,7 +230,7 @@ def _questions(dataset: LanceDataset, asking: Asking, sample: DeletedVectors) ->
 
 
 def drop_versions(dataset: LanceDataset, *, written: Sequence[float]) -> int:
-    """Remove versions that nobody reads any more; `written` says when each was made, in order."""
+    """Remove versions that nobody reads any more; `written` is when each was made, in order."""
     before = time.time() - KEEP_FOR.total_seconds()
     if sum(t < before for t in written[:-KEEP_VERSIONS]) < MAX_OLD_VERSIONS:
         return 0

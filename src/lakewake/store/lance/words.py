@@ -2,9 +2,9 @@
 
     wines.g1.lance/_words/3f0c….0.words    the words of a fragment's first 16,384 rows
 
-A fragment's rows never change, only fewer of them are live; so its words are counted once, for all
-versions. What a version holds is looked up when it is searched: chunks that are gone count for
-nothing. The files only save time. One that is missing or damaged is counted again from the texts.
+A fragment's rows never change, though fewer and fewer of them are live. So its words are counted
+once, for all versions. A search looks up which rows its version holds: deleted chunks count for
+nothing. The files only save time. If one is missing or damaged, its texts are counted again.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from lakewake.store.words import (
 )
 
 FOLDER, ENDING = "_words", ".words"
-#: Rows whose words are counted together. What is held in memory meanwhile is bounded, and a search
-#: takes a quarter of the time: its numbers fit into the processor's cache.
+#: Rows whose words are counted together. This bounds the memory for counting, and a search takes a
+#: quarter of the time: its numbers fit into the processor's cache.
 SLICE = 16_384
-#: Files read at the same time: from S3 each takes a way there and back.
+#: Files read at the same time: each takes a round trip to S3.
 READS = 16
-#: Numbers of rows within a fragment are the lower half of Lance's row addresses.
+#: The lower half of Lance's row addresses is the row's number within its fragment.
 OFFSET_BITS = 32
 BATCH_ROWS, BATCH_BYTES = 1024, 16 * 1024 * 1024
 
 
 class Slice(NamedTuple):
-    """A number of rows of a fragment, whose words are counted together."""
+    """Consecutive rows of a fragment, whose words are counted together."""
 
     fragment: LanceFragment
     number: int
@@ -66,7 +66,7 @@ class Present(NamedTuple):
 
     Attributes:
         live: which of its rows are chunks of this version.
-        positions: where these come in the order that Lance numbers a version's rows in.
+        positions: the positions of these rows in the order in which Lance numbers a version's rows.
     """
 
     slice: Slice
@@ -74,7 +74,7 @@ class Present(NamedTuple):
     positions: np.ndarray
 
     def among(self, addresses: np.ndarray) -> np.ndarray:
-        """Which of its rows have one of the addresses, which ascend."""
+        """Which of its rows have one of these ascending addresses."""
         begin, rows = self.slice.begin, self.slice.rows
         there = slice(*np.searchsorted(addresses, (begin, begin + rows)))
         out = np.zeros(rows, bool)
@@ -83,12 +83,12 @@ class Present(NamedTuple):
 
 
 def slices_of(fragment: LanceFragment) -> list[Slice]:
-    """All slices of a fragment, with names that no other rows have."""
+    """All slices of a fragment; no other rows have the same names."""
     metadata = fragment.metadata
-    # Which characters make a word changes with Python's table of them.
-    told = [unicodedata.unidata_version, *(file.path for file in metadata.files)]
-    told += [repr(overlay) for overlay in getattr(metadata, "overlays", ())]
-    key = hashlib.sha256("\n".join(told).encode()).hexdigest()[:32]
+    # Which characters make a word depends on Python's Unicode tables.
+    content = [unicodedata.unidata_version, *(file.path for file in metadata.files)]
+    content += [repr(overlay) for overlay in getattr(metadata, "overlays", ())]
+    key = hashlib.sha256("\n".join(content).encode()).hexdigest()[:32]
     return [
         Slice(fragment, n, f"{key}.{start}{ENDING}", min(metadata.physical_rows - start, SLICE))
         for n, start in enumerate(range(0, metadata.physical_rows, SLICE))
@@ -96,10 +96,10 @@ def slices_of(fragment: LanceFragment) -> list[Slice]:
 
 
 class WordFiles:
-    """The counted words of one generation: its files, and what is held of them in memory.
+    """The counted words of one generation: the files, and those of them that are in memory.
 
     Args:
-        dataset: the name of the generation's folder in the place.
+        dataset: the name of the generation's folder in the location.
     """
 
     def __init__(self, location: Location | None, dataset: str) -> None:
@@ -111,28 +111,28 @@ class WordFiles:
         return self.__dict__ | {"_known": {}}
 
     def names(self) -> set[str]:
-        """The files that are there."""
+        """The names of the files that exist."""
         found = self._location.names(self.folder) if self._location else []
-        # What begins with a dot is being written by someone.
+        # A name that begins with a dot belongs to a file that is being written.
         return {n for n in found if n.endswith(ENDING) and not n.startswith(".")}
 
     def counted(self, dataset: LanceDataset, present: Sequence[Present]) -> list[Counted]:
-        """The words of each slice, at least of its live rows. Other slices are forgotten."""
+        """The words of each slice, at least of its live rows. Forgets all other slices."""
         known = {s.name: c for s, live, _ in present if (c := self._covering(s, live))}
-        if lacking := [one for one in present if one.slice.name not in known]:
-            known |= self._read(lacking)
-            known |= dict(count(dataset, [s for s, *_ in lacking if s.name not in known]))
+        if missing := [one for one in present if one.slice.name not in known]:
+            known |= self._read(missing)
+            known |= dict(count(dataset, [s for s, *_ in missing if s.name not in known]))
         self._known = known
         return [known[one.slice.name] for one in present]
 
-    def _covering(self, of: Slice, live: np.ndarray) -> Counted | None:
-        """What is known of a slice, unless it was counted when fewer of its rows were live."""
-        counted = self._known.get(of.name)
+    def _covering(self, one: Slice, live: np.ndarray) -> Counted | None:
+        """The known words of a slice, unless fewer of its rows were live when it was counted."""
+        counted = self._known.get(one.name)
         return counted if counted and covers(counted, live) else None
 
     def _read(self, wanted: Sequence[Present]) -> dict[str, Counted]:
         found: dict[str, Counted] = {}
-        # Files that cannot be read are as good as none.
+        # Files that cannot be read count as missing.
         with suppress(OSError):
             there = self.names()
             named = {one.name: live for one, live, _ in wanted if one.name in there}
@@ -146,30 +146,30 @@ class WordFiles:
         return from_bytes(content) if content else None
 
     def write(self, name: str, counted: Counted) -> None:
-        """Keep it in a file."""
+        """Write the counted words of a slice to a file."""
         if self._location:
             self._location.replace(f"{self.folder}/{name}", to_bytes(counted), lasting=False)
 
     def discard(self, names: Iterable[str]) -> None:
-        """Delete files."""
+        """Delete these files."""
         if self._location:
             self._location.discard(self.folder, names)
 
 
 def covers(counted: Counted, live: np.ndarray) -> bool:
-    """Whether all live rows were counted. After a restore there may be more than there were."""
+    """Whether all live rows were counted. A restore can bring rows back to life."""
     return len(counted.lengths) == len(live) and bool((counted.lengths[live] >= 0).all())
 
 
 def count(dataset: LanceDataset, slices: Iterable[Slice]) -> Iterator[tuple[str, Counted]]:
-    """The words of the rows of each slice that are live in this version, read from their texts."""
+    """Count the words of each slice, from the texts of the rows that are live in this version."""
     wanted = {(s.fragment.fragment_id, s.number): s for s in slices}
     for fragment in {s.fragment.fragment_id: s.fragment for s in wanted.values()}.values():
         for number, texts in groupby(_texts(dataset, fragment), lambda row: row[0] // SLICE):
             if one := wanted.pop((fragment.fragment_id, number), None):
                 inside = ((n - number * SLICE, text) for n, text in texts)
                 yield one.name, count_words(inside, one.rows)
-    # No row of these is live any more.
+    # The remaining slices have no live rows.
     for one in wanted.values():
         yield one.name, count_words((), one.rows)
 
@@ -189,13 +189,13 @@ def _texts(dataset: LanceDataset, fragment: LanceFragment) -> Iterator[tuple[int
 
 
 def _offsets(addresses: pa.Array) -> np.ndarray:
-    """The numbers of rows within their fragment."""
+    """The numbers of rows within their fragments."""
     whole: np.ndarray = addresses.to_numpy().astype(np.int64)
     return whole & ((1 << OFFSET_BITS) - 1)
 
 
 class LanceWords:
-    """The words of one version, to be searched."""
+    """Searches the words of one version."""
 
     def __init__(self, dataset: LanceDataset, files: WordFiles) -> None:
         self._dataset, self._files = dataset, files
@@ -235,7 +235,7 @@ class LanceWords:
         self, positions: np.ndarray, scores: np.ndarray, wanted: int, columns: list[str]
     ) -> pa.Table:
         if len(positions) > 2 * wanted:
-            # Very many are equal. Their ids decide, and of most of them nothing else is read.
+            # Very many chunks tie. Their ids decide, and nothing else is read of most of them.
             ids = self._dataset.take(positions.tolist(), columns=["_id"])["_id"].to_numpy()
             first = np.lexsort((ids, -scores))[:wanted]
             positions, scores = positions[first], scores[first]
@@ -260,7 +260,7 @@ class LanceWords:
 
 
 def present_of(one: Slice, ascending: np.ndarray, order: np.ndarray, chunks: np.ndarray) -> Present:
-    """What a version holds of a slice, by the addresses of all its rows."""
+    """What a version holds of a slice, given the addresses of all rows of the version."""
     there = slice(*np.searchsorted(ascending, (one.begin, one.begin + one.rows)))
     numbers = ascending[there] - one.begin
     live, positions = np.zeros(one.rows, bool), np.zeros(one.rows, np.int64)
@@ -270,7 +270,7 @@ def present_of(one: Slice, ascending: np.ndarray, order: np.ndarray, chunks: np.
 
 
 def _best(scores: np.ndarray, wanted: int) -> np.ndarray:
-    """Which scores are the best, and all that are as good as the last of these."""
+    """The positions of the `wanted` best scores, and of all that tie with the last of them."""
     if len(scores) <= wanted:
         return np.arange(len(scores))
     least = np.partition(scores, len(scores) - wanted)[len(scores) - wanted]

@@ -1,7 +1,7 @@
-"""The frontier point: the one place where an index in Qdrant moves, and the fence of its writers.
+"""The frontier point: the only thing that moves an index in Qdrant, and the fence of its writers.
 
-It lies in a collection of its own, `wines.frontier`. Each write of it gives it a new `state`, and
-is done by Qdrant only where the point still has the state that the writer has seen: of two writers
+It is in a collection of its own, `wines.frontier`. Each write gives it a new `state`, and Qdrant
+applies the write only if the point still has the state that the writer has seen. So of two writers
 one finds its own state afterwards, and the other does not.
 """
 
@@ -29,9 +29,9 @@ from lakewake.store.qdrant.points import Points
 FORMAT = 1
 #: The frontier point's id, the same in every index.
 POINT = str(uuid5(NAMESPACE_URL, "lakewake:frontier"))
-#: So many of the last commits are remembered, with their times.
+#: How many of the last commits are remembered, with their times.
 REMEMBERED = 1_000
-#: A reader that was killed does not keep old points for ever.
+#: Seconds. A reader that was killed does not keep old points for ever.
 PINNED_FOR = 24 * 3600.0
 #: Seconds. Longer than any commit takes from writing a page to naming it, and any read of a page.
 PAGES_FOR = 24 * 3600.0
@@ -41,11 +41,11 @@ PAGE = "page"
 
 @dataclass(frozen=True)
 class Decision:
-    """A batch that is written whole and is to become the next version: anybody may finish it.
+    """A batch that is written whole and will become the next version. Anybody may finish it.
 
     Attributes:
-        id: unlike any other decision's.
-        parts: the parts that are in it; points of others are not.
+        id: unique to this decision.
+        parts: the names of its parts; points of other parts do not belong to it.
         then: the frontier after it.
     """
 
@@ -56,7 +56,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Commit:
-    """A version that was reached: its number, when, and by which decision."""
+    """A commit that landed: its version, its time and its decision."""
 
     version: int
     at: float
@@ -65,16 +65,16 @@ class Commit:
 
 @dataclass(frozen=True)
 class Head:
-    """What the frontier point says.
+    """What the frontier point holds.
 
     Attributes:
-        state: unlike that of any other write of the point.
-        index: the name of the index, so that two do not share it unawares.
-        collection: where the points of the active generation lie.
-        version: readers see what is valid from this version or before, and to a later one.
+        state: unique to this write of the point.
+        index: the name of the index, so that two indexes do not share the point by mistake.
+        collection: the collection with the points of the active generation.
+        version: readers see the points that became valid at this version or before, and end later.
         horizon: points that were valid up to this version or an earlier one may be gone.
         decided: a batch on its way to the next version.
-        searching: what the last probe of its recall found, as `qdrant_recall` keeps it.
+        searching: what the last probe found, as `qdrant.recall.Kept` writes it.
     """
 
     index: str
@@ -92,7 +92,7 @@ class Head:
 
     @lazy
     def recipe(self) -> Recipe:
-        """What the active generation was built by."""
+        """The recipe that the active generation was built with."""
         return Recipe.from_dict(json.loads(self.recipe_text))
 
     @lazy
@@ -106,7 +106,7 @@ class Head:
         return Frontier.from_json(self.checkpoint)
 
     def knows(self, decision: Decision) -> bool:
-        """Whether a decision was taken: it is being finished, or was."""
+        """Whether a decision was accepted: it is being finished, or is finished."""
         return self.decided == decision or any(c.decision == decision.id for c in self.commits)
 
     def reached(self, version: int, checkpoint: str, decision: str) -> Head:
@@ -158,11 +158,11 @@ def read_head(payload: Mapping[str, Any]) -> Head:
             horizon=payload["horizon"],
             commits=tuple(Commit(*c) for c in payload["commits"]),
             decided=decided and Decision(decided[0], tuple(decided[1]), decided[2]),
-            # Earlier versions write none, and it is only advice.
+            # Earlier versions do not write it, and it is only advice.
             searching=str(payload.get("searching") or ""),
         )
         if not all(type(n) is int for n in (head.generation, head.version, head.horizon)):
-            raise ValueError("a number is none")
+            raise ValueError("a number is not an integer")
         if head.version:
             _ = head.recipe, head.schema, head.frontier
     except (KeyError, TypeError, AttributeError, pa.ArrowException) as error:
@@ -184,10 +184,10 @@ class Fence:
     collection: str = field(kw_only=True)
 
     def read(self) -> Head | None:
-        """What it says now; None where there is none yet.
+        """The current head; None if there is none yet.
 
         Raises:
-            StoreError: it cannot be reached, is damaged, or is that of another index.
+            StoreError: it cannot be reached, is damaged, or belongs to another index.
         """
         payload = self._payload()
         if payload is None:
@@ -196,27 +196,26 @@ class Fence:
             head = read_head(payload)
         except ValueError as error:
             raise StoreError(
-                f"{self.collection} does not say where index '{self.name}' stands: {error}",
-                hint=f"`lakewake sync {self.name} --rebuild` builds it again; "
-                "texts embedded before are reused",
+                f"{self.collection} has no readable frontier of index '{self.name}': {error}",
+                hint=f"run `lakewake sync {self.name} --rebuild`; texts embedded before are reused",
             ) from error
         if head.index != self.name:
             raise StoreError(
                 f"{self.collection} belongs to index '{head.index}', not to '{self.name}'",
-                hint="name another collection in the store's address: each index has its own",
+                hint="name another collection in the store's address; each index needs its own",
             )
         return head
 
     def is_damaged(self) -> bool:
-        """Whether it is there and says something that this version does not understand."""
+        """Whether the point exists, but this version cannot read it."""
         try:
             read_head(self._payload() or Head(self.name).payload())
         except ValueError:
             return True
         return False
 
-    def found(self, generation: int = 0) -> Head:
-        """The same; the point is made where there is none, after a generation that is gone."""
+    def ensure(self, generation: int = 0) -> Head:
+        """The current head; if there is no point, create one with this generation number."""
         self.points.create(self.collection, 1, {"state": "keyword", "kind": "keyword"})
         head = Head(self.name, state=uuid4().hex, generation=generation)
         self.points.insert(self.collection, [_point(POINT, head.payload())])
@@ -228,22 +227,22 @@ class Fence:
             )
         return found
 
-    def begin_anew(self, generation: int) -> Head:
-        """Replace what cannot be read, for a rebuild."""
+    def replace_damaged(self, generation: int) -> Head:
+        """Replace a point that cannot be read, for a rebuild."""
         self.points.remove(self.collection, Filter(must=[models.HasIdCondition(has_id=[POINT])]))
-        return self.found(generation)
+        return self.ensure(generation)
 
     def move(self, seen: Head, to: Head) -> Head | None:
-        """Write the point where it still says what was seen; None where another one was first.
+        """Write the point if it still is what was seen; None if another writer was first.
 
         Raises:
-            OutcomeUnknown: it may have been written, or may yet be.
+            OutcomeUnknown: the point may have been written, or may still be.
         """
         written = replace(to, state=uuid4().hex)
-        unmoved = Filter(must=[models.HasIdCondition(has_id=[POINT]), _is("state", seen.state)])
+        unchanged = Filter(must=[models.HasIdCondition(has_id=[POINT]), _is("state", seen.state)])
         failure: StoreError | None = None
         try:
-            self.points.overwrite(self.collection, written.payload(), unmoved)
+            self.points.overwrite(self.collection, written.payload(), unchanged)
         except StoreError as error:
             failure = error
         try:
@@ -257,29 +256,29 @@ class Fence:
         return None
 
     def holds(self, head: Head) -> bool:
-        """Whether all points of a version are still kept."""
+        """Whether all points of a version still exist."""
         fields = ["collection", "horizon"]
-        told = self.points.payload(self.collection, POINT, fields) or {}
-        return told.get("collection") != head.collection or told["horizon"] <= head.version
+        now = self.points.payload(self.collection, POINT, fields) or {}
+        return now.get("collection") != head.collection or now["horizon"] <= head.version
 
     def keep_pages(self, pages: Mapping[str, str]) -> None:
         """Write pages of a frontier that no head names yet.
 
-        A page that is there already, of a frontier long gone, may just be on its way out: its time
-        is set first, and what is not there after that is inserted with a time of its own.
+        A page that exists already, from a frontier long gone, may be about to be removed. So its
+        time is set first; if the page is gone after that, it is inserted with a new time.
         """
         for name, text in pages.items():
             point = page_point(name)
             mine = Filter(must=[models.HasIdCondition(has_id=[point])])
             self.points.set(self.collection, {"at": time.time()}, mine)
-            told = {"kind": PAGE, "name": name, "text": text, "at": time.time()}
-            self.points.insert(self.collection, [_point(point, told)])
+            payload = {"kind": PAGE, "name": name, "text": text, "at": time.time()}
+            self.points.insert(self.collection, [_point(point, payload)])
 
     def read_pages(self, names: Collection[str]) -> dict[str, str]:
         """The texts of pages, by name.
 
         Raises:
-            StoreError: one is not there: nothing names it any more, or it was removed.
+            StoreError: one is missing: nothing names it any more, or it was removed.
         """
         found: dict[str, str] = {}
         for name in names:
@@ -287,8 +286,8 @@ class Fence:
             if payload is None:
                 raise StoreError(
                     f"{self.collection} lacks a page of the frontier of index '{self.name}'",
-                    hint="open the index again; if it goes on, "
-                    f"`lakewake sync {self.name} --rebuild`",
+                    hint="open the index again; if the error persists, "
+                    f"run `lakewake sync {self.name} --rebuild`",
                 )
             found[name] = payload["text"]
         return found
@@ -306,25 +305,25 @@ class Fence:
         return found
 
     def read_note(self, name: str) -> str | None:
-        """What was written down beside the frontier under a name; None: nothing."""
+        """The note with this name beside the frontier; None if there is none."""
         payload = self.points.payload(self.collection, _note_point(name), ["text"]) or {}
         return payload.get("text")
 
     def write_note(self, name: str, text: str) -> None:
-        """Write something down that need not be fenced; it takes the place of what was there."""
-        point, told = _note_point(name), {"kind": "note", "name": name, "text": text}
-        self.points.insert(self.collection, [_point(point, told)])
+        """Write or replace a note beside the frontier; notes are not fenced."""
+        point, payload = _note_point(name), {"kind": "note", "name": name, "text": text}
+        self.points.insert(self.collection, [_point(point, payload)])
         mine = Filter(must=[models.HasIdCondition(has_id=[point])])
-        self.points.overwrite(self.collection, told, mine)
+        self.points.overwrite(self.collection, payload, mine)
 
     @contextmanager
     def pin(self, head: Head) -> Iterator[None]:
-        """Keeps the points of a version while it is read for long."""
+        """Keep the points of a version during a long read."""
         pin = str(uuid4())
-        told = {"kind": "pin", "of": head.collection, "version": head.version, "at": time.time()}
+        payload = {"kind": "pin", "of": head.collection, "version": head.version, "at": time.time()}
         with suppress(StoreError):
-            # Who may not write may not delete either, and is not in the way of upkeep.
-            self.points.insert(self.collection, [_point(pin, told)])
+            # A reader that may not write has no pin, and upkeep does not wait for it.
+            self.points.insert(self.collection, [_point(pin, payload)])
         try:
             yield
         finally:
@@ -333,7 +332,7 @@ class Fence:
                 self.points.remove(self.collection, mine)
 
     def pinned(self, head: Head) -> list[int]:
-        """The versions of a generation that somebody reads for long."""
+        """The versions of a generation that long reads have pinned."""
         fields, pins = ["of", "version", "at"], Filter(must=[_is("kind", "pin")])
         since = time.time() - PINNED_FOR
         return [
@@ -355,9 +354,9 @@ class Fence:
 
     def _unknown(self, error: StoreError) -> OutcomeUnknown:
         return OutcomeUnknown(
-            f"index '{self.name}' may have moved or not: {error.fact}",
+            f"index '{self.name}' may or may not have moved: {error.fact}",
             landed="the commit may or may not have landed",
-            hint=f"`lakewake sync {self.name}` again finds out",
+            hint=f"run `lakewake sync {self.name}` again to find out",
         )
 
 

@@ -1,8 +1,8 @@
-"""Filters in Qdrant's words: which version of a point counts, and what a person asks for. Pure.
+"""Filters as Qdrant takes them: which points a version holds, and what a person asks for. Pure.
 
-Qdrant compares numbers as doubles and times as microseconds, and knows no order of texts and no
-LIKE. So a filter is translated to one that finds at least what it should, by payload indexes; what
-is found is then held against the filter itself, by `store.filters.matches`.
+Qdrant compares numbers as doubles and times as microseconds. It cannot order texts and has no LIKE.
+So a filter is translated to one that uses payload indexes and finds at least what it should; what
+is found is then checked against the filter itself, by `store.filters.matches`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lakewake.model.where import (
 from lakewake.store.qdrant.points import NOTHING
 from lakewake.store.qdrant.rows import FOREVER, field_key, is_whole, moment_text
 
-#: Whole numbers below this are doubles without loss.
+#: Whole numbers below this are exact as doubles.
 _EXACT_BELOW = 2**53
 
 
@@ -41,7 +41,7 @@ def among(key: str, values: Sequence[str] | Sequence[int]) -> models.FieldCondit
 
 
 def has_id(ids: Sequence[str]) -> models.HasIdCondition:
-    """The point is one of these."""
+    """The point has one of these ids."""
     return models.HasIdCondition(has_id=list(ids))
 
 
@@ -56,23 +56,23 @@ def exactly(key: str, value: int) -> models.FieldCondition:
 
 
 def every(*conditions: Any) -> Filter:
-    """All of them."""
+    """All conditions hold."""
     return Filter(must=list(conditions))
 
 
 def valid_at(version: int, since: int | None = None) -> Filter:
-    """The chunks of one version; just those that an earlier one has too."""
+    """The chunks of one version; with `since`, only those that this earlier version has too."""
     later = models.FieldCondition(key="_to", range=models.Range(gt=version))
     return every(at_most("_from", version if since is None else since), later)
 
 
 def undecided(parts: Sequence[str]) -> Filter:
-    """The points of these parts that no version has."""
+    """The points of these parts that no version contains."""
     return every(among("_part", parts), exactly("_from", FOREVER))
 
 
 def unborn(parts: Sequence[str]) -> Filter:
-    """The chunks of these parts that no version has yet."""
+    """The chunks of these parts that no version contains yet."""
     return every(undecided(parts), exactly("_to", FOREVER))
 
 
@@ -82,7 +82,7 @@ def deletions(parts: Sequence[str]) -> Filter:
 
 
 def abandoned(version: int) -> Filter:
-    """Points of parts that were begun at an earlier version and can never be decided on."""
+    """Points of parts that were begun at an earlier version, so can never be decided on."""
     return every(
         exactly("_from", FOREVER),
         models.FieldCondition(key="_base", range=models.Range(lt=version)),
@@ -90,7 +90,7 @@ def abandoned(version: int) -> Filter:
 
 
 def superseded(ids: Sequence[str], version: int) -> Filter:
-    """The chunks of these ids that stand at a version and have no end yet."""
+    """The chunks with these ids that are valid at a version and have no end yet."""
     return every(among("_id", ids), at_most("_from", version), exactly("_to", FOREVER))
 
 
@@ -123,13 +123,13 @@ def _leaf(leaf: Leaf, type: pa.DataType, negated: bool) -> Filter:
     if isinstance(leaf, In) and not negated:
         equal = [_compare(key, type, Compare(leaf.column, "=", v)) for v in leaf.values]
         return Filter(should=equal) if equal else NOTHING
-    # What is left are the negations: whoever has a value may pass, but for one that is equal.
+    # The rest are negations: any value may pass, except an equal one.
     same = _equal(key, type, leaf.value) if isinstance(leaf, Compare) else None
     return Filter(must_not=[is_null, *([same] if same else [])])
 
 
 def _compare(key: str, type: pa.DataType, leaf: Compare) -> Filter | None:
-    """At least the values that pass; None where Qdrant cannot tell."""
+    """A filter for at least the values that pass; None if Qdrant cannot express one."""
     kind = column_kind(type)
     if kind in ("text", "boolean") or is_whole(type):
         if leaf.op == "=" and (same := _equal(key, type, leaf.value)):
@@ -138,7 +138,7 @@ def _compare(key: str, type: pa.DataType, leaf: Compare) -> Filter | None:
             return None
     if is_whole(type):
         return every(models.FieldCondition(key=key, range=_range(leaf)))
-    # The ends are in: two decimals may be one double, two nanoseconds one microsecond.
+    # Both ends are included: two decimals may be one double, two nanoseconds one microsecond.
     low = _bound(leaf.value) if leaf.op in ("=", ">", ">=") else None
     high = _bound(leaf.value) if leaf.op in ("=", "<", "<=") else None
     range_type = models.Range if kind == "number" else models.DatetimeRange
@@ -152,7 +152,7 @@ def _range(leaf: Compare) -> models.Range:
 
 
 def _equal(key: str, type: pa.DataType, value: Literal) -> models.FieldCondition | None:
-    """Just the values that are equal, where Qdrant compares them exactly."""
+    """Only the equal values; None if Qdrant does not compare them exactly."""
     whole = is_whole(type) and isinstance(value, int)
     if not whole and not isinstance(value, str | bool):
         return None

@@ -1,9 +1,9 @@
-"""Where a Qdrant lies, and one client for it in each process.
+"""Where a Qdrant is, and one client for it in each process.
 
     qdrant://host:6333/wines    a server; qdrants:// and qdrant+https:// are the same over TLS
-    qdrant+local://folder       the client's own mode, in a folder that one process has at a time
+    qdrant+local://folder       the client's own mode, in a folder that one process uses at a time
 
-The key is taken from the environment when a client is made: it is in no address and no pickle.
+The key is read from the environment when a client is made, so no address and no pickle holds it.
 """
 
 from __future__ import annotations
@@ -22,57 +22,54 @@ from lakewake.net.address import check_address
 
 KEY_VARIABLE = "QDRANT_API_KEY"
 PORT = 6333
-#: Seconds that an answer may take.
+#: How many seconds an answer may take.
 TIMEOUT = 60
-#: The first server that inserts on a condition: older ones would overwrite in silence.
+#: The first version that can write on a condition: older servers would overwrite silently.
 OLDEST_SERVER = (1, 16)
 LOCAL_FOLDER = "qdrant"
 _COLLECTION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 
 
 class QdrantLocation(Protocol):
-    """A Qdrant that can be talked to; can be pickled and compared."""
+    """A Qdrant that can be connected to; can be pickled and compared."""
 
     @property
     def address(self) -> str:
-        """How a person would write it."""
+        """Its address, for messages."""
 
     @property
     def reached_by_all(self) -> bool:
-        """Whether other processes and machines can talk to it at the same time."""
+        """Whether other processes and machines can use it at the same time."""
 
     @property
     def has_indexes(self) -> bool:
         """Whether payload fields can be indexed."""
 
     def connect(self) -> Any:
-        """A client: `qdrant_client.QdrantClient`, or what has the methods that are used of it."""
+        """A client: `qdrant_client.QdrantClient`, or an object with the methods that we use."""
 
 
 @dataclass(frozen=True)
 class QdrantServer:
-    """A server, by the address of its REST API."""
+    """A server, given the address of its REST API."""
 
     url: str
     timeout: int = TIMEOUT
 
     @property
     def address(self) -> str:
-        """How a person would write it."""
         return self.url
 
     @property
     def reached_by_all(self) -> bool:
-        """It is what a server is for."""
         return True
 
     @property
     def has_indexes(self) -> bool:
-        """They can."""
         return True
 
     def connect(self) -> Any:
-        """A client with the key of the environment.
+        """A client with the key from the environment.
 
         Raises:
             StoreError: the server is too old.
@@ -83,42 +80,39 @@ class QdrantServer:
         client = QdrantClient(
             url=self.url, api_key=key, timeout=self.timeout, check_compatibility=False
         )
-        told = re.match(r"(\d+)\.(\d+)", client.info().version)
-        if told and (int(told[1]), int(told[2])) < OLDEST_SERVER:
+        version = re.match(r"(\d+)\.(\d+)", client.info().version)
+        if version and (int(version[1]), int(version[2])) < OLDEST_SERVER:
             oldest = ".".join(map(str, OLDEST_SERVER))
             raise StoreError(
-                f"Qdrant at {self.url} is version {told[0]}, an index needs {oldest} or newer",
-                hint="older servers cannot write on a condition; update the server",
+                f"Qdrant at {self.url} is version {version[0]}, an index needs {oldest} or newer",
+                hint="update the server; older versions cannot write on a condition",
             )
         return client
 
 
 @dataclass(frozen=True)
 class QdrantFolder:
-    """The client's own mode: an index in a folder, for trying out and for small tables."""
+    """The client's own mode: an index in a folder, for trials and small tables."""
 
     folder: str
 
     @property
     def address(self) -> str:
-        """How a person would write it."""
         return self.folder
 
     @property
     def reached_by_all(self) -> bool:
-        """The folder is locked by the process that uses it."""
         return False
 
     @property
     def has_indexes(self) -> bool:
-        """Every point is looked at."""
         return False
 
     def connect(self) -> Any:
         """A client that holds the folder until the process ends.
 
         Raises:
-            StoreError: another process has it.
+            StoreError: another process uses it.
         """
         from qdrant_client import QdrantClient
 
@@ -127,12 +121,12 @@ class QdrantFolder:
         except RuntimeError as error:
             raise StoreError(
                 f"the Qdrant folder {self.folder} is in use by another process",
-                hint="wait until that ends, or run a Qdrant server: qdrant://host:6333",
+                hint="wait until that process ends, or run a Qdrant server: qdrant://host:6333",
             ) from error
 
 
 class Connections:
-    """The clients of this process, one for each place, and the lock of those that need one."""
+    """The clients of this process, one for each location, each with a lock."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -147,36 +141,36 @@ class Connections:
             return self._open[key]
 
     def close(self, location: QdrantLocation) -> None:
-        """Let go of a place, if it is held."""
+        """Close the client of a location, if there is one."""
         with self._lock:
             client, _ = self._open.pop((os.getpid(), location), (None, None))
         if client is not None:
             client.close()
 
     def close_all(self) -> None:
-        """Let go of all that this process holds."""
+        """Close all clients of this process."""
         for process, location in list(self._open):
             if process == os.getpid():
                 self.close(location)
 
 
 CONNECTIONS = Connections()
-# The client lets go of a folder by modules that are gone when the interpreter ends.
+# To release a folder the client needs modules that are gone when the interpreter ends.
 atexit.register(CONNECTIONS.close_all)
 
 
 def local_folder(location: str, name: str) -> tuple[QdrantFolder, str]:
-    """Where `qdrant+local://FOLDER` lies, and the name of the index's collections in it."""
+    """The folder of `qdrant+local://FOLDER`, and the name of the index's collections in it."""
     return QdrantFolder(str(Path(location) / LOCAL_FOLDER)), name
 
 
 def server(scheme: str, location: str, name: str) -> tuple[QdrantServer, str]:
     """The server and the name of the collections of `qdrant://HOST:PORT/COLLECTION`.
 
-    Without a collection it is the index's name.
+    Without a collection, the index's name is used.
 
     Raises:
-        ConfigError: the address has more or less in it.
+        ConfigError: the address has another form.
     """
     url = f"{scheme}://{location}"
     check_address(url, "the Qdrant store")
@@ -189,7 +183,8 @@ def server(scheme: str, location: str, name: str) -> tuple[QdrantServer, str]:
     sound = parts.hostname and port and not parts.query and not parts.fragment
     if not sound or not _COLLECTION.fullmatch(collection):
         raise ConfigError(
-            f"store '{url}' is no address of Qdrant", hint=f"as in {scheme}://host:{PORT}/wines"
+            f"store '{url}' is not an address of Qdrant",
+            hint=f"write it as in {scheme}://host:{PORT}/wines",
         )
     host = f"[{parts.hostname}]" if ":" in str(parts.hostname) else parts.hostname
     transport = "http" if scheme == "qdrant" else "https"

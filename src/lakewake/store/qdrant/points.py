@@ -1,7 +1,7 @@
-"""All that is asked of Qdrant: a dozen calls, each tried again where that can help.
+"""All calls to Qdrant: about a dozen, each retried if that can help.
 
-Every write is such that it can be done twice: points are inserted or left alone, payloads are set
-where a filter still holds. So a call whose answer was lost is simply made again.
+Every write can be repeated: points are inserted or left alone, payloads are set if a filter still
+matches. So a call whose answer was lost is simply made again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from qdrant_client.models import Filter
 from lakewake.errors import StoreError, StoreUnreachable
 from lakewake.store.qdrant.location import CONNECTIONS, KEY_VARIABLE, QdrantLocation
 
-#: What the client and the engines raise.
+#: What the client and its engines raise.
 FOREIGN = (
     ApiException,
     QdrantException,
@@ -37,15 +37,16 @@ FOREIGN = (
     AssertionError,
     sqlite3.Error,
 )
-#: Answers that another try may change.
+#: Statuses that another try may change.
 RETRIED = {408, 429, 500, 502, 503, 504}
 REFUSED = {401, 403}
 TRIES = 6
-#: Seconds.
+#: Seconds between tries.
 FIRST_WAIT, LONGEST_WAIT = 0.2, 30.0
-#: Points in one answer, and about how many bytes of text.
+#: The most points in one answer, and about how many bytes of text.
 PAGE, PAGE_BYTES = 500, 8_000_000
-#: Points in one call, and about how many bytes: a server takes 32 MB.
+#: The most points in one call, and about how many bytes; and the most in any call, since a server
+#: takes 32 MB.
 WRITE_POINTS, WRITE_BYTES, MOST_BYTES = 256, 8_000_000, 30_000_000
 
 
@@ -53,22 +54,22 @@ WRITE_POINTS, WRITE_BYTES, MOST_BYTES = 256, 8_000_000, 30_000_000
 class Points:
     """Collections of points in one Qdrant; can be pickled.
 
-    All methods raise `StoreError` where Qdrant cannot be reached or refuses.
+    All methods raise `StoreError` if Qdrant cannot be reached or refuses.
     """
 
     location: QdrantLocation
     sleep: Callable[[float], None] = field(default=time.sleep, compare=False)
 
     def names(self) -> list[str]:
-        """All collections."""
+        """The names of all collections."""
         return [c.name for c in self._ask("get_collections").collections]
 
     def exists(self, collection: str) -> bool:
-        """Whether there is such a collection, or an alias of that name."""
+        """Whether there is a collection or an alias with this name."""
         return bool(self._ask("collection_exists", collection))
 
     def create(self, collection: str, size: int, indexes: Mapping[str, str]) -> None:
-        """Make a collection with indexes of these payload fields, unless it is there.
+        """Create a collection with indexes of these payload fields, unless it exists.
 
         Vectors are compared by their dot product.
         """
@@ -77,7 +78,7 @@ class Points:
             try:
                 self._ask("create_collection", collection, vectors_config=params)
             except StoreError:
-                # Another one was quicker, or the answer of an earlier try was lost.
+                # Another process was quicker, or the answer to an earlier try was lost.
                 if not self.exists(collection):
                     raise
         if self.location.has_indexes:
@@ -85,7 +86,7 @@ class Points:
                 self._ask("create_payload_index", collection, name, field_schema=kind, wait=True)
 
     def graph(self, collection: str) -> tuple[int, bool]:
-        """How many vectors Qdrant's own index has, and whether it is at rest."""
+        """How many vectors Qdrant's own index has, and whether indexing has finished."""
         found = self._ask("get_collection", collection)
         at_rest = found.status == models.CollectionStatus.GREEN
         return int(found.indexed_vectors_count or 0), at_rest
@@ -95,12 +96,12 @@ class Points:
         self._ask("delete_collection", collection)
 
     def alias(self, name: str) -> str | None:
-        """Which collection goes by that other name."""
+        """The collection that an alias points to; None if there is no such alias."""
         found = self._ask("get_aliases").aliases
         return next((a.collection_name for a in found if a.alias_name == name), None)
 
     def set_alias(self, name: str, collection: str) -> None:
-        """Let a collection go by another name as well, which no other one then has."""
+        """Point an alias at a collection, and away from any other."""
         delete = models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=name))
         create = models.CreateAliasOperation(
             create_alias=models.CreateAlias(collection_name=collection, alias_name=name)
@@ -110,7 +111,7 @@ class Points:
     def payload(
         self, collection: str, point: str, fields: Sequence[str] | None = None
     ) -> dict[str, Any] | None:
-        """What one point says; None where it is not there. Read from a majority of replicas."""
+        """One point's payload; None if it does not exist. Read from a majority of replicas."""
         found = self._ask(
             "retrieve",
             collection,
@@ -121,7 +122,7 @@ class Points:
         return dict(found[0].payload or {}) if found else None
 
     def insert(self, collection: str, points: Sequence[models.PointStruct]) -> None:
-        """Write points; one that is there already is left as it is."""
+        """Write points; one that exists already is left unchanged."""
         self._write("upsert", collection, list(points), update_filter=NOTHING)
 
     def set(self, collection: str, values: Mapping[str, Any], where: Filter) -> None:
@@ -149,7 +150,7 @@ class Points:
         vectors: bool = False,
         start: str | None = None,
     ) -> Iterator[list[Any]]:
-        """The points that a filter finds, by their ids in order, some at a time."""
+        """The points that a filter finds, in the order of their ids, some at a time."""
         limit = PAGE
         while True:
             found, start = self._ask(
@@ -178,10 +179,10 @@ class Points:
         exact: bool = False,
         ef: int | None = None,
     ) -> list[Any]:
-        """The points nearest to a vector of those that a filter finds; or a sample of these.
+        """Among the points that a filter finds, those nearest to a vector; or a random sample.
 
         Args:
-            ef: how many candidates an approximate search holds.
+            ef: how many candidates an approximate search keeps.
         """
         params = models.SearchParams(exact=exact, hnsw_ef=ef)
         found = self._ask(
@@ -192,7 +193,7 @@ class Points:
             limit=limit,
             with_payload=list(fields) or False,
             with_vectors=vectors,
-            # Without indexes every search is exact, and the client says so each time.
+            # Without indexes every search is exact, and the client would warn each time.
             search_params=params if self.location.has_indexes else None,
         )
         return list(found.points)
@@ -222,14 +223,16 @@ class Points:
         if status in REFUSED:
             fact = f"Qdrant at {address} refuses the key ({status})"
             return StoreError(fact, hint=f"set {KEY_VARIABLE} to a key that may do this")
-        # Other calls would have no answer either, however often they are tried.
+        # An error that is retried, and persists, means that other calls would fail too.
         kind = StoreError if _wait(error, 0) is None else StoreUnreachable
         if isinstance(error, ResponseHandlingException):
-            hint = "check the address, that it runs there, and that its certificate is trusted"
-            return kind(f"Qdrant at {address} cannot be reached: {_said(error.source)}", hint=hint)
+            hint = "check the address, that Qdrant runs there, and that its certificate is trusted"
+            return kind(
+                f"Qdrant at {address} cannot be reached: {_error_text(error.source)}", hint=hint
+            )
         return kind(
-            f"Qdrant at {address} did not do as asked: {_said(error)}",
-            hint="look at its log; the same sync can be tried again",
+            f"a request to Qdrant at {address} failed: {_error_text(error)}",
+            hint="look at its log, then sync again",
         )
 
 
@@ -238,7 +241,7 @@ NOTHING = Filter(must=[models.FieldCondition(key="_to", range=models.Range(lt=-1
 
 
 def _next_limit(found: Sequence[Any]) -> int:
-    """How many points to ask for next: fewer where those that came have long texts."""
+    """How many points to ask for next: fewer if the last ones had long texts."""
     values = (value for point in found for value in (point.payload or {}).values())
     texts = sum(len(value) for value in values if isinstance(value, str))
     return max(1, min(PAGE, PAGE_BYTES * len(found) // max(texts, 1)))
@@ -249,7 +252,7 @@ def _status(error: Exception) -> int | None:
 
 
 def _wait(error: Exception, attempt: int) -> float | None:
-    """Seconds until the next try, None where that would be in vain."""
+    """Seconds until the next try; None if a retry cannot help."""
     if isinstance(error, ResourceExhaustedResponse):
         return min(float(error.retry_after_s), LONGEST_WAIT)
     lost = isinstance(error, ResponseHandlingException) and not _untrusted(error.source)
@@ -259,13 +262,13 @@ def _wait(error: Exception, attempt: int) -> float | None:
 
 
 def _untrusted(error: BaseException | None) -> bool:
-    """Whether a certificate was at fault, somewhere down the chain of causes."""
+    """Whether a certificate is the cause, anywhere in the chain of causes."""
     if error is None or isinstance(error, ssl.SSLCertVerificationError):
         return error is not None
     return _untrusted(error.__cause__ or error.__context__)
 
 
-def _said(error: object) -> str:
+def _error_text(error: object) -> str:
     if isinstance(error, UnexpectedResponse):
         return f"{error.status_code} {bytes(error.content[:200]).decode(errors='replace')}"
     return " ".join(str(error).split())[:300] or type(error).__name__

@@ -41,9 +41,9 @@ from lakewake.store.ranking import (
 from lakewake.store.recall import Asking, choose, how_searched
 from lakewake.store.words import best_first, relevance
 
-#: Values that are looked up in one call.
+#: How many values are looked up in one call.
 LIST_LENGTH = 1_000
-#: An index with more chunks is read in this many pieces, each a range of point ids.
+#: In how many scan parts, each a range of point ids, an index is read; and from how many chunks.
 SCAN_PARTS, SCAN_PARTS_FROM = 16, 10_000
 _IDENTITY = ["_partition", "_key"]
 
@@ -58,11 +58,9 @@ class QdrantReader:
 
     @property
     def generation(self) -> int:
-        """Which build of the index this is, counted from 1."""
         return self.head.generation
 
     def frontier(self) -> Frontier:
-        """What this version has absorbed."""
         return self._frontier
 
     @lazy
@@ -70,19 +68,15 @@ class QdrantReader:
         return Frontier.from_json(self.head.checkpoint, self.fence.read_pages)
 
     def recipe(self) -> Recipe:
-        """What this version was built by."""
         return self.head.recipe
 
     def schema(self) -> pa.Schema:
-        """The index's columns."""
         return self.head.schema
 
     def pinned(self) -> AbstractContextManager[None]:
-        """Keeps upkeep from dropping this version, however long it is read."""
         return self.fence.pin(self.head)
 
     def counts(self) -> tuple[int, int]:
-        """(rows, chunks) it holds."""
         return self._counts
 
     @lazy
@@ -92,18 +86,17 @@ class QdrantReader:
                 list(self.scan(_IDENTITY)), Decoder(self.schema(), _IDENTITY).schema
             )
             return count_rows(identities), identities.num_rows
-        # Each row has one first chunk, so that nothing the size of the index is held.
+        # Count first chunks, one per row: holds nothing the size of the index in memory.
         first = every(self._valid, exactly("_chunk", 0))
         rows, chunks = (self._points.count(self.head.collection, f) for f in (first, self._valid))
         self._check_kept()
         return rows, chunks
 
     def probe(self) -> None:
-        """Ask for one chunk as a search does: a Qdrant that answers has all its points."""
+        """Ask for one chunk, as a search does: a Qdrant that answers has all its points."""
         self.search(Query(np.ones(self.recipe().model.dimension, np.float32), 1))
 
     def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
-        """The chunks of those of the given rows that have any."""
         wanted = set(rows)
         return chunks_by_row(self._having("_key", {r.key for r in wanted}, STORED), wanted)
 
@@ -112,16 +105,14 @@ class QdrantReader:
         return of_rows(self._having("_key", keys, with_identity(columns)), rows, columns)
 
     def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
-        """Text hash → a vector of that text, for those it holds anywhere."""
         batches = self._having("_hash", set(hashes), ["_hash", "_vector"])
         return vectors_by_hash(batches, self.recipe().model.dimension)
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """All chunks, only these columns, in bounded batches."""
         return self._read(self._valid, columns)
 
     def scan_parts(self, columns: Sequence[str]) -> ScanParts:
-        """The same, in ranges of point ids; where only this process can read, read by it now."""
+        """The same chunks in ranges of point ids; read now if only this process can read them."""
         schema = Decoder(self.schema(), columns).schema
         if not self._points.location.reached_by_all:
             return ScanParts(schema, tuple([batch] for batch in self.scan(columns)))
@@ -131,7 +122,6 @@ class QdrantReader:
         )
 
     def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Up to `n` chunks, picked at random, only these columns."""
         decoder = Decoder(self.schema(), columns)
         random = models.SampleQuery(sample=models.Sample.RANDOM)
         found = self._points.nearest(
@@ -142,7 +132,6 @@ class QdrantReader:
             yield decoder.batch(found)
 
     def search(self, query: Query) -> pa.Table:
-        """The nearest chunks, best first."""
         vector = check_query(query, self.recipe().model.dimension)
         where = None if query.where is None else fitted(query.where, self.schema())
         decoder = Decoder(self.schema(), self._shown(where))
@@ -160,29 +149,28 @@ class QdrantReader:
             full = rows == query.limit
             if full and (not exact or settled(_with_vectors(found), nearest, "cosine", vector)):
                 return nearest
-            # An approximate search may have missed some; the exact one decides.
+            # An approximate search may have missed some, so search exactly.
             effort = None if exhausted else effort
             wanted = wanted if exhausted else wanted * 4
 
     def searching(self) -> Searching:
-        """How it is searched by vector, and what that was found to find."""
-        return how_searched(self._standing, self.asking)
+        return how_searched(self._coverage, self.asking)
 
     def _effort(self, filtered: bool) -> Effort | None:
-        """What a search by vector costs; None where each vector is compared."""
-        return choose(self._standing, self.asking, filtered=filtered)[0]
+        """How thorough a vector search has to be; None means exact."""
+        return choose(self._coverage, self.asking, filtered=filtered)[0]
 
     @lazy
-    def _standing(self) -> Coverage:
+    def _coverage(self) -> Coverage:
         return coverage_of(self._points, self.head, self.asking)
 
     def keyword(self, words: Words) -> pa.Table:
-        """The chunks with any of the words, best first. All texts of the index are read."""
+        """The chunks that contain any of the words. Reads all texts of the index."""
         where = None if words.where is None else fitted(words.where, self.schema())
         columns = [name for name in self._shown(where) if name != "_vector"]
         batches = list(self._read(self._valid, columns))
         found = pa.Table.from_batches(batches, Decoder(self.schema(), columns).schema)
-        # Of all chunks, whatever the filter leaves: how rare a word is does not depend on it.
+        # Over all chunks: how rare a word is does not depend on the filter.
         scores = relevance(found["_text"].to_pylist(), words.text)
         keep = np.flatnonzero(scores)
         keep = keep[_passes(found.take(pa.array(keep)), where)]
@@ -209,7 +197,7 @@ class QdrantReader:
         decoder: Decoder,
         effort: Effort | None,
     ) -> pa.Table:
-        """So many chunks by their cosine, as Qdrant finds them."""
+        """The `limit` nearest chunks by cosine, as Qdrant finds them."""
         length = float(np.linalg.norm(vector.astype(np.float64)))
         found = self._points.nearest(
             self.head.collection,
@@ -218,7 +206,7 @@ class QdrantReader:
             limit,
             decoder.fields,
             exact=effort is None,
-            # Never fewer than are wanted: Qdrant would hold no more than that.
+            # At least `limit`: Qdrant keeps no more candidates than this.
             ef=max(effort.probes, limit) if effort else None,
         )
         self._check_kept()
@@ -227,7 +215,7 @@ class QdrantReader:
     def _search_all(
         self, query: Query, vector: np.ndarray, where: Where | None, decoder: Decoder
     ) -> pa.Table:
-        """By another metric than the collection's: compared with every chunk that passes."""
+        """Search by a metric other than the collection's: compare every chunk that passes."""
         batches = list(self._read(self._asked(where), decoder.schema.names))
         found = pa.Table.from_batches(batches, decoder.schema)
         return self._ranked(found, vector, where, query.limit)[0]
@@ -235,18 +223,18 @@ class QdrantReader:
     def _ranked(
         self, found: pa.Table, vector: np.ndarray, where: Where | None, limit: int
     ) -> tuple[pa.Table, int]:
-        """What passes the filter itself, best first, up to so many rows."""
+        """The chunks that pass the filter itself, best first, up to `limit` rows; how many rows."""
         keep = _passing(_with_vectors(found), where)
         return first_rows(rank(keep, self.recipe().metric, vector), limit)
 
     def _asked(self, where: Where | None) -> Filter:
-        """What Qdrant can tell of the filter, among the chunks of this version."""
+        """As much of the filter as Qdrant can express, on the chunks of this version."""
         return every(self._valid, *([to_filter(where, self.schema())] if where else []))
 
     def _having(
         self, column: str, values: set[str], columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        """The chunks whose column has one of the values."""
+        """The chunks with one of the values in a column."""
         listed = sorted(values)
         for start in range(0, len(listed), LIST_LENGTH):
             some = among(column, listed[start : start + LIST_LENGTH])
@@ -258,7 +246,7 @@ class QdrantReader:
     def read_from(
         self, start: str | None, end: str | None, where: Filter | None, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        """Chunks whose points have ids in a range."""
+        """The chunks whose point ids are in a range."""
         decoder = Decoder(self.schema(), columns)
         pages = self._points.pages(
             self.head.collection,
@@ -276,7 +264,7 @@ class QdrantReader:
                 return
 
     def _check_kept(self) -> None:
-        """Refuse to pass on what was read while upkeep may have removed some of it.
+        """Raise if upkeep may have removed some of what was just read.
 
         Raises:
             StoreError: this version is too old.
@@ -284,7 +272,7 @@ class QdrantReader:
         if not self.fence.holds(self.head):
             raise StoreError(
                 f"version {self.head.version} of index '{self.fence.name}' is no longer kept",
-                hint="open the index again; its newest version is always there",
+                hint="open the index again; its newest version is always kept",
             )
 
 
@@ -307,7 +295,7 @@ def _with_vectors(chunks: pa.Table) -> pa.Table:
 
 
 def _passing(chunks: pa.Table, where: Where | None) -> pa.Table:
-    """Those that pass the filter itself: Qdrant may have told it less finely."""
+    """The chunks that pass the filter itself: the filter given to Qdrant may let through more."""
     return chunks if where is None else chunks.filter(pa.array(_passes(chunks, where), pa.bool_()))
 
 
@@ -320,5 +308,5 @@ def _passes(chunks: pa.Table, where: Where | None) -> np.ndarray:
 
 
 def _bound(n: int, of: int) -> str | None:
-    """The smallest point id of a range; None at both ends of all ranges."""
+    """The smallest point id of a range; None at the beginning and end of all ranges."""
     return None if n in (0, of) else str(UUID(int=n * 2**128 // of))

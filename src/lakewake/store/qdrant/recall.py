@@ -1,9 +1,9 @@
-"""Whether Qdrant's own index finds what is promised: it is asked both ways, and that decides.
+"""Measures the recall of Qdrant's own index: questions are asked approximately and exactly.
 
-Qdrant walks a graph of the vectors. Versions that have ended, and what a filter leaves out, are in
-it still: around a question about what was deleted the walk ends before it has found the nearest
-that are left. More candidates (`hnsw_ef`) mend that, up to a point; an exact search always does. A
-filter may leave out anything, so that no probe speaks for it: with one, searches are exact.
+Qdrant walks a graph of the vectors. Points that have ended, and points that a filter leaves out,
+are still in it: around a question about deleted vectors, the walk ends before it has found the
+nearest ones that are left. More candidates (`hnsw_ef`) repair that up to a point; an exact search
+always does. A filter may leave out anything, so no probe covers it: searches with one are exact.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from lakewake.store.qdrant.filters import ended, valid_at
 from lakewake.store.qdrant.points import Points
 from lakewake.store.recall import EQUAL, PER_KIND, Asking, K, Questions, is_due, many, now
 
-#: How many candidates are held, cheapest first. Beyond that an exact search costs about the same.
+#: Numbers of candidates, cheapest first. Beyond these an exact search costs about the same.
 EFFORTS = tuple(Effort(ef, 1) for ef in (128, 256, 512, 1024))
-#: At one version in so many, some deleted vectors are kept although no probe is due.
+#: At one version in this many, some deleted vectors are kept although no probe is due.
 SAMPLED_EVERY = 16
 
 
@@ -37,7 +37,7 @@ class Coverage:
     """What one version of an index has for approximate search.
 
     Attributes:
-        covered: chunks that were there when it was probed and still are.
+        covered: chunks that existed when it was probed and still do.
     """
 
     chunks: int
@@ -47,12 +47,12 @@ class Coverage:
 
     @property
     def partitions(self) -> int:
-        """A graph has none."""
+        """0: a graph has no partitions."""
         return 0
 
     @property
     def unprobed(self) -> tuple[Effort | None, str]:
-        """Any part of the graph may be cut off from the others."""
+        """Exactly: any part of the graph may be cut off from the rest."""
         return None, "each vector is compared"
 
 
@@ -62,7 +62,7 @@ class Kept:
 
     Attributes:
         version: which version was probed.
-        indexed: how many vectors Qdrant's index had then: another number is another graph.
+        indexed: how many vectors Qdrant's index had then; another number means another graph.
     """
 
     decision: Decision
@@ -70,12 +70,12 @@ class Kept:
     indexed: int
 
     def to_json(self) -> str:
-        """As the frontier point has it."""
+        """The text that the frontier point holds."""
         return json.dumps({**asdict(self), "decision": self.decision.to_json()}, sort_keys=True)
 
 
 def read_kept(text: str) -> Kept | None:
-    """The inverse of `Kept.to_json`; None where it says nothing that this version understands."""
+    """The inverse of `Kept.to_json`; None if this version cannot read the text."""
     try:
         value = json.loads(text)
         decision = Decision.from_json(value["decision"])
@@ -86,7 +86,7 @@ def read_kept(text: str) -> Kept | None:
 
 
 def coverage_of(points: Points, head: Head, asking: Asking) -> Coverage:
-    """Asked of Qdrant: up to three small calls, none where it makes no difference."""
+    """The coverage of a version: up to three small calls to Qdrant, none if it does not matter."""
     if not points.location.has_indexes:
         return Coverage(0, "this Qdrant has no indexes")
     if head.recipe.metric != "cosine":
@@ -106,25 +106,25 @@ class NoteShelf:
     fence: Fence
 
     def read(self, name: str) -> bytes | None:
-        """Its content; None when it is not there, or is something else."""
+        """The note's content; None if it does not exist or is not base64."""
         with suppress(ValueError):
             return base64.b64decode(self.fence.read_note(name) or "", validate=True) or None
         return None
 
     def replace(self, name: str, content: bytes, *, lasting: bool = True) -> None:
-        """Write it whole."""
         self.fence.write_note(name, base64.b64encode(content).decode())
 
 
 def deleted_of(fence: Fence) -> DeletedVectors:
-    """Where some deleted vectors of an index are kept."""
+    """The sample of deleted vectors of an index."""
     return DeletedVectors(NoteShelf(fence), fence.name)
 
 
 def sample_deleted(fence: Fence, head: Head, there: Coverage, asking: Asking) -> int:
-    """Keep some of the deleted vectors, before their points are removed.
+    """Keep some of the deleted vectors before their points are removed.
 
-    Where a probe is due; and now and then, since points of a slow trickle are gone by then.
+    Does so if a probe is due, and now and then: after a slow trickle of deletes, their points are
+    gone by the time a probe is due.
     """
     now_and_then = head.version % SAMPLED_EVERY == 0 and there.chunks >= asking.least
     if there.absent or not (is_due(there, asking) or now_and_then):
@@ -132,23 +132,23 @@ def sample_deleted(fence: Fence, head: Head, there: Coverage, asking: Asking) ->
     rng = np.random.default_rng(head.version)
     found = _vectors(fence.points, head, ended(head.version), KEPT // 2)
     if len(found):
-        # They make a better question, and no more: the rest of upkeep does without them.
+        # They only make better questions: upkeep goes on without them.
         with suppress(StoreError):
             deleted_of(fence).add(head.recipe.fingerprint, found, rng)
     return len(found)
 
 
 def probe(fence: Fence, head: Head, there: Coverage, asking: Asking) -> int:
-    """Ask Qdrant's index, and decide how it is searched; the number of questions.
+    """Probe Qdrant's index and decide how to search it; return the number of questions.
 
-    It is done when the index has come to rest, and again when a 256th of its chunks (and more than
-    500) were deleted since, or twice as many deleted or taken in, or its graph has changed as much.
+    A probe is due when Qdrant has finished indexing, and again when a 256th of the chunks (and more
+    than 500) were deleted since, or twice as many deleted or added, or the graph changed as much.
     """
     if not is_due(there, asking):
         return 0
     indexed, at_rest = fence.points.graph(head.collection)
     if not at_rest:
-        # What is found now says nothing of the graph that is in the making.
+        # A result now would not hold for the graph that is being built.
         return 0
     asked = _questions(fence, head, asking)
     best = _cheapest(fence.points, head, asked, asking.recall) if asked else None
@@ -159,7 +159,7 @@ def probe(fence: Fence, head: Head, there: Coverage, asking: Asking) -> int:
 
 
 def _keep(fence: Fence, head: Head, kept: Kept) -> None:
-    """Let the frontier point say it; where a writer came in between, leave it for the next time."""
+    """Write it to the frontier point; if a writer interfered, leave it for the next time."""
     last = fence.read()
     if last and (last.collection, last.version) == (head.collection, head.version):
         fence.move(last, replace(last, searching=kept.to_json()))
@@ -173,7 +173,7 @@ def _questions(fence: Fence, head: Head, asking: Asking) -> Questions:
 
 
 def _vectors(points: Points, head: Head, where: Filter, wanted: int) -> np.ndarray:
-    """Some of the vectors that a filter finds, as Qdrant has them."""
+    """Some of the vectors that a filter finds, as Qdrant stores them."""
     random = models.SampleQuery(sample=models.Sample.RANDOM)
     found = points.nearest(head.collection, random, where, wanted, [])
     length = head.recipe.model.dimension
@@ -181,14 +181,14 @@ def _vectors(points: Points, head: Head, where: Filter, wanted: int) -> np.ndarr
 
 
 def _cheapest(points: Points, head: Head, asked: Questions, promised: float) -> Probed | None:
-    """The least effort that keeps the promise; None: exactly."""
+    """The least effort that keeps the promise; None means search exactly."""
     every = recall.every(asked)
     exact = [_scores(points, head, question, None) for question in every]
 
     def share(n: int, effort: Effort) -> float:
         if not len(exact[n]):
             return 1.0
-        # By score: of vectors that are equally near, any will do.
+        # Compared by score: among equally near vectors, any will do.
         near = _scores(points, head, every[n], effort) >= exact[n].min() - EQUAL
         return min(1.0, float(near.sum()) / len(exact[n]))
 

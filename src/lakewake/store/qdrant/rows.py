@@ -1,9 +1,9 @@
 """Chunks as points of Qdrant, and back, exactly. Pure.
 
-A payload has every value as Qdrant and people like it: numbers, texts, RFC 3339 times. What cannot
-be told exactly that way (decimals, times, binary and nested values) is there once more, as an Arrow
-record batch of one row in `_exact`. Vectors have length one, so that their dot product with a query
-is the cosine; one that had another length is in `_raw` as it was.
+A payload holds every value in a form for Qdrant and for people: numbers, texts, RFC 3339 times.
+Values that are not exact in that form (decimals, times, binary and nested values) are stored a
+second time in `_exact`, as an Arrow record batch of one row. Vectors are scaled to length one, so
+that their dot product with a query is the cosine; `_raw` has the original if that changes it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from lakewake.model.chunks import RESERVED
 from lakewake.model.where import column_kind
 from lakewake.store.qdrant.points import MOST_BYTES, WRITE_BYTES, WRITE_POINTS
 
-#: Later than every version; exact as a double, which is what Qdrant compares ranges by.
+#: Later than every version; exact as a double, as which Qdrant compares ranges.
 FOREVER = 2**53 - 1
-#: How much the length of a vector may differ from one to be stored as it is.
+#: A vector whose length differs from one by less than this is stored unchanged.
 UNIT = 1e-6
 #: Ids of deleted chunks in one point.
 GONE_IDS = 500
@@ -42,7 +42,7 @@ _INDEXES = {
     "date": "datetime",
     "timestamp": "datetime",
 }
-#: What points are looked up by, besides payload columns.
+#: The fields that points are looked up by, besides payload columns.
 _OWN_INDEXES = {
     **dict.fromkeys(("_id", "_key", "_hash", "_part", "_odd"), "keyword"),
     **dict.fromkeys(("_chunk", "_base", "_from", "_to"), "integer"),
@@ -50,7 +50,7 @@ _OWN_INDEXES = {
 
 
 def indexes(schema: pa.Schema) -> dict[str, str]:
-    """The payload fields of an index to be indexed, each with Qdrant's name of its type."""
+    """The payload fields that Qdrant indexes, each with Qdrant's name for its type."""
     columns = {f.name: f.type for f in schema if not f.name.startswith(RESERVED)}
     kinds = {field_key(name): _index_kind(type) for name, type in columns.items()}
     return _OWN_INDEXES | {key: kind for key, kind in kinds.items() if kind}
@@ -64,24 +64,24 @@ def _index_kind(type: pa.DataType) -> str | None:
 
 
 def is_whole(type: pa.DataType) -> bool:
-    """Whether values are whole numbers that Qdrant holds as such."""
+    """Whether values are whole numbers that Qdrant stores as such."""
     return bool(pa.types.is_integer(type)) and not pa.types.is_uint64(type)
 
 
 def field_key(column: str) -> str:
-    """The payload field of a column, such that it stands for itself in Qdrant's paths."""
+    """The payload field of a column, without characters that are special in Qdrant's paths."""
     return column if _SIMPLE.fullmatch(column) else f"_x_{column.encode().hex()}"
 
 
 def dimension(schema: pa.Schema) -> int:
-    """How long the vectors of an index are."""
+    """The dimension of the vectors of an index."""
     return int(schema.field("_vector").type.list_size)
 
 
 def to_points(
     rows: Iterable[pa.RecordBatch], part: str, base: int
 ) -> Iterator[list[models.PointStruct]]:
-    """Chunks as points of a part that no version has yet, in lists for one call each."""
+    """Chunks as points of a part that no version contains yet, one list for each call."""
     some: list[models.PointStruct] = []
     size = 0
     for batch in rows:
@@ -100,7 +100,7 @@ def to_points(
 def gone_points(
     deletes: Iterable[str], part: str, base: int, length: int
 ) -> Iterator[list[models.PointStruct]]:
-    """The ids of chunks that a part deletes, as points that are no chunks."""
+    """The ids of the chunks that a part deletes, in points that are not chunks."""
     ids, start = iter(deletes), -GONE_IDS
     while some := list(islice(ids, GONE_IDS)):
         start += GONE_IDS
@@ -114,16 +114,16 @@ def _unborn(part: str, base: int) -> dict[str, Any]:
 
 
 def _weight(point: models.PointStruct) -> int:
-    return 12 * len(point.vector) + 500 + _told_bytes(point.payload)
+    return 12 * len(point.vector) + 500 + _json_size(point.payload)
 
 
-def _told_bytes(value: Any) -> int:
-    """About how long a value is in JSON."""
+def _json_size(value: Any) -> int:
+    """The approximate size of a value in JSON."""
     if isinstance(value, str):
         return 2 * len(value)
     if isinstance(value, Mapping):
-        return sum(2 * len(k) + _told_bytes(v) for k, v in value.items())
-    return sum(map(_told_bytes, value)) if isinstance(value, list) else 8
+        return sum(2 * len(k) + _json_size(v) for k, v in value.items())
+    return sum(map(_json_size, value)) if isinstance(value, list) else 8
 
 
 def _refuse_huge(point: models.PointStruct, size: int) -> None:
@@ -131,7 +131,7 @@ def _refuse_huge(point: models.PointStruct, size: int) -> None:
         row = (point.payload["_partition"], point.payload["_key"])
         raise StoreError(
             f"a chunk of row {row} has about {size:,} bytes with its payload; "
-            f"Qdrant takes {MOST_BYTES:,} in one request",
+            f"Qdrant takes at most {MOST_BYTES:,} in one request",
             hint="leave the large column out of `payload`, or use a Lance store",
         )
 
@@ -142,17 +142,17 @@ def _batch_points(batch: pa.RecordBatch, part: str, base: int) -> Iterator[model
     types = {field_key(f.name): f.type for f in fields}
     length, exact = dimension(batch.schema), _exact_texts(batch)
     for n, vector in enumerate(batch["_vector"].to_pylist()):
-        told = {key: column[n] for key, column in plain.items() if column[n] is not None}
+        payload = {key: column[n] for key, column in plain.items() if column[n] is not None}
         stored, raw = _stored(vector, length)
-        odd = [key for key, value in told.items() if _is_odd(types[key], value)] or None
+        odd = [key for key, value in payload.items() if _is_odd(types[key], value)] or None
         more = {"_odd": odd, "_exact": exact[n], "_raw": raw}
-        told |= {key: value for key, value in more.items() if value is not None}
-        id = str(uuid5(_SPACE, f"{part} {told['_id']}"))
-        yield models.PointStruct(id=id, vector=stored, payload=told | _unborn(part, base))
+        payload |= {key: value for key, value in more.items() if value is not None}
+        id = str(uuid5(_SPACE, f"{part} {payload['_id']}"))
+        yield models.PointStruct(id=id, vector=stored, payload=payload | _unborn(part, base))
 
 
 def _is_odd(type: pa.DataType, plain: Any) -> bool:
-    """Whether a number or time is told as a text that Qdrant cannot compare with others."""
+    """Whether a number or time is stored as a text, which Qdrant cannot compare with others."""
     if not isinstance(plain, str):
         return False
     is_time = pa.types.is_date(type) or pa.types.is_timestamp(type)
@@ -160,7 +160,7 @@ def _is_odd(type: pa.DataType, plain: Any) -> bool:
 
 
 def _stored(vector: Sequence[float] | None, length: int) -> tuple[list[float], str | None]:
-    """A vector as Qdrant has it, and its own bytes where these differ; '' stands for no vector."""
+    """A vector as Qdrant stores it, and its original bytes if they differ; '' means no vector."""
     if vector is None:
         return [0.0] * length, ""
     own = np.asarray(vector, np.float32)
@@ -172,7 +172,7 @@ def _stored(vector: Sequence[float] | None, length: int) -> tuple[list[float], s
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """A column's values; times that Python has no value for are told as their count."""
+    """A column's values; times that Python cannot represent are given as their integer count."""
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
@@ -180,7 +180,7 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 def plain_value(value: Any) -> Any:
-    """A value as JSON has it, which need not be exact."""
+    """A value in JSON form, which need not be exact."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Decimal) or (isinstance(value, int) and not -(2**63) <= value < 2**63):
@@ -197,23 +197,23 @@ def plain_value(value: Any) -> Any:
 
 
 def moment_text(value: datetime.datetime) -> str:
-    """A moment in UTC; what names no time zone is in UTC already."""
+    """A time as text in UTC; a value without a time zone is in UTC already."""
     if value.tzinfo is None:
         value = value.replace(tzinfo=datetime.UTC)
     moment = value.astimezone(datetime.UTC).replace(tzinfo=None)
     return moment.isoformat(timespec="microseconds") + "Z"
 
 
-def _told_exactly(type: pa.DataType) -> bool:
-    """Whether the plain value is the value."""
+def _is_exact(type: pa.DataType) -> bool:
+    """Whether the plain values of a type are exact."""
     is_float = pa.types.is_float32(type) or pa.types.is_float64(type)
     return bool(column_kind(type) in ("text", "boolean") or is_float or is_whole(type))
 
 
 def _inexact(schema: pa.Schema) -> pa.Schema:
     """The payload columns whose values are in `_exact`."""
-    told = (f for f in schema if not f.name.startswith(RESERVED) and not _told_exactly(f.type))
-    return pa.schema([pa.field(f.name, f.type) for f in told])
+    inexact = (f for f in schema if not f.name.startswith(RESERVED) and not _is_exact(f.type))
+    return pa.schema([pa.field(f.name, f.type) for f in inexact])
 
 
 def _exact_texts(batch: pa.RecordBatch) -> list[str | None]:
@@ -227,13 +227,13 @@ def _exact_texts(batch: pa.RecordBatch) -> list[str | None]:
 def _exact_text(row: pa.RecordBatch) -> str | None:
     if all(column.null_count for column in row.columns):
         return None
-    # Copied, so that only this row's values are in the message and not the whole column's.
+    # Copied, so that the message holds only this row's values and not the whole column.
     own = row.take(pa.array([0], pa.int64()))
     return base64.b64encode(own.serialize()).decode()
 
 
 class Decoder:
-    """Some columns of an index, out of points."""
+    """Reads some columns of an index from points."""
 
     def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
         self.schema = pa.schema([schema.field(name) for name in columns])
@@ -243,14 +243,14 @@ class Decoder:
 
     @property
     def fields(self) -> list[str]:
-        """The payload fields that are needed."""
-        told = [n for n in self.schema.names if n not in ("_vector", "_checkpoint")]
-        fields = [field_key(n) for n in told if n not in self._inexact.names]
-        exact = ["_exact"] if len(fields) < len(told) else []
+        """The payload fields that it needs."""
+        names = [n for n in self.schema.names if n not in ("_vector", "_checkpoint")]
+        fields = [field_key(n) for n in names if n not in self._inexact.names]
+        exact = ["_exact"] if len(fields) < len(names) else []
         return [*fields, *exact, *(["_raw"] if self.vectors else [])]
 
     def batch(self, points: Sequence[Any]) -> pa.RecordBatch:
-        """The chunks that points tell of."""
+        """The chunks that points hold."""
         exact = self._exact(points) if "_exact" in self.fields else None
         arrays = [self._column(field, points, exact) for field in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -261,8 +261,8 @@ class Decoder:
         if field.name in self._inexact.names:
             assert exact is not None
             return exact[field.name].combine_chunks()
-        key, own = field_key(field.name), _undone(field.type)
-        return pa.array([own((p.payload or {}).get(key)) for p in points], field.type)
+        key, restore = field_key(field.name), _restoring(field.type)
+        return pa.array([restore((p.payload or {}).get(key)) for p in points], field.type)
 
     def _vector(self, point: Any) -> Sequence[float] | np.ndarray | None:
         raw = (point.payload or {}).get("_raw")
@@ -282,8 +282,8 @@ class Decoder:
         return pa.ipc.read_record_batch(message, self._inexact)
 
 
-def _undone(type: pa.DataType) -> Callable[[Any], Any]:
-    """How a plain value becomes the value again."""
+def _restoring(type: pa.DataType) -> Callable[[Any], Any]:
+    """A function that turns a plain value back into the original."""
     if pa.types.is_floating(type):
         return lambda value: _ODD[value] if isinstance(value, str) else value
     return lambda value: value

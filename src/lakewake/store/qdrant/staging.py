@@ -1,7 +1,8 @@
 """The parts of a batch, written as points by one machine or several before it is committed.
 
-Each part has a name of its own, and its points are valid from no version on. A commit names the
-parts that are in it; points of others are seen by nobody, and go once the index has moved on.
+Each part has its own name, and its points are not valid in any version yet. A commit names the
+parts that belong to it. Points of other parts are invisible, and are removed once the index has
+moved on.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from lakewake.store.qdrant.rows import dimension, gone_points, indexes, to_point
 
 @dataclass(frozen=True)
 class WrittenPart:
-    """A part of a batch that lies in a collection.
+    """A part of a batch that is in a collection.
 
     Attributes:
-        base: the version that the index stood at when it was written.
+        base: the version of the index when the part was written.
         points: how many points it has.
     """
 
@@ -44,7 +45,7 @@ def write_part(
     deletes: Iterable[str] = (),
     length: int = 1,
 ) -> WrittenPart:
-    """Write chunks, and the ids of deleted ones, as a part that belongs to nothing yet."""
+    """Write chunks, and the ids of deleted ones, as a part that no version contains yet."""
     name = name or uuid4().hex
     written = 0
     for some in to_points(rows, name, base):
@@ -57,7 +58,7 @@ def write_part(
 
 
 def read_parts(staged: Sequence[bytes]) -> list[WrittenPart]:
-    """The parts that `QdrantStaging.write` told of."""
+    """The parts in the results of `QdrantStaging.write`."""
     return [WrittenPart(**json.loads(part)) for part in staged]
 
 
@@ -66,7 +67,8 @@ class QdrantStaging:
     """One collection for the parts of one batch; can be pickled.
 
     Attributes:
-        base: the version that the batch is for; 0 for a new generation, whose collection is made.
+        base: the version that the batch is for; 0 for a new generation, whose collection `write`
+            creates.
     """
 
     points: Points
@@ -74,10 +76,10 @@ class QdrantStaging:
     base: int
 
     def write(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> bytes:
-        """Write chunks as a part of its own.
+        """Write chunks as a new part.
 
         Raises:
-            StoreError: Qdrant cannot be reached from here, or refuses.
+            StoreError: Qdrant cannot be reached from this machine, or refuses.
         """
         if not self.base:
             self.points.create(self.collection, dimension(schema), indexes(schema))
@@ -85,6 +87,5 @@ class QdrantStaging:
         return json.dumps(asdict(part)).encode()
 
     def batch(self, schema: pa.Schema, written: Sequence[bytes], removed: Removed) -> Batch:
-        """The batch of just these parts."""
         nothing = schema.empty_table().to_reader
         return Batch(schema, nothing, removed.deletes, tuple(written), removed.replaced)

@@ -1,18 +1,18 @@
 """An index in Qdrant, which has no transactions: so points have versions.
 
-A point is never changed but for the versions that it is valid `_from` and `_to`; readers filter by
+A point never changes, except for the versions that it is valid `_from` and `_to`. Readers filter by
 the version that the frontier point names.
 
-1. *Write*: the new chunks are inserted as a part that is valid from no version on.
+1. *Write*: the new chunks are inserted as a part that is not valid in any version yet.
 2. *Decide*: the frontier point is made to name the parts. Of racing writers one is let through,
    and from here on anybody can finish what it began.
-3. *Settle*: the parts become valid from the next version on, what they replace or delete is valid
-   up to it. Readers are at the version before and see nothing of it.
+3. *Settle*: the parts become valid from the next version on, and what they replace or delete is
+   valid up to it. Readers are still at the version before and see nothing of this.
 4. *Move*: the frontier point names the next version and the frontier after it.
-5. *Upkeep* removes, later, what no reader sees any more.
+5. *Upkeep* later removes what no reader sees any more.
 
-Each step can be done again, and by another process. A crash before *decide* leaves points that
-nobody sees; one after it is finished by the next writer.
+Each step can be repeated, also by another process. A crash before *decide* leaves points that
+nobody sees; after a crash that comes later, the next writer finishes the commit.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class QdrantStore:
     Args:
         collection: how the names of its collections begin.
         sleep: how to wait between two tries of a call.
-        recall: the share of the nearest chunks that a search by vector finds; 1: it is exact.
-        ann_min_chunks: with fewer chunks each vector is compared.
+        recall: the share of the nearest chunks that a vector search has to find; 1 means exact.
+        ann_min_chunks: an index with fewer chunks is searched exactly.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class QdrantStore:
         self._points = Points(location, sleep)
         self._fence = Fence(self._points, name, collection=f"{collection}.frontier")
         self._opened: str | None = None
-        self._kept: QdrantReader | None = None
-        # Collections that are staged and that no frontier can name yet.
+        self._cached: QdrantReader | None = None
+        # Staged collections that no frontier can name yet.
         self._unnamed: set[str] = set()
 
     def generation(self) -> int:
-        """The number of the active generation, 0 when there is none that can be told."""
+        """The number of the active generation; the newest there is if the frontier is damaged."""
         try:
             head = self._fence.read()
         except StoreUnreachable:
@@ -99,27 +99,17 @@ class QdrantStore:
         return head.generation if head else 0
 
     def open(self) -> QdrantReader | None:
-        """The newest version of the active generation, or None when there is no index yet.
-
-        Raises:
-            StoreError: something else lies there, or it cannot be read.
-        """
         head = self._fence.read()
         if head is None or not head.version:
             self._opened = None
             return None
-        if self._kept is None or self._kept.head.state != head.state:
+        if self._cached is None or self._cached.head.state != head.state:
             self._check_there(head)
-            self._kept = QdrantReader(self._fence, head, self._asking)
+            self._cached = QdrantReader(self._fence, head, self._asking)
         self._opened = head.collection
-        return self._kept
+        return self._cached
 
     def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
-        """Write generation `after + 1` whole, then make it the active one.
-
-        Raises:
-            StaleFrontier: another builder made that generation.
-        """
         head = self._before(after)
         staged = read_parts(batch.staged)
         collection = staged[0].collection if staged else self._name_of(after + 1)
@@ -130,22 +120,22 @@ class QdrantStore:
             recipe_text=json.dumps(recipe.as_dict(), ensure_ascii=False),
             schema_text=schema_text(batch.schema.remove_metadata()),
         ).reached(1, then.to_json(), "")
-        with self._undone(head, lambda: self._points.drop(collection)):
+        with self._undo_on_error(head, lambda: self._points.drop(collection)):
             self._build(collection, batch, staged)
             self._fence.keep_pages(then.new_pages(frozenset()))
-        # From here on the frontier may name it, also by a write that arrives late.
+        # From here on the frontier may name it, even through a write that arrives late.
         self._unnamed.discard(collection)
         self._activate(head, built)
         self._opened = collection
         with suppress(StoreError):
-            # The name is for others; upkeep sees to it otherwise.
+            # The alias is for other programs; if this fails, upkeep sets it.
             upkeep.point_alias(self._points, self._collection, built)
 
     @contextmanager
     def staging(self, after: int | None = None) -> Iterator[QdrantStaging]:
-        """A place for the parts of a batch, until the context ends.
+        """Provide a staging for the parts of a batch, until the context ends.
 
-        What was staged for a build that fails is removed.
+        If a build fails, what was staged for it is removed.
 
         Raises:
             StaleFrontier: the index was rebuilt.
@@ -180,14 +170,14 @@ class QdrantStore:
         if any((p.collection, p.base) != (head.collection, head.version) for p in staged):
             raise self._stale(f"index '{self.name}' moved on while a batch was written")
         own = uuid4().hex
-        with self._undone(head, lambda: self._forget(head, own)):
+        with self._undo_on_error(head, lambda: self._forget(head, own)):
             parts = [*staged, self._write(head, own, batch)]
             self._check_whole(head, parts)
             self._fence.keep_pages(then.new_pages(page_names(head.checkpoint)))
         self._decide(head, Decision(own, tuple(p.name for p in parts), then.to_json()), expect)
 
     def maintain(self) -> dict[str, int]:
-        """Finish what a killed writer began, remove what nobody sees; says what it did."""
+        """Finish what a killed writer began, and remove what nobody sees; return what was done."""
         seen = self._fence.read()
         if seen is None or not seen.version:
             return {}
@@ -209,7 +199,7 @@ class QdrantStore:
         return upkeep.generation_name(self._collection, generation, uuid4().hex[:12])
 
     def _newest(self) -> int:
-        """The highest generation of which there is anything."""
+        """The highest generation that has a collection."""
         numbers = (upkeep.generation_number(self._collection, n) for n in self._points.names())
         return max((n for n in numbers if n is not None), default=0)
 
@@ -217,32 +207,31 @@ class QdrantStore:
         if not self._points.exists(head.collection):
             raise StoreError(
                 f"index '{self.name}' is gone: there is no collection {head.collection}",
-                hint=f"`lakewake sync {self.name} --rebuild` builds it again; "
-                "texts embedded before are reused",
+                hint=f"run `lakewake sync {self.name} --rebuild`; texts embedded before are reused",
             )
 
     def _before(self, after: int) -> Head:
-        """The head that a build of the next generation comes after."""
+        """The head that a build of the next generation replaces."""
         self._check_own()
         try:
-            head = self._fence.found()
+            head = self._fence.ensure()
         except StoreUnreachable:
             raise
         except StoreError:
             if not self._fence.is_damaged():
                 raise
-            # Only a rebuild that was asked for comes here.
-            head = self._fence.begin_anew(self._newest())
+            # Only an explicit rebuild gets here.
+            head = self._fence.replace_damaged(self._newest())
         if head.generation != after:
             raise self._stale(f"generation {head.generation} of index '{self.name}' is active")
         return head
 
     def _check_own(self) -> None:
-        """Refuse to take the name of somebody else's collection."""
+        """Raise if a collection of somebody else has the name."""
         if self._collection in self._points.names():
             raise StoreError(
-                f"there is a collection '{self._collection}' that is no index of Lakewake",
-                hint="name another one in the store's address",
+                f"collection '{self._collection}' exists already and is not an index of Lakewake",
+                hint="name another collection in the store's address",
             )
 
     def _build(self, collection: str, batch: Batch, staged: list[WrittenPart]) -> None:
@@ -256,7 +245,7 @@ class QdrantStore:
         self._settle(built, tuple(p.name for p in parts))
 
     def _activate(self, head: Head, built: Head) -> None:
-        """Make a generation the active one, as long as its predecessor is."""
+        """Make a generation the active one, if its predecessor is still active."""
         after = head.generation
         while not self._fence.move(head, built):
             head = self._read()
@@ -272,25 +261,25 @@ class QdrantStore:
         if head is None:
             raise StoreError(
                 f"index '{self.name}' is gone: {self._fence.collection} is not there",
-                hint=f"`lakewake sync {self.name} --rebuild` builds it again",
+                hint=f"run `lakewake sync {self.name} --rebuild`",
             )
         return head
 
     def _committable(self) -> Head:
-        """Where the index stands, what was decided on finished; as the caller has seen it."""
+        """The current head, with any decided commit finished; raise if the index was rebuilt."""
         head = self._fence.read()
         if head is None or not head.version:
             raise IndexMissing(
                 f"there is no index '{self.name}'", hint=f"`lakewake sync {self.name}` builds it"
             )
-        # Frontiers of two generations can be equal while recipes differ: vectors must not mix.
+        # Two generations can have equal frontiers but different recipes: vectors must not mix.
         if self._opened not in (None, head.collection):
             raise self._stale(f"index '{self.name}' was rebuilt as generation {head.generation}")
         self._check_there(head)
         return self._finished(head)
 
     def _landed(self, head: Head, expect: Frontier, then: Frontier) -> bool:
-        """Whether the index stands at `then` already; False when at `expect`."""
+        """Whether the frontier is `then` already; False if it is `expect`."""
         if head.checkpoint not in (expect.to_json(), then.to_json()):
             raise self._stale(f"another writer moved the frontier of index '{self.name}' first")
         return head.checkpoint == then.to_json()
@@ -309,25 +298,25 @@ class QdrantStore:
             )
 
     def _check_whole(self, head: Head, parts: list[WrittenPart]) -> None:
-        """Refuse to decide on parts of which not every point is there."""
+        """Raise if any point of the parts is missing."""
         written = sum(p.points for p in parts)
         names = [p.name for p in parts]
         found = self._points.count(head.collection, every(among("_part", names)))
         if found != written:
             raise StoreError(
-                f"Qdrant took {written} points of index '{self.name}' and has {found}",
-                hint="sync again; if it goes on, look at the server's log",
+                f"Qdrant took {written} points of index '{self.name}', but has {found}",
+                hint="sync again; if the error persists, look at the server's log",
             )
 
     def _decide(self, head: Head, decision: Decision, expect: Frontier) -> None:
-        """Step 2 to 4: from the first success on, the batch lands."""
+        """Steps 2 to 4: once the first succeeds, the batch is certain to land."""
         base = head
         while not (moved := self._fence.move(head, replace(head, decided=decision))):
             head = self._finished(self._read())
             if head.knows(decision):
                 return
             if (head.collection, head.checkpoint) != (base.collection, expect.to_json()):
-                # The point will never again say what our decision waits for.
+                # The point will never again have the state that our decision waits for.
                 self._forget(base, decision.id)
                 self._check_landed(head, base, decision)
                 return
@@ -335,20 +324,20 @@ class QdrantStore:
             self._finished(moved)
         except StoreError as error:
             raise OutcomeUnknown(
-                f"index '{self.name}' was cut off while it took a batch: {error.fact}",
+                f"index '{self.name}' was interrupted while it applied a batch: {error.fact}",
                 landed="the batch is written whole, and lands with the next sync",
-                hint=f"`lakewake sync {self.name}` again finishes it",
+                hint=f"run `lakewake sync {self.name}` again to finish it",
             ) from error
 
     def _check_landed(self, head: Head, base: Head, decision: Decision) -> None:
-        """Whether an earlier try brought the batch: nobody else's frontier is equal to ours."""
+        """Raise unless an earlier try landed the batch: no other writer's frontier equals ours."""
         if head.collection != base.collection:
             raise self._stale(f"index '{self.name}' was rebuilt meanwhile")
         if head.checkpoint != decision.then:
             raise self._stale(f"another writer moved the frontier of index '{self.name}' first")
 
     def _finished(self, head: Head) -> Head:
-        """Step 3 and 4, for whoever has decided; the head after it."""
+        """Do steps 3 and 4 for any decided commit; return the head after that."""
         while decision := head.decided:
             self._settle(head, decision.parts)
             after = head.reached(head.version + 1, decision.then, decision.id)
@@ -356,7 +345,7 @@ class QdrantStore:
         return head
 
     def _settle(self, head: Head, parts: tuple[str, ...]) -> None:
-        """Let parts be valid from the next version on, and end what they replace and delete."""
+        """Make parts valid from the next version on, and end what they replace or delete."""
         collection, after = head.collection, head.version + 1
         if head.version:
             for page in self._points.pages(collection, deletions(parts), ["_gone"]):
@@ -364,7 +353,7 @@ class QdrantStore:
                     self._end(head, point.payload["_gone"])
         for page in self._points.pages(collection, unborn(parts), ["_id"]):
             if page and head.version:
-                # First the end of the former: a point that is settled is not looked at again.
+                # End the former chunks first: a point that is settled is not looked at again.
                 self._end(head, [point.payload["_id"] for point in page])
             if page:
                 born = every(unborn(parts), has_id([point.id for point in page]))
@@ -375,7 +364,7 @@ class QdrantStore:
         self._points.set(head.collection, ends, superseded(ids, head.version))
 
     def _forget(self, head: Head, part: str) -> None:
-        """Remove a part that will never be decided on; upkeep does where this cannot."""
+        """Remove a part that will never be decided on; if this fails, upkeep does it."""
         with suppress(StoreError):
             self._points.remove(head.collection, undecided([part]))
 
@@ -386,8 +375,8 @@ class QdrantStore:
                 self._points.drop(collection)
 
     @contextmanager
-    def _undone(self, seen: Head, undo: Callable[[], None]) -> Iterator[None]:
-        """Takes back what was written for a batch that fails before it is decided on."""
+    def _undo_on_error(self, seen: Head, undo: Callable[[], None]) -> Iterator[None]:
+        """Undo what was written for a batch if it fails before it is decided on."""
         try:
             yield
         except BaseException as error:
@@ -398,7 +387,7 @@ class QdrantStore:
             raise
 
     def _check_unmoved(self, seen: Head, error: BaseException) -> None:
-        """Tell a writer that was overtaken so: upkeep may have removed what it wrote."""
+        """Raise `StaleFrontier` if another writer was first: upkeep may have removed our points."""
         moved = False
         if not isinstance(error, StoreError):
             return
@@ -409,4 +398,8 @@ class QdrantStore:
             raise self._stale(f"index '{self.name}' moved on while a batch was written") from error
 
     def _stale(self, fact: str) -> StaleFrontier:
-        return StaleFrontier(fact, hint=f"`lakewake sync {self.name}` again: it may be done")
+        return StaleFrontier(
+            fact,
+            hint=f"run `lakewake sync {self.name}` again; the other sync may have done this "
+            "work already",
+        )

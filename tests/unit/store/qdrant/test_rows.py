@@ -63,7 +63,7 @@ def sent(points: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(("type", "values"), VALUES, ids=lambda v: str(v)[:30])
-def test_a_value_of_any_type_comes_back_exactly(type: pa.DataType, values: list[Any]) -> None:
+def test_a_value_of_any_type_is_read_back_exactly(type: pa.DataType, values: list[Any]) -> None:
     schema = schema_of(type)
     rows = [{"_id": str(n), "_vector": [0.6, 0.8], "value": v} for n, v in enumerate(values)]
     table = pa.Table.from_pylist(rows, schema=schema)
@@ -73,7 +73,7 @@ def test_a_value_of_any_type_comes_back_exactly(type: pa.DataType, values: list[
     assert read.schema.equals(schema)
 
 
-def test_a_time_beyond_pythons_calendar_comes_back_exactly() -> None:
+def test_a_time_beyond_pythons_calendar_is_read_back_exactly() -> None:
     schema = schema_of(pa.timestamp("us"))
     far = pa.array([2**62, None], pa.timestamp("us"))
     columns = [far if f.name == "value" else pa.nulls(2, f.type) for f in schema]
@@ -84,7 +84,7 @@ def test_a_time_beyond_pythons_calendar_comes_back_exactly() -> None:
     assert Decoder(schema, ["value"]).batch(points)["value"].equals(far)
 
 
-def test_times_and_decimals_can_be_read_by_others() -> None:
+def test_times_and_decimals_are_readable_by_other_clients() -> None:
     schema = index_schema(
         recipe(), pa.schema([("value", pa.timestamp("us", "UTC")), ("other", pa.decimal128(9, 2))])
     )
@@ -107,7 +107,7 @@ def test_a_point_never_has_the_id_of_another_version_of_its_chunk() -> None:
     assert len({*ids[0], *ids[1]}) == 4
 
 
-def test_points_come_in_lists_that_a_server_takes() -> None:
+def test_points_are_sent_in_lists_that_a_server_accepts() -> None:
     schema = schema_of(pa.string())
     rows = [{"_id": str(n), "_text": "x" * 1_000_000} for n in range(10)]
     table = pa.Table.from_pylist(rows, schema=schema)
@@ -118,7 +118,7 @@ def test_points_come_in_lists_that_a_server_takes() -> None:
     assert [len(s) for s in to_points(many.to_batches(), "part", 1)] == [256, 256, 88]
 
 
-def test_deleted_ids_are_listed_some_hundred_to_a_point() -> None:
+def test_deleted_ids_are_stored_in_points_of_a_few_hundred() -> None:
     ids = [str(n) for n in range(1_200)]
     points = [p for some in gone_points(ids, "part", 2, 3) for p in some]
     assert [i for p in points for i in p.payload["_gone"]] == ids
@@ -160,7 +160,7 @@ def test_a_column_of_any_name_has_a_field_that_is_a_plain_path() -> None:
     assert len(set(keys)) == len(keys)
 
 
-def test_a_chunk_that_no_request_can_hold_is_named():
+def test_a_chunk_too_large_for_a_request_is_named():
     schema = index_schema(
         Recipe(ModelIdentity("hashing", "test", 2)), pa.schema([("c", pa.string())])
     )
@@ -170,7 +170,7 @@ def test_a_chunk_that_no_request_can_hold_is_named():
         list(to_points([rows], "part", 0))
 
 
-def test_no_request_has_more_bytes_than_it_may_whatever_the_payload_holds():
+def test_no_request_exceeds_its_size_limit_whatever_the_payload():
     kind = pa.list_(pa.string())
     schema = index_schema(Recipe(ModelIdentity("hashing", "test", 2)), pa.schema([("c", kind)]))
     chunk = {"_key": "k", "_partition": "p", "_vector": [1.0, 0.0], "c": ["x" * 1000] * 1000}
