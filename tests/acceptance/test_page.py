@@ -288,7 +288,7 @@ def test_a_query_without_results_shows_a_message(page: Page, server: PageServer)
     page.goto(server.url)
     page.get_by_label("keyword").check()
     ask(page, "qqqq")
-    expect(page.locator("#state")).to_contain_text("No row fits")
+    expect(page.locator("#state")).to_contain_text("No rows found")
 
 
 def test_without_an_index_the_page_names_the_command_and_notices_the_build(
@@ -329,11 +329,15 @@ def test_the_page_notices_when_the_server_stops_and_returns(page: Page, served: 
     page.goto(served.url)
     expect(badge(page)).to_contain_text("in step")
     served.stop()
-    expect(page.get_by_text("server gone, trying again")).to_be_visible(timeout=10_000)
+    expect(page.get_by_text("The server does not answer. Trying again")).to_be_visible(
+        timeout=10_000
+    )
     expect(badge(page)).to_contain_text("last seen in step")
     ask(page, ITS_WORDS)
     served.start()
-    expect(page.get_by_text("server gone, trying again")).to_be_hidden(timeout=30_000)
+    expect(page.get_by_text("The server does not answer. Trying again")).to_be_hidden(
+        timeout=30_000
+    )
     expect(hit(page, FIRST)).to_be_visible()
     expect(badge(page)).not_to_contain_text("last seen")
 
@@ -445,7 +449,7 @@ def test_the_recommendation_names_its_rows_and_its_author(page: Page, server: Pa
     panel.locator(".used button", has_text=FIRST).click()
     expect(hit(page, FIRST)).to_be_focused()
     server.change("wine_3", price=9.0)
-    expect(panel).to_contain_text("The table has changed since.")
+    expect(panel).to_contain_text("The table has changed since then.")
 
 
 def test_the_recommendation_is_shown_while_it_is_written(page: Page, server: PageServer) -> None:
@@ -475,7 +479,7 @@ def test_a_key_is_requested_sent_and_forgotten_with_the_tab(
 ) -> None:
     key = server.ask_for_a_key(tmp_path / "keys.toml")
     page.goto(server.url)
-    box = page.get_by_label("This server asks for a key.")
+    box = page.get_by_label("This server needs a key.")
     box.fill("wrong")
     page.keyboard.press("Enter")
     expect(page.get_by_text("That key was not accepted")).to_be_visible()

@@ -155,9 +155,13 @@ def test_the_page_survives_a_restart_of_the_real_server(page: Page, served: Live
     page.goto(served.url)
     expect(badge(page)).to_contain_text("in step")
     served.stop()
-    expect(page.get_by_text("server gone, trying again")).to_be_visible(timeout=30_000)
+    expect(page.get_by_text("The server does not answer. Trying again")).to_be_visible(
+        timeout=30_000
+    )
     served.start()
-    expect(page.get_by_text("server gone, trying again")).to_be_hidden(timeout=60_000)
+    expect(page.get_by_text("The server does not answer. Trying again")).to_be_hidden(
+        timeout=60_000
+    )
     ask(page, ITS_WORDS)
     expect(hit(page, FIRST)).to_be_visible()
 

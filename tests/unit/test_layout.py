@@ -28,6 +28,13 @@ def test_the_architecture_names_every_folder_and_no_other() -> None:
     assert named == folders
 
 
+def test_the_architecture_names_every_loose_module_and_no_other() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    table = page[page.index("## Folders") : page.index("## States")]
+    named = {name for row in table.splitlines() for name in re.findall(r"`(\w+\.py)`", _first(row))}
+    assert named == {p.name for p in SOURCES.glob("*.py")}
+
+
 def test_every_word_of_the_glossary_is_in_the_code() -> None:
     glossary = (ROOT / "docs" / "glossary.md").read_text()
     code = "\n".join(p.read_text() for p in SOURCES.rglob("*.py"))

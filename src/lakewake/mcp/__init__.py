@@ -1,4 +1,4 @@
-"""A Model Context Protocol server: tools with which an assistant searches indexes.
+"""A Model Context Protocol server: an assistant's tools to search indexes.
 
 Needs `pip install 'lakewake[mcp]'`; `lakewake mcp` serves it over stdin and stdout. The tools only
 read, and each answer names the table instant that it is based on.

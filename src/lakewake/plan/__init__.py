@@ -160,18 +160,16 @@ def why_lost(look: Look, frontier: Frontier, recipe: Recipe) -> str:
     done = look.completed
     first = _first(look)
     if not _same_table(look, frontier):
-        return "the table is another one: name, key, partitioning or type changed"
+        return "this is another table: its name, key, partitioning or type changed"
     gone = sorted(r for r in frontier.instants if first and r >= first and r not in done)
     if gone:
-        return f"{_count(gone)} the index had absorbed: undone by a restore or a rollback"
+        return f"a restore or a rollback has undone {_count(gone)}, which the index had absorbed"
     if frontier.newest not in done:
-        return (
-            f"the table keeps history from {first or 'nowhere'}, "
-            f"but the index stands at {frontier.newest}"
-        )
+        kept = f"history from {first}" if first else "no history"
+        return f"the table keeps {kept}, but the index stands at {frontier.newest}"
     moved = sorted(r for r, c in frontier.instants.items() if r in done and done[r] != c)
     if moved:
-        return f"{_count(moved)} completed at another time than when it was absorbed"
+        return f"the completion time changed since the last sync: {_count(moved)}"
     return _lost_in_flight(look, frontier, first) or _schema_change(look, frontier, recipe)
 
 
@@ -196,7 +194,7 @@ def _read_whole(table: TableIdentity) -> TableIdentity:
 def _lost_in_flight(look: Look, frontier: Frontier, first: str) -> str:
     here = {i.requested for i in look.instants}
     gone = sorted(r for r in frontier.in_flight if r not in here and r < first)
-    return f"{_count(gone)} in flight at the last sync, archived since" if gone else ""
+    return f"in flight at the last sync, archived since: {_count(gone)}" if gone else ""
 
 
 def _schema_change(look: Look, frontier: Frontier, recipe: Recipe) -> str:
@@ -234,7 +232,7 @@ def _plain(avro: str | None) -> str:
 def _count(instants: list[str]) -> str:
     if len(instants) == 1:
         return f"instant {instants[0]}"
-    return f"{len(instants)} instants, {instants[0]} to {instants[-1]},"
+    return f"{len(instants)} instants, {instants[0]} to {instants[-1]}"
 
 
 def _why_follow(look: Look, pending: tuple[Instant, ...]) -> str:

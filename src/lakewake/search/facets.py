@@ -112,7 +112,7 @@ class _Values:
 
     def facet(self) -> Facet:
         # The most frequent first, then in alphabetical order. A column of unique values identifies
-        # rows and is no help as a filter.
+        # rows, so there is nothing to choose from.
         if self._counts is None or (len(self._counts) > LISTED and max(self._counts.values()) == 1):
             return Facet(self._column, self._kind)
         ranked = sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))

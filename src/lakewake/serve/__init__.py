@@ -1,4 +1,4 @@
-"""The server: the same functions over HTTP, safe by default.
+"""The server: the same functions over HTTP, secure by default.
 
-Needs the extra `serve`; imported only by `lakewake serve`.
+Needs the extra `serve`. Only `lakewake serve` imports it.
 """

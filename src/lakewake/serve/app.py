@@ -1,4 +1,4 @@
-"""The application: which path asks what, behind which checks."""
+"""The application: its paths, and the checks in front of them."""
 
 from __future__ import annotations
 
@@ -37,33 +37,33 @@ if TYPE_CHECKING:
 _log = logging.getLogger("lakewake.serve")
 T = TypeVar("T")
 
-#: Threads for what is not a search: status, history, metrics. Stalled searches do not stall these.
+#: Threads for status, history and metrics, so that stalled searches do not stall these.
 LOOKING = 4
-#: And for facets, which read whole columns: readiness does not wait for them.
+#: Threads for facets, which read whole columns, so that readiness does not wait for them.
 COUNTING = 2
-#: A model that writes takes longer than a search: so many times the time limit.
+#: A recommendation may take this many times the time limit, because a model writes it.
 WRITING = 4
-Limit = Annotated[int, Query(ge=1, le=1000, description="How many at most.")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="The most entries to return.")]
 EVENTS = "text/event-stream"
-BUSY_MODEL = "too many searches wait for the model"
+BUSY_MODEL = "too many searches are waiting for the model"
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": shapes.Refusal, "description": text}
     for status, text in {
-        400: "The question, or the Host header, is wrong.",
+        400: "The question or the Host header is not valid.",
         401: "A key is needed.",
-        403: "The key's scope is not enough, or a page of another site asks.",
-        422: "The request is not of this shape, or asks for too much.",
-        429: "Too many at once; `Retry-After` says when to come again.",
+        403: "The key lacks the scope, or the request comes from a page of another site.",
+        422: "The request does not have this shape, or asks for too much.",
+        429: "Too many requests at once; `Retry-After` says when to try again.",
         503: "The index is missing or damaged, or the model cannot be reached.",
-        504: "It took longer than the time limit.",
+        504: "The answer took longer than the time limit.",
     }.items()
 }
 _ONE = _REFUSALS | {
-    404: {"model": shapes.Refusal, "description": "There is no index of that name."}
+    404: {"model": shapes.Refusal, "description": "There is no index with that name."}
 }
 _ASK = _ONE | {
-    408: {"model": shapes.Refusal, "description": "The body came too slowly."},
+    408: {"model": shapes.Refusal, "description": "The body arrived too slowly."},
     413: {"model": shapes.Refusal, "description": "The body is too large."},
 }
 _EVENT = {
@@ -86,12 +86,12 @@ def build_app(
     follower: Follower | None = None,
     page: Mapping[str, PageFile] | None = None,
 ) -> FastAPI:
-    """The application over the indexes of a configuration.
+    """The application for the indexes of a configuration.
 
     Args:
-        keys: who may ask; None: everybody who can reach it.
-        follower: the process that keeps the indexes in step, where there is one.
-        page: path → file; the page that comes with the package unless told otherwise.
+        keys: the accepted API keys; None: no key is needed.
+        follower: the process that keeps the indexes up to date; None: there is none.
+        page: path → file; by default the page that comes with the package.
     """
     desk = Desk(indexes, settings, follower, keys is not None or is_loopback(settings.host))
     app = FastAPI(
@@ -107,7 +107,7 @@ def build_app(
     for path, file in files.items():
         app.add_route(path, _endpoint(file), include_in_schema=False)
     _add_handlers(app, desk)
-    # The last one added is the first that sees a request.
+    # The middleware added last sees a request first.
     app.add_middleware(BodyLimit, settings.max_body_bytes, settings.timeout)
     if keys is not None:
         app.add_middleware(KeyCheck, keys, partial(scope_for, frozenset({"/health", *files})))
@@ -120,14 +120,14 @@ def build_app(
 
 
 def scope_for(open_paths: frozenset[str], path: str) -> str | None:
-    """The scope that a path needs; None where no key is needed."""
+    """The scope that a path needs; None if it needs no key."""
     if path in open_paths:
         return None
     return "admin" if path == "/metrics" else "read"
 
 
 class Desk:
-    """Takes the questions; has them answered in threads."""
+    """Receives the requests and answers them in threads."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Desk:
         self._shows_metrics = shows_metrics
         seconds = settings.timeout
         self.searching = Gate(settings.concurrent, seconds)
-        # Of its own: while the model is slow or gone, searches that do not need it go on.
+        # A separate gate: if the model is slow or gone, searches that do not need it go on.
         self.modelling = Gate(settings.concurrent, seconds, busy=BUSY_MODEL)
         self.recommending = Gate(settings.concurrent, seconds * WRITING)
         self.looking, self.counting = Gate(LOOKING, seconds), Gate(COUNTING, seconds)
@@ -148,7 +148,7 @@ class Desk:
 
     @property
     def running(self) -> int:
-        """How many threads are at work."""
+        """How many threads are working."""
         return sum(gate.running for gate in self._gates)
 
     @property
@@ -156,12 +156,12 @@ class Desk:
         return self.searching, self.modelling, self.recommending, self.looking, self.counting
 
     def close(self) -> None:
-        """Take no more work; what runs is not waited for."""
+        """Accept no more work. Does not wait for running work."""
         for gate in self._gates:
             gate.close()
 
     async def search(self, name: str, body: shapes.SearchBody) -> Response:
-        """The rows of an index that fit best, with the table's commit they speak for."""
+        """The best rows of an index, and the table commit that they are from."""
         index = self._index(name)
         check_search(body, self._limits)
         began = perf_counter()
@@ -171,23 +171,23 @@ class Desk:
         return answer
 
     async def recommend(self, name: str, body: shapes.RecommendBody) -> Response:
-        """A message made from the rows that fit best; with `stream`, while it is written."""
+        """A message based on the best rows; with `stream`, sent while it is written."""
         index = self._index(name)
         check_recommend(body, self._limits)
         if not body.stream:
             return await self.recommending.run(lambda: Json(asking.recommend(index, body)))
-        pieces = self.recommending.stream(partial(asking.recommend_stream, index, body))
-        # What fails before the first piece is still a plain refusal.
-        first = await anext(pieces)
-        return StreamingResponse(self._events(first, pieces), media_type=EVENTS)
+        items = self.recommending.stream(partial(asking.recommend_stream, index, body))
+        # A failure before the first item is still an ordinary refusal.
+        first = await anext(items)
+        return StreamingResponse(self._events(first, items), media_type=EVENTS)
 
     async def list_indexes(self) -> Response:
-        """All indexes: how large, at which commit, and whether they are fresh."""
+        """All indexes: their size, their commit, and whether they are fresh."""
         found = await self._look(lambda: [asking.summary(i) for i in self._indexes.values()])
         return Json({"indexes": found, "watch": self._watch()})
 
     async def status(self, name: str) -> Response:
-        """Where an index stands, and how far behind its table."""
+        """What an index holds, and how far it is behind its table."""
         index = self._index(name)
         report = await self._look(lambda: asking.status(index))
         return Json({**report, "watch": self._watch()})
@@ -203,28 +203,28 @@ class Desk:
         return await self.counting.run(lambda: Json(asking.facets(index)))
 
     async def commits(self, name: str, limit: Limit = 50) -> Response:
-        """The table's newest commits, and by which sync each came into the index."""
+        """The table's newest commits, and the sync that brought each into the index."""
         index = self._index(name)
         return await self._look(lambda: Json(asking.commits(index, limit)))
 
     async def health(self) -> Response:
-        """The server is there. Needs no key, and looks at nothing."""
+        """Whether the server is running. Needs no key, and reads no index."""
         return Json({"ok": True})
 
     async def ready(self) -> Response:
-        """Whether every index is there and within its freshness limit: 200, else 503."""
+        """Whether every index exists and is within its freshness limit: 200 if so, else 503."""
         found = await self._look(lambda: [asking.freshness(i) for i in self._indexes.values()])
         ready = all(f["fresh"] for f in found)
         return Json({"ready": ready, "indexes": found}, 200 if ready else 503)
 
     async def show_metrics(self) -> Response:
-        """Lag, rows, work of syncs, search times and errors, as Prometheus reads them."""
+        """Lag, rows, work of syncs, search times and errors, in the format of Prometheus."""
         if not self._shows_metrics:
-            raise Refused(403, "scope", "metrics need a key", "start with `--keys FILE`")
+            raise Refused(403, "scope", "metrics need a key", "start the server with `--keys FILE`")
         return Response(await self._look(self.metrics.text), headers={"Content-Type": CONTENT_TYPE})
 
     def refuse(self, refused: Refused, what: str = "") -> Response:
-        """The refusal as an answer; counted, and logged where it is no fault of who asks."""
+        """The refusal as a response. It is counted, and logged if the client is not at fault."""
         self.metrics.refused(refused.kind)
         if refused.status >= 500:
             _log.warning("%s: %d: %s", what, refused.status, without_secrets(refused.fact))
@@ -232,7 +232,7 @@ class Desk:
 
     def _index(self, name: str) -> Index:
         if name not in self._indexes:
-            hint = f"its indexes are {', '.join(self._indexes)}"
+            hint = f"the indexes are {', '.join(self._indexes)}"
             raise Refused(404, "unknown_index", f"there is no index {name[:80]!r} here", hint)
         return self._indexes[name]
 
@@ -240,7 +240,7 @@ class Desk:
         return await self.looking.run(work)
 
     async def _events(self, first: Any, rest: AsyncIterator[Any]) -> AsyncIterator[bytes]:
-        """Server-sent events: each piece, then the whole answer; or the error that ended it."""
+        """Server-sent events: each part of the message, then the whole answer, or an error."""
         yield _event(first)
         try:
             async for item in rest:
@@ -288,20 +288,19 @@ def _add_routes(app: FastAPI, desk: Desk) -> None:
 
 
 class _Request(Request):
-    """Reads the numbers of a vector six times as fast."""
+    """Parses JSON six times as fast for vectors."""
 
     async def json(self) -> Any:
-        """The body's value."""
         try:
             return from_json(await self.body())
         except ValueError:
-            # That one says in FastAPI's way what is wrong, and takes half a surrogate pair.
+            # FastAPI's own parser reports the error in its way, and accepts a lone surrogate.
             return await super().json()
 
 
 class _Route(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The endpoint, with our reading of bodies."""
+        """The endpoint, with our own parser of bodies."""
         handle = super().get_route_handler()
 
         async def read(request: Request) -> Response:
@@ -331,15 +330,15 @@ def _add_handlers(app: FastAPI, desk: Desk) -> None:
 
 
 def _of_http(error: HTTPException) -> Refused:
-    """No such path, no such method, or a body that is no JSON."""
+    """An unknown path, an unknown method, or a body that is not JSON."""
     headers = {k: v for k, v in (error.headers or {}).items() if k.lower() == "allow"}
-    hint = "/openapi.json lists all paths" if error.status_code in (404, 405) else ""
+    hint = "see /openapi.json for all paths" if error.status_code in (404, 405) else ""
     fact = "the body cannot be read" if error.status_code == 400 else str(error.detail)
     return Refused(error.status_code, f"http_{error.status_code}", fact, hint, headers)
 
 
 def _describe(app: FastAPI, names: Iterable[str], *, keyed: bool) -> None:
-    """Add to OpenAPI what the configuration knows: the indexes' names, and whether keys count."""
+    """Add to OpenAPI the names of the indexes, and whether keys are needed."""
     described, known = app.openapi, sorted(names)
 
     def openapi() -> dict[str, Any]:
@@ -360,13 +359,13 @@ def _describe(app: FastAPI, names: Iterable[str], *, keyed: bool) -> None:
 
 
 class LastResort:
-    """Answers what the checks before the application refuse, and what nobody foresaw."""
+    """Answers requests that the checks refuse, and requests that fail with an unexpected error."""
 
     def __init__(self, app: ASGIApp, desk: Desk) -> None:
         self._app, self._desk = app, desk
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on; whatever happens, there is an answer."""
+        """Pass the request on, and make sure that there is an answer."""
         begun = False
 
         async def send_and_note(message: Message) -> None:
@@ -379,10 +378,10 @@ class LastResort:
         except Exception as error:
             if begun or scope["type"] != "http":
                 raise
-            refused = error if isinstance(error, Refused) else self._unforeseen(scope, error)
+            refused = error if isinstance(error, Refused) else self._unexpected(scope, error)
             answer = self._desk.refuse(refused, f"{scope['method']} {scope['path']}")
             await answer(scope, receive, send)
 
-    def _unforeseen(self, scope: Scope, error: Exception) -> Refused:
+    def _unexpected(self, scope: Scope, error: Exception) -> Refused:
         _log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
-        return Refused(500, "bug", "something failed that should not", "the server's log has more")
+        return Refused(500, "bug", "an unexpected error", "see the server's log")

@@ -1,4 +1,4 @@
-"""HTTP's questions put to the API. Everything here blocks, and runs in a thread of a `Gate`."""
+"""Answers HTTP requests with the API. Everything here blocks, and runs in a thread of a `Gate`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def search(index: Index, body: SearchBody) -> dict[str, Any]:
-    """The rows that fit best."""
+    """The best rows."""
     like = RowId(body.like.partition, body.like.key) if body.like else None
     return index.search(
         body.text,
@@ -33,7 +33,7 @@ def search(index: Index, body: SearchBody) -> dict[str, Any]:
 
 
 def needs_model(index: Index, body: SearchBody) -> bool:
-    """Whether a search has a model at work: to embed its text, or to rank its hits again."""
+    """Whether a search needs a model, to embed its text or to re-rank its hits."""
     if body.text is None:
         return False
     ranked = index.settings.rerank is not None and body.rerank is not False
@@ -41,17 +41,17 @@ def needs_model(index: Index, body: SearchBody) -> bool:
 
 
 def recommend(index: Index, body: RecommendBody) -> dict[str, Any]:
-    """A message from the rows that fit best."""
+    """A message based on the best rows."""
     return index.recommend(body.query, k=body.k, where=body.where, mode=body.mode).as_dict()
 
 
 def recommend_stream(index: Index, body: RecommendBody) -> Iterator[Any]:
-    """The message in pieces, then the whole."""
+    """The message in parts, then the whole recommendation."""
     return index.recommend_stream(body.query, k=body.k, where=body.where, mode=body.mode)
 
 
 def summary(index: Index) -> dict[str, Any]:
-    """One index in a few words; one that cannot be read is empty and not fresh."""
+    """A summary of one index. One that cannot be read is empty and not fresh."""
     instant, (rows, chunks) = _held(index)
     return {
         "name": index.name,
@@ -65,18 +65,18 @@ def summary(index: Index) -> dict[str, Any]:
 
 
 def modes(index: Index) -> tuple[str, ...]:
-    """How the index can be searched: by words only where it has texts."""
+    """The search modes of the index. Searching by words needs texts."""
     return MODES if index.settings.fields else ("vector",)
 
 
 def status(index: Index) -> dict[str, Any]:
-    """Where it stands."""
+    """What the index holds, and how far it is behind its table."""
     report: dict[str, Any] = cleaned(index.status().as_dict())
     return report
 
 
 def freshness(index: Index) -> dict[str, Any]:
-    """Whether the index is there and within its limit, and why."""
+    """Whether the index exists and is within its freshness limit, and why."""
     fresh, why = _judged(index)
     return {"name": index.name, "fresh": fresh, "why": without_secrets(why)}
 
@@ -87,9 +87,9 @@ def _judged(index: Index) -> tuple[bool, str]:
     except TableMissing as error:
         return False, error.fact
     except TableError as error:
-        # How far behind cannot be told; where nobody set a limit, it need not be.
-        there = index.settings.freshness is None and bool(_held(index)[0])
-        return there, error.fact
+        # The lag is unknown. Without a freshness limit, that is acceptable.
+        fresh = index.settings.freshness is None and bool(_held(index)[0])
+        return fresh, error.fact
     except LakewakeError as error:
         return False, error.fact
     if not report.built:
@@ -104,20 +104,20 @@ def _judged(index: Index) -> tuple[bool, str]:
 
 
 def facets(index: Index) -> dict[str, Any]:
-    """What the payload columns hold, with the instant that it was counted at."""
+    """What the payload columns hold, and the instant of these counts."""
     instant, found = index.with_view(lambda view: (view.instant, view.facets()))
     return {"index": index.name, "instant": instant, "facets": [f.as_dict() for f in found]}
 
 
 def history(index: Index, limit: int) -> dict[str, Any]:
-    """The last syncs, with an instant that is at least as new as the newest of them."""
+    """The last syncs, and an instant at least as new as the newest of them."""
     # A record is written after its commit, so the instant is read after the records.
     records = [record.as_dict() for record in index.history(limit)]
     return _dated(index, _instant(index), "history", records)
 
 
 def commits(index: Index, limit: int) -> dict[str, Any]:
-    """The table's newest commits, with the instant of the version that they are marked by."""
+    """The table's newest commits, and the instant of the version that they are compared with."""
     try:
         instant, marks = index.with_view(lambda v: (v.instant, index.commits(limit, view=v)))
     except IndexMissing:
@@ -137,7 +137,7 @@ def _instant(index: Index) -> str:
 
 
 def _held(index: Index) -> tuple[str, tuple[int, int]]:
-    """Instant, rows and chunks of an index; nothing of one that cannot be read."""
+    """Instant, rows and chunks of an index; empty if it cannot be read."""
     try:
         return index.with_view(lambda view: (view.instant, view.counts()))
     except LakewakeError:

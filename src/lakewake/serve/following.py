@@ -1,7 +1,7 @@
-"""With `--watch`: one `lakewake sync --watch` beside the server, started again when it dies.
+"""With `--watch`: runs `lakewake sync --watch` beside the server, and restarts it if it dies.
 
-It is a process of its own, so that searches wait neither for Spark nor for an embedder. What it
-says is passed on, and its last words are kept for `/indexes`.
+It is a separate process, so that searches wait neither for Spark nor for an embedder. Its output is
+passed on, and its last lines are kept for `/indexes`.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from typing import Any
 
 from lakewake.show.redact import without_secrets
 
-#: So many lines are kept, each cut to so many characters.
-WORDS, WORD_CHARS = 8, 400
-#: Seconds before it is started again: first, and at most. One that lived so long begins anew.
+#: How many lines of output are kept, and the most characters of each.
+LINES, LINE_CHARS = 8, 400
+#: Seconds before a restart: at first, and at most. After `SETTLED` seconds of running, the pauses
+#: begin at first again.
 FIRST_PAUSE, LONGEST_PAUSE, SETTLED = 1.0, 60.0, 120.0
-#: Seconds after it was asked to stop: when it is told to do so at once, and when it is killed.
-TOLD, KILLED = 2.0, 3.0
+#: Seconds after the first signal to stop: when the second one follows, and when it is killed.
+AT_ONCE, KILLED = 2.0, 3.0
 
 
 @dataclass(frozen=True)
 class FollowerState:
-    """How the syncing process fares."""
+    """The state of the syncing process."""
 
     running: bool
     restarts: int
     last_words: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The state as JSON."""
         return {
             "running": self.running,
             "restarts": self.restarts,
@@ -45,16 +46,16 @@ class FollowerState:
 
 
 def pause_before(tries: int) -> float:
-    """Seconds to wait before a process is started again that died `tries` times in a row."""
+    """Seconds before the next start of a process that died `tries` times in a row."""
     return float(min(FIRST_PAUSE * 2 ** min(tries - 1, 30), LONGEST_PAUSE))
 
 
 class Follower:
-    """Keeps one process alive until it is told to stop.
+    """Keeps one process alive until it is asked to stop.
 
     Args:
-        command: what to run; its output goes to `say`, line by line.
-        pause: seconds before the next start, by how often in a row it died.
+        command: the command to run. Its output goes to `say`, line by line.
+        pause: how often in a row it died → seconds before the next start.
     """
 
     def __init__(
@@ -64,28 +65,28 @@ class Follower:
         pause: Callable[[int], float] = pause_before,
     ) -> None:
         self._command, self._say, self._pause = list(command), say, pause
-        self._words: deque[str] = deque(maxlen=WORDS)
+        self._lines: deque[str] = deque(maxlen=LINES)
         self._process: subprocess.Popen[str] | None = None
         self._restarts = 0
         self._stopping = threading.Event()
         self._asked = 0.0
-        # Taken by signal handlers too, which may interrupt who has it.
+        # Reentrant, because a signal handler may interrupt the code that holds it.
         self._starting = threading.RLock()
         self._thread = threading.Thread(target=self._keep_alive, daemon=True)
 
     @property
     def state(self) -> FollowerState:
-        """How it fares now."""
+        """The state of the process now."""
         process = self._process
         running = process is not None and process.poll() is None
-        return FollowerState(running, self._restarts, tuple(self._words))
+        return FollowerState(running, self._restarts, tuple(self._lines))
 
     def start(self) -> None:
-        """Start it, and look after it from now on."""
+        """Start the process, and restart it whenever it dies."""
         self._thread.start()
 
     def ask_to_stop(self) -> None:
-        """Ask it to end after the running sync; it is not started again. Returns at once."""
+        """Ask it to end after the running sync, and do not restart it. Returns at once."""
         if self._stopping.is_set():
             return
         self._asked = monotonic()
@@ -93,10 +94,10 @@ class Follower:
         self._signal(signal.SIGTERM)
 
     def stop(self) -> None:
-        """End it: kindly at first. A batch lands whole or not at all, however it ends."""
+        """Stop the process, gently at first. A batch lands whole or not at all, however it ends."""
         self.ask_to_stop()
-        # The second signal means: at once.
-        for seconds, number in ((TOLD, signal.SIGTERM), (KILLED, signal.SIGKILL)):
+        # The second signal asks it to stop at once.
+        for seconds, number in ((AT_ONCE, signal.SIGTERM), (KILLED, signal.SIGKILL)):
             self._thread.join(max(self._asked + seconds - monotonic(), 0))
             if not self._thread.is_alive():
                 return
@@ -112,16 +113,16 @@ class Follower:
                 return
             tries = 1 if monotonic() - began > SETTLED else tries + 1
             seconds = self._pause(tries)
-            self._hear(f"syncing ended with code {code}; it is started again in {seconds:g} s")
+            self._hear(f"the sync process ended with code {code}; restarting in {seconds:g} s")
             self._stopping.wait(seconds)
             self._restarts += not self._stopping.is_set()
 
     def _run_once(self) -> int | None:
-        """Start the process and listen until it ends; its exit code, if it did start."""
+        """Run the process until it ends. Returns its exit code, or None if it did not start."""
         try:
             process = self._launch()
         except OSError as error:
-            self._hear(f"syncing cannot be started: {error}")
+            self._hear(f"the sync process cannot be started: {error}")
             return None
         if process is None:
             return None
@@ -132,7 +133,7 @@ class Follower:
 
     def _launch(self) -> subprocess.Popen[str] | None:
         with self._starting:
-            # Told to stop while it was about to start.
+            # Asked to stop in the meantime.
             if self._stopping.is_set():
                 return None
             self._process = subprocess.Popen(
@@ -142,15 +143,15 @@ class Follower:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                # Ctrl-C at the terminal is for the server, which then asks it to stop.
+                # Ctrl-C goes to the server alone, which then asks this process to stop.
                 start_new_session=True,
             )
             return self._process
 
     def _hear(self, line: str) -> None:
-        if words := without_secrets(line.rstrip()):
-            self._words.append(words[:WORD_CHARS])
-            self._say(words)
+        if shown := without_secrets(line.rstrip()):
+            self._lines.append(shown[:LINE_CHARS])
+            self._say(shown)
 
     def _signal(self, number: signal.Signals) -> None:
         with self._starting:
@@ -159,7 +160,7 @@ class Follower:
             return
         with suppress(ProcessLookupError):
             if number == signal.SIGKILL:
-                # With all that it started, the JVM first of all.
+                # Together with its children, above all the JVM.
                 os.killpg(process.pid, number)
             else:
                 process.send_signal(number)

@@ -1,4 +1,4 @@
-"""What is checked before, and said with, every answer: hosts, origins, keys, security headers."""
+"""Checks the host, origin and key of every request, and adds security headers to every answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lakewake.serve.keys import KeyRing
 from lakewake.serve.refusals import Refused
 
-#: The page needs its own files and this server, nothing else. No script or style stands in a page.
+#: The page needs only its own files and this server. No inline script or style is allowed.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -26,13 +26,13 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-#: Rows may be private: nobody on the way keeps them.
+#: Rows may be private, so no cache on the way may keep them.
 CACHE = "no-store"
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class SecurityHeaders:
-    """Adds the headers to every answer, whatever made it."""
+    """Adds the headers to every answer, also to errors."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -52,14 +52,14 @@ class SecurityHeaders:
 
 
 class KnownHosts:
-    """Refuses requests that a web page of somebody else's makes a browser send.
+    """Refuses requests that a page of another site makes a browser send.
 
-    A name that its owner lets point to this machine (DNS rebinding) stands in `Host`; a page on
-    another site stands in `Origin`.
+    With DNS rebinding, a foreign name that points to this machine is in `Host`. A page of another
+    site is in `Origin`.
 
     Args:
-        hosts: names the server goes by; none: any will do.
-        numbers: any IP address will do, too. No name points there, so that none can be rebound.
+        hosts: the names of this server; empty: any name is accepted.
+        numbers: accept any IP address too. DNS rebinding needs a name.
     """
 
     def __init__(self, app: ASGIApp, hosts: Collection[str], *, numbers: bool = False) -> None:
@@ -71,13 +71,13 @@ class KnownHosts:
             headers = Headers(scope=scope)
             host = headers.get("host", "")
             if self._hosts and not self._is_ours(host_name(host)):
-                fact = "the Host header names another server than this one"
+                fact = "the Host header does not name this server"
                 names = ", ".join(sorted(self._hosts))
-                hint = f"use {names}, or name it in `allowed_hosts` of [serve]"
+                hint = f"use {names}, or add the name to `allowed_hosts` in [serve]"
                 raise Refused(400, "host", fact, hint)
             origin = headers.get("origin")
             if origin is not None and urlsplit_or_none(origin) != host.lower():
-                raise Refused(403, "origin", "pages of other sites are not answered")
+                raise Refused(403, "origin", "requests from pages of other sites are refused")
         await self._app(scope, receive, send)
 
     def _is_ours(self, name: str) -> bool:
@@ -85,7 +85,7 @@ class KnownHosts:
 
 
 def urlsplit_or_none(address: str) -> str | None:
-    """Host and port of an address; None where it is none, as in `Origin: null`."""
+    """Host and port of an address; None if it is not one, as in `Origin: null`."""
     try:
         return urlsplit(address).netloc.lower() or None
     except ValueError:
@@ -100,7 +100,7 @@ def host_name(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server bound to that address."""
+    """Whether only this machine can reach a server that listens on this address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -117,10 +117,10 @@ def is_number(host: str) -> bool:
 
 
 def hosts_of(host: str, allowed: Collection[str] = (), *, keyed: bool = False) -> frozenset[str]:
-    """The names that a server goes by; none: any.
+    """The names that a server accepts; empty: any name.
 
-    A page that rebinds its own name to a server has no key. One that asks for keys may go by any
-    name, unless some are allowed.
+    A page that rebinds its own name to the server has no key. So a server with keys accepts any
+    name, unless `allowed` lists some.
     """
     if keyed and not allowed and not is_loopback(host):
         return frozenset()
@@ -128,10 +128,10 @@ def hosts_of(host: str, allowed: Collection[str] = (), *, keyed: bool = False) -
 
 
 class KeyCheck:
-    """Lets a request through whose key is good for its path.
+    """Lets a request through if its key is valid for the path.
 
     Args:
-        scope_for: path → the scope it needs, None where it needs no key.
+        scope_for: path → the scope that it needs; None: it needs no key.
     """
 
     def __init__(self, app: ASGIApp, keys: KeyRing, scope_for: Callable[[str], str | None]) -> None:
@@ -148,9 +148,11 @@ class KeyCheck:
         kind, _, given = header.partition(" ")
         key = self._keys.find(given.strip()) if kind.lower() == "bearer" else None
         if key is None:
-            fact = "the key is not known" if header else "a key is needed"
+            fact = "the key is unknown" if header else "a key is needed"
             ask = {"WWW-Authenticate": "Bearer"}
             raise Refused(401, "no_key", fact, "send it as `Authorization: Bearer KEY`", ask)
         if not key.may(needed):
-            fact = f"key '{key.name}' has the scope {key.scope}, this needs {needed}"
-            raise Refused(403, "scope", fact, "`lakewake keys add FILE NAME --scope admin`")
+            fact = f"key '{key.name}' has the scope {key.scope}, but this needs {needed}"
+            raise Refused(
+                403, "scope", fact, "add one: `lakewake keys add FILE NAME --scope admin`"
+            )

@@ -1,8 +1,8 @@
-"""API keys: a file that knows them only by salted hashes.
+"""API keys: a file that holds only their salted hashes.
 
     {"format": 1, "keys": [{"name": "page", "scope": "read", "salt": …, "hash": …, "added": …}]}
 
-A key is 32 random bytes, so that one round of SHA-256 is enough: there is nothing to guess.
+A key is 32 random bytes. They cannot be guessed, so one round of SHA-256 is enough.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ from lakewake.errors import ConfigError
 from lakewake.files import write_whole
 from lakewake.model.choices import SCOPES
 
-#: What a key may do: search and look; and, beyond that, read the metrics.
 FORMAT = 1
 PREFIX = "lw_"
-#: No key is longer; longer ones are not even hashed.
+#: The most characters of a key. Longer ones are refused without hashing them.
 LONGEST = 200
-#: Who else than its owner may do what to the file: nobody may write, and only the group may read.
+#: Rights that a key file must not have: only the owner may write it, only owner and group read it.
 FORBIDDEN = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 _log = logging.getLogger("lakewake.serve")
@@ -40,7 +39,7 @@ _log = logging.getLogger("lakewake.serve")
 
 @dataclass(frozen=True)
 class Key:
-    """What the file says of a key; never the key itself."""
+    """An entry of the file. It never holds the key itself."""
 
     name: str
     scope: str
@@ -49,11 +48,11 @@ class Key:
     added: str
 
     def fits(self, given: str) -> bool:
-        """Whether this is the key, found out in a time that does not depend on the answer."""
+        """Whether this is the key, compared in constant time."""
         return hmac.compare_digest(hashed(given, self.salt), self.hash)
 
     def may(self, scope: str) -> bool:
-        """Whether the key is good for it."""
+        """Whether the key includes this scope."""
         return SCOPES.index(self.scope) >= SCOPES.index(scope)
 
 
@@ -63,14 +62,15 @@ def hashed(key: str, salt: str) -> str:
 
 
 def add_key(file: Path, name: str, scope: str) -> str:
-    """Make a key and keep its hash; the key itself is returned once and is nowhere else.
+    """Make a key and store its hash. The key itself is returned once and stored nowhere.
 
     Raises:
-        ConfigError: the name is taken or not one, or the file cannot be used.
+        ConfigError: the name is taken or not valid, or the file cannot be used.
     """
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"{name!r} is no name for a key", hint="use letters, digits and _ . @ -, up to 64"
+            f"{name!r} is not a valid name for a key",
+            hint="use up to 64 letters, digits and _ . @ -",
         )
     key, salt = PREFIX + secrets.token_urlsafe(32), secrets.token_hex(16)
     added = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -78,15 +78,15 @@ def add_key(file: Path, name: str, scope: str) -> str:
         keys = read_keys(file) if file.exists() else ()
         if any(k.name == name for k in keys):
             raise ConfigError(
-                f"{file} has a key '{name}' already",
-                hint=f"`lakewake keys remove {file} {name}` first",
+                f"{file} already has a key '{name}'",
+                hint=f"run `lakewake keys remove {file} {name}` first",
             )
         _write(file, (*keys, Key(name, scope, salt, hashed(key, salt), added)))
     return key
 
 
 def remove_key(file: Path, name: str) -> None:
-    """Take a key out; a running server refuses it from the next request on.
+    """Remove a key. A running server refuses it from the next request on.
 
     Raises:
         ConfigError: there is no such key, or the file cannot be used.
@@ -96,15 +96,15 @@ def remove_key(file: Path, name: str) -> None:
         kept = tuple(k for k in keys if k.name != name)
         if len(kept) == len(keys):
             names = ", ".join(k.name for k in keys) or "none"
-            raise ConfigError(f"{file} has no key '{name}'", hint=f"its keys: {names}")
+            raise ConfigError(f"{file} has no key '{name}'", hint=f"pass one of its keys: {names}")
         _write(file, kept)
 
 
 @contextmanager
 def _alone(file: Path) -> Iterator[None]:
-    """Keep other writers of the file out, so that no key is lost between reading and writing."""
+    """Lock out other writers, so that no key is lost between reading and writing."""
     try:
-        # The folder: the file itself is replaced, and its successor would not be locked.
+        # Lock the folder: the file itself is replaced, and the new one would not be locked.
         folder = os.open(file.parent, os.O_RDONLY)
     except OSError as error:
         raise _unwritable(file, error) from error
@@ -118,10 +118,10 @@ def _alone(file: Path) -> Iterator[None]:
 
 
 def read_keys(file: Path) -> tuple[Key, ...]:
-    """The keys that a file knows.
+    """The keys in a file.
 
     Raises:
-        ConfigError: there is no such file, it is not one of keys, or others may change it.
+        ConfigError: the file is missing or not a key file, or other users may read or change it.
     """
     try:
         with file.open(encoding="utf-8") as opened:
@@ -130,23 +130,23 @@ def read_keys(file: Path) -> tuple[Key, ...]:
     except FileNotFoundError as error:
         raise ConfigError(
             f"the keys in {file} cannot be read: {error.strerror}",
-            hint=f"`lakewake keys add {file} NAME` makes the file",
+            hint=f"create it with `lakewake keys add {file} NAME`",
         ) from error
     except OSError as error:
         raise ConfigError(
             f"the keys in {file} cannot be read: {error.strerror}",
-            hint="give the user that runs the server the right to read it",
+            hint="give the user that runs the server permission to read it",
         ) from error
-    # Not shown, and not what it says: a key may have been put there by mistake.
+    # The content is not shown: somebody may have put a key there by mistake.
     except (ValueError, TypeError, KeyError):
         raise ConfigError(
-            f"{file} is not a file of keys", hint="`lakewake keys add FILE NAME` makes one"
+            f"{file} is not a key file", hint="create one with `lakewake keys add FILE NAME`"
         ) from None
     if mode & FORBIDDEN:
         raise ConfigError(
             f"other users may {'change' if mode & ~stat.S_IROTH & FORBIDDEN else 'read'} {file}: "
             f"its mode is {stat.S_IMODE(mode):04o}",
-            hint=f"chmod 600 {file}, and add new keys if somebody may have changed it",
+            hint=f"run `chmod 600 {file}`, and make new keys if somebody may have changed it",
         )
     return keys
 
@@ -164,7 +164,7 @@ def _parse(value: Any) -> tuple[Key, ...]:
 
 
 def _write(file: Path, keys: tuple[Key, ...]) -> None:
-    """Replace the file in one step, readable by its owner only."""
+    """Replace the file atomically. Only its owner may read it."""
     text = json.dumps({"format": FORMAT, "keys": [asdict(k) for k in keys]}, indent=1)
     try:
         write_whole(file, f"{text}\n".encode(), lasting=True, private=True)
@@ -175,14 +175,14 @@ def _write(file: Path, keys: tuple[Key, ...]) -> None:
 def _unwritable(file: Path, error: OSError) -> ConfigError:
     return ConfigError(
         f"{file} cannot be written: {error.strerror}",
-        hint="see that its folder exists, and that you may write there",
+        hint="check that its folder exists and that you may write there",
     )
 
 
 class KeyRing:
-    """The keys of a file as it is now: what is added or removed counts at once.
+    """The keys in a file. Changes to the file take effect at once.
 
-    Where the file cannot be read any more, no key is good.
+    While the file cannot be read, every key is refused.
 
     Raises:
         ConfigError: the file cannot be used, or holds no key.
@@ -190,21 +190,21 @@ class KeyRing:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        # First the stamp: what changes in between is read again.
+        # The stamp comes first: a change in between is read again.
         self._seen = self._stamp()
         self._refused = ""
         self._keys = read_keys(file)
         if not self._keys:
             raise ConfigError(
-                f"{file} holds no key", hint=f"`lakewake keys add {file} NAME --scope read`"
+                f"{file} holds no key", hint=f"run `lakewake keys add {file} NAME --scope read`"
             )
 
     def find(self, given: str) -> Key | None:
-        """The key that was given, None when it is none of ours."""
+        """The entry of the given key; None if the key is unknown."""
         self._look_again()
         if not given or len(given) > LONGEST:
             return None
-        # All are compared, so that the time tells nothing of which one fits.
+        # All are compared, so that the time does not reveal which one fits.
         fitting = [key for key in self._keys if key.fits(given)]
         return fitting[0] if fitting else None
 
@@ -217,9 +217,9 @@ class KeyRing:
             self._refused = ""
         except ConfigError as error:
             self._keys = ()
-            # Once for each reason, though it is tried again with every request.
+            # Logged once per reason, although every request tries again.
             if error.fact != self._refused:
-                _log.error("%s; until that is mended every key is refused", error.fact)
+                _log.error("%s; every key is refused until that is fixed", error.fact)
             self._refused = error.fact
         self._seen = stamp
 
@@ -228,5 +228,5 @@ class KeyRing:
             found = self._file.stat()
         except OSError:
             return None
-        # The last two tell a change of rights.
+        # The last two change with the permissions.
         return found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode, found.st_ctime_ns

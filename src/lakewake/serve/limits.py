@@ -1,4 +1,4 @@
-"""What one request may cost: bytes, characters, rows, threads and seconds."""
+"""Limits of one request: bytes, characters, rows, threads and seconds."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from lakewake.serve.shapes import RecommendBody, SearchBody
 
 T = TypeVar("T")
 
-#: How long a request waits for a free thread, and when one that got none may come again: seconds.
+#: Seconds that a request waits for a free thread, and after which a refused one may try again.
 PATIENCE, RETRY_AFTER = 2.0, 1
 
 
 @dataclass(frozen=True)
 class _Ended:
-    """The end of a stream, with the error that ended it."""
+    """The end of a stream, and the error that ended it, if any."""
 
     error: BaseException | None = None
 
 
 class Gate:
-    """Runs blocking work in so many threads: no more at once, and nobody waits longer than told.
+    """Runs blocking work in a fixed number of threads, and limits how long a request waits.
 
     A thread cannot be stopped. Work that takes too long keeps its thread until it ends by itself,
-    so that what stalls cannot pile up either.
+    so stalled work cannot pile up.
 
     Args:
-        seconds: how long one piece of work is waited for.
+        seconds: how long a request waits for its work.
         patience: how long a request waits for a thread.
-        busy: what is said when there is none.
+        busy: the error if no thread becomes free.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Gate:
         threads: int,
         seconds: float,
         patience: float = PATIENCE,
-        busy: str = "too many searches run at once",
+        busy: str = "too many searches are running",
     ) -> None:
         self.seconds = seconds
         self._patience, self._busy = patience, busy
@@ -58,18 +58,18 @@ class Gate:
 
     @property
     def running(self) -> int:
-        """How many threads are at work."""
+        """How many threads are working."""
         return len(self._running)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What the work returns.
+        """Run `work` in a thread and return its result.
 
         Raises:
-            Refused: no thread was free (429), or it took too long (504).
+            Refused: no thread became free (429), or the work took too long (504).
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        await self._begin(work, partial(_tell, answer))
+        await self._begin(work, partial(_pass_on, answer))
         # Not `wait_for`: the work's own TimeoutError would look like ours.
         late = loop.call_later(self.seconds, _give_up, answer, self._too_slow())
         try:
@@ -78,16 +78,16 @@ class Gate:
             late.cancel()
 
     async def stream(self, items: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
-        """Each item as soon as it is there; the thread stops at the next one when nobody listens.
+        """Each item as soon as it is ready. If the client leaves, the thread stops at the next.
 
         Raises:
-            Refused: as `run` does.
+            Refused: as for `run`.
         """
         loop, queue = asyncio.get_running_loop(), asyncio.Queue[T | _Ended]()
         left = threading.Event()
 
         def put(item: T | _Ended) -> None:
-            # The loop may be gone by the time that a slow source has its next item.
+            # The loop may be closed by the time a slow source has its next item.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(queue.put_nowait, item)
 
@@ -102,10 +102,10 @@ class Gate:
             left.set()
 
     def close(self) -> None:
-        """Take no more work; what runs is not waited for."""
+        """Accept no more work. Does not wait for running work."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    async def _begin(self, work: Callable[[], T], tell: Callable[[Future[T]], None]) -> None:
+    async def _begin(self, work: Callable[[], T], done: Callable[[Future[T]], None]) -> None:
         await self._thread()
         try:
             future = self._pool.submit(partial(_timed, self.seconds, work))
@@ -114,7 +114,7 @@ class Gate:
             raise
         self._running.add(future)
         loop = asyncio.get_running_loop()
-        future.add_done_callback(lambda f: self._over(f, loop, tell))
+        future.add_done_callback(lambda f: self._over(f, loop, done))
 
     async def _thread(self) -> None:
         try:
@@ -128,16 +128,16 @@ class Gate:
         self,
         future: Future[T],
         loop: asyncio.AbstractEventLoop,
-        tell: Callable[[Future[T]], None],
+        done: Callable[[Future[T]], None],
     ) -> None:
-        """In the thread: its work is done, somebody else may have it."""
+        """Free the thread after its work. Called in the thread."""
         self._running.discard(future)
 
         def over() -> None:
             self._free.release()
-            tell(future)
+            done(future)
 
-        # Once for both: to wake the loop takes longer than what it then does.
+        # One call for both, because waking the loop is the slow part.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(over)
 
@@ -158,13 +158,13 @@ class Gate:
 
 
 def _timed(seconds: float, work: Callable[[], T]) -> T:
-    """In the thread: no service is waited for once nobody waits for the work."""
+    """Do the work with a deadline for the services that it calls. Called in the thread."""
     with at_most(seconds):
         return work()
 
 
-def _tell(answer: asyncio.Future[T], future: Future[T]) -> None:
-    """What became of the work, where somebody still waits for it."""
+def _pass_on(answer: asyncio.Future[T], future: Future[T]) -> None:
+    """Pass on the result of the work, if the request still waits for it."""
     if answer.done():
         return
     if future.cancelled():
@@ -194,7 +194,7 @@ def _pump(
 
 
 class BodyLimit:
-    """Reads each body whole before anything else looks at it, up to so many bytes and seconds."""
+    """Reads the whole body of each request first, within limits of bytes and seconds."""
 
     def __init__(self, app: ASGIApp, max_bytes: int, seconds: float) -> None:
         self._app, self._max_bytes, self._seconds = app, max_bytes, seconds
@@ -203,16 +203,16 @@ class BodyLimit:
         """Pass the request on with its body, or refuse it."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        told = dict(scope["headers"]).get(b"content-length", b"0")
-        if not told.isdigit() or len(told) > 18 or int(told) > self._max_bytes:
+        length = dict(scope["headers"]).get(b"content-length", b"0")
+        if not length.isdigit() or len(length) > 18 or int(length) > self._max_bytes:
             raise self._too_large()
         try:
             async with asyncio.timeout(self._seconds):
                 whole = await self._read(receive)
         except TimeoutError:
-            fact = f"the body did not come within {self._seconds:g} s"
+            fact = f"the body did not arrive within {self._seconds:g} s"
             raise Refused(408, "slow_body", fact) from None
-        # Left already, while it was sending: there is nobody to answer.
+        # The client left while it was sending, so nobody waits for an answer.
         return None if whole is None else await self._app(scope, _replay(whole, receive), send)
 
     async def _read(self, receive: Receive) -> Message | None:
@@ -229,12 +229,12 @@ class BodyLimit:
 
     def _too_large(self) -> Refused:
         return Refused(
-            413, "too_large", f"the body is larger than {self._max_bytes:,} bytes", "ask for less"
+            413, "too_large", f"the body is larger than {self._max_bytes:,} bytes", "send less"
         )
 
 
 def _replay(whole: Message, receive: Receive) -> Receive:
-    """The body once, then whatever comes after it."""
+    """Delivers the body once, then what comes after it."""
     waiting = [whole]
 
     async def again() -> Message:
@@ -255,7 +255,7 @@ def check_search(body: SearchBody, limits: ServeSettings) -> None:
 
 
 def check_recommend(body: RecommendBody, limits: ServeSettings) -> None:
-    """Refuse a wish that asks for too much.
+    """Refuse a question that asks for too much.
 
     Raises:
         Refused: 422.
@@ -267,11 +267,11 @@ def check_recommend(body: RecommendBody, limits: ServeSettings) -> None:
 
 def _check_k(k: int, limits: ServeSettings) -> None:
     if k > limits.max_k:
-        hint = "page on with `offset`, or raise `max_k` in [serve]"
-        raise Refused(422, "shape", f"k is {k}, at most {limits.max_k} are told", hint)
+        hint = "get further pages with `offset`, or raise `max_k` in [serve]"
+        raise Refused(422, "shape", f"k is {k}; the limit is {limits.max_k}", hint)
 
 
 def _check_length(name: str, text: object, limits: ServeSettings) -> None:
     if isinstance(text, str) and len(text) > limits.max_query_chars:
-        fact = f"`{name}` has {len(text):,} characters, at most {limits.max_query_chars:,} are read"
-        raise Refused(422, "shape", fact, "say it shorter, or raise `max_query_chars` in [serve]")
+        fact = f"`{name}` has {len(text):,} characters; the limit is {limits.max_query_chars:,}"
+        raise Refused(422, "shape", fact, "shorten it, or raise `max_query_chars` in [serve]")

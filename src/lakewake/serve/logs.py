@@ -1,4 +1,4 @@
-"""The server's log: each line with its time in UTC and the client that it is about."""
+"""The log of the server. Each line has its time in UTC and the client that it is about."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 #: Address and port of the client whose bytes are being handled; `-` for none.
 CLIENT: ContextVar[str] = ContextVar("lakewake-client", default="-")
-#: What a client could end a line with, or move a terminal's cursor by.
+#: Characters that could end a line or move the cursor of a terminal.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -18,7 +18,7 @@ class Lines(logging.Formatter):
     """`2025-03-01T12:00:00.123Z WARNING 192.0.2.7:5123 POST /indexes/…: 503: …`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and a traceback below it if there is one."""
+        """One line, followed by a traceback if there is one."""
         line = f"{stamp(record.created)} {record.levelname} {CLIENT.get()} {one_line(record)}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
@@ -26,27 +26,27 @@ class Lines(logging.Formatter):
 
 
 def one_line(record: logging.LogRecord) -> str:
-    """The message without what a client could forge another line by."""
+    """The message, with control characters escaped, so that no client can forge a line."""
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], record.getMessage())
 
 
 def stamp(seconds: float | None = None) -> str:
-    """A time as it stands in the log, now unless it is given."""
+    """A time in the format of the log; by default now."""
     when = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
     return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def start_log(*, verbose: bool) -> None:
-    """Log to standard error: what fails, and with `verbose` every request."""
+    """Log failures to standard error, and with `verbose` every request."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Lines())
     logging.basicConfig(handlers=[handler], level=logging.INFO if verbose else logging.WARNING)
-    # Its own lines begin with the client, too.
+    # Lines of this log already begin with the client.
     logging.getLogger("uvicorn.access").addFilter(_without_client)
 
 
 def _without_client(record: logging.LogRecord) -> bool:
-    """uvicorn's line of a request, the client taken out of it."""
+    """Remove the client from uvicorn's line for a request."""
     if isinstance(record.args, tuple) and len(record.args) == 5:
         record.msg, record.args = '"%s %s HTTP/%s" %d', record.args[1:]
     return True

@@ -1,4 +1,4 @@
-"""What Prometheus reads: where the indexes stand, what syncs did, how searches fare."""
+"""Metrics for Prometheus: the lag of the indexes, the work of syncs, the times of searches."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-#: So many syncs are read at each look, and so many where more happened since the last.
+#: How many syncs are read each time, and how many if there were more since the last time.
 FEW, ALL = 20, 1000
-#: Name, help, and how it is read off a status.
-STANDING: tuple[tuple[str, str, Callable[[Mapping[str, Any]], float]], ...] = (
-    ("lag_seconds", "Age of the oldest commit not absorbed.", lambda s: s["lag_seconds"]),
-    ("lag_commits", "Commits not absorbed.", lambda s: s["lag_commits"]),
+#: Name, help, and how to read the value from a status.
+GAUGES: tuple[tuple[str, str, Callable[[Mapping[str, Any]], float]], ...] = (
+    ("lag_seconds", "Age of the oldest commit that is not absorbed.", lambda s: s["lag_seconds"]),
+    ("lag_commits", "Commits that are not absorbed.", lambda s: s["lag_commits"]),
     ("rows", "Rows in the index.", lambda s: s["rows"]),
     ("chunks", "Chunks in the index.", lambda s: s["chunks"]),
-    ("quarantined_rows", "Rows the embedder refused.", lambda s: s["quarantined"]),
+    ("quarantined_rows", "Rows that the embedder refused.", lambda s: s["quarantined"]),
 )
 #: Name, help, and the counts of a sync that are added up.
 WORK: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -39,7 +39,7 @@ WORK: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 
 
 class Totals:
-    """What all syncs of an index did, added up. Never less than before, though history forgets."""
+    """The work of all syncs of an index. Never decreases, even when history drops records."""
 
     def __init__(self) -> None:
         self.sums = dict.fromkeys([name for name, _, _ in WORK], 0)
@@ -48,7 +48,7 @@ class Totals:
         self._newest = ""
 
     def read(self, history: Callable[[int], list[Mapping[str, Any]]]) -> None:
-        """Count what came since the last time."""
+        """Add the syncs since the last call."""
         records = history(FEW) if self._newest else []
         if all(r["time"] > self._newest for r in records):
             records = history(ALL)
@@ -71,8 +71,8 @@ def _mark(record: Mapping[str, Any]) -> tuple[str, str, str]:
     return record["time"], record["action"], record["to_instant"]
 
 
-class Situation:
-    """A collector that looks at the indexes when it is asked."""
+class IndexCollector:
+    """A collector that reads the indexes when it is asked."""
 
     def __init__(self, indexes: Mapping[str, Index]) -> None:
         self._indexes = indexes
@@ -80,19 +80,19 @@ class Situation:
         self._lock = threading.Lock()
 
     def describe(self) -> list[Metric]:
-        """Nothing: to describe would mean to look."""
+        """Nothing: describing the metrics would read the indexes."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Samples of each index; one that cannot be looked at has only `up` and `fresh`."""
+        """Samples of each index. One that cannot be read has only `up` and `fresh`."""
         statuses = {name: _status(index) for name, index in self._indexes.items()}
         up = GaugeMetricFamily(
-            "lakewake_up", "1 while it and its table can be read.", labels=["index"]
+            "lakewake_up", "1 while the index and its table can be read.", labels=["index"]
         )
         for name, status in statuses.items():
             up.add_metric([name], float(status is not None))
         yield up
-        for metric, text, read in STANDING:
+        for metric, text, read in GAUGES:
             family = GaugeMetricFamily(f"lakewake_{metric}", text, labels=["index"])
             for name, status in statuses.items():
                 if status is not None:
@@ -102,7 +102,7 @@ class Situation:
         yield from self._work()
 
     def _fresh(self, statuses: Mapping[str, Mapping[str, Any] | None]) -> Metric:
-        """Also of an index that cannot be looked at: alerts must not go by what is not there."""
+        """Also for an index that cannot be read: an alert must not miss it for lack of a sample."""
         text = "1 while searchable and within its freshness limit."
         family = GaugeMetricFamily("lakewake_fresh", text, labels=["index"])
         for name, status in statuses.items():
@@ -117,9 +117,9 @@ class Situation:
             sums = {name: dict(t.sums) for name, t in self._totals.items()}
             for name, totals in self._totals.items():
                 sums[name] |= {"syncs": totals.syncs, "failed_syncs": totals.failed}
-        told = [(name, text) for name, text, _ in WORK]
-        told += [("syncs", "Syncs that did something."), ("failed_syncs", "Syncs that failed.")]
-        for metric, text in told:
+        counters = [(name, text) for name, text, _ in WORK]
+        counters += [("syncs", "Syncs that did something."), ("failed_syncs", "Syncs that failed.")]
+        for metric, text in counters:
             family = CounterMetricFamily(f"lakewake_{metric}", text, labels=["index"])
             for name in self._indexes:
                 family.add_metric([name], float(sums[name][metric]))
@@ -150,10 +150,10 @@ class Metrics:
         restarts: Callable[[], int],
     ) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(Situation(indexes))
+        self._registry.register(IndexCollector(indexes))
         self._seconds = Histogram(
             "lakewake_search_seconds",
-            "How long searches took, without the way over the network.",
+            "Seconds that searches took, without the network.",
             ["index", "mode"],
             buckets=BUCKETS,
             registry=self._registry,
@@ -161,21 +161,21 @@ class Metrics:
         self._errors = Counter(
             "lakewake_errors", "Requests refused or failed.", ["kind"], registry=self._registry
         )
-        at_work = Gauge("lakewake_running", "Threads at work.", registry=self._registry)
-        at_work.set_function(running)
-        again = Gauge(
+        working = Gauge("lakewake_running", "Threads that are working.", registry=self._registry)
+        working.set_function(running)
+        restarted = Gauge(
             "lakewake_watch_restarts", "Restarts of the syncing process.", registry=self._registry
         )
-        again.set_function(restarts)
+        restarted.set_function(restarts)
 
     def searched(self, index: str, mode: str, seconds: float) -> None:
-        """A search was answered."""
+        """Count a search that was answered."""
         self._seconds.labels(index, mode).observe(seconds)
 
     def refused(self, kind: str) -> None:
-        """A request was not."""
+        """Count a request that was refused or failed."""
         self._errors.labels(kind).inc()
 
     def text(self) -> bytes:
-        """All of it, as Prometheus reads it."""
+        """All metrics in the format of Prometheus."""
         return generate_latest(self._registry)

@@ -1,4 +1,4 @@
-"""The page and its files: read once, served by name, never by path."""
+"""The page and its files. They are read once and served by name, so no request names a path."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ TYPES = {
 
 @dataclass(frozen=True)
 class PageFile:
-    """One file, whole."""
+    """One file of the page."""
 
     content: bytes
     type: str
 
     @property
     def tag(self) -> str:
-        """What a browser knows this content by."""
+        """The ETag of this content."""
         return f'"{hashlib.sha256(self.content).hexdigest()[:32]}"'
 
     def answer(self, request: Request) -> Response:
-        """The file, or the word that what the browser has is still good."""
+        """The file, or 304 if the browser has this version."""
         headers = {"ETag": self.tag, "Cache-Control": "no-cache"}
         known = request.headers.get("if-none-match", "")
         if self.tag in [tag.strip().removeprefix("W/") for tag in known.split(",")]:
@@ -47,7 +47,7 @@ class PageFile:
 
 
 def read_page(folder: Path = FOLDER) -> dict[str, PageFile]:
-    """Path → file: the page itself at `/`, what it needs below `/page/`."""
+    """Path → file: the page itself at `/`, its other files below `/page/`."""
     if not folder.is_dir():
         return {}
     files = {

@@ -1,7 +1,7 @@
-"""The connection: how large the head of a request may be, how long it may take, how many there are.
+"""Limits of connections: the size of a request's head, the time it may take, their number.
 
-All of it is decided before a key is looked at. uvicorn and httptools have no such limits: the
-parser keeps an unfinished header whole, and copies it with every packet.
+They apply before a key is checked. uvicorn and httptools have no such limits: the parser keeps an
+unfinished header whole, and copies it with every packet.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from lakewake.serve.headers import CACHE, HEADERS
 from lakewake.serve.logs import CLIENT
 
-#: Of one request: bytes of its request line and headers, and how many headers.
+#: The most bytes of the request line and headers of one request, and the most headers.
 MAX_HEAD, MAX_HEADERS = 65_536, 100
-#: What an unfinished head may have beyond that: a method, a version, blanks.
+#: Bytes that an unfinished head may have beyond that, for method, version and blanks.
 MARGIN = 1_000
-#: The parser gets no more at once, so that it never holds more than MAX_HEAD and this.
+#: The most bytes that the parser gets at once, so that it never holds more than MAX_HEAD and this.
 SLICE = 65_536
-#: Seconds for the head of a request: from the connection, or from the answer before it.
+#: Seconds for the head of a request, counted from the connection or the previous answer.
 HEAD_SECONDS = 10.0
 #: Seconds that a client may leave an answer unread.
 UNREAD_SECONDS = 30.0
-#: Seconds in which a refused client may still send: else the refusal would be lost with it.
+#: Seconds that a refused client may go on sending. Closed at once, it might lose the refusal.
 LINGER_SECONDS = 2.0
-#: Connections open at the same time, and those beyond them that only ask for `/health`.
+#: The most connections at a time, and those beyond them that may only ask for `/health`.
 CONNECTIONS, RESERVE = 1000, 100
-#: Files that the process opens for other things than connections.
+#: Files that the process may open for purposes other than connections.
 FILES = 256
 #: Requests that one connection may send before the first of them is answered.
 MAX_AHEAD = 32
@@ -46,7 +46,7 @@ class Room:
     """What the connections of one server share.
 
     Attributes:
-        waiting: connections without a whole request, the one that waits longest first.
+        waiting: connections without a complete request, the longest waiting first.
     """
 
     connections: int = CONNECTIONS
@@ -67,35 +67,35 @@ def make_room() -> Room:
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection, with bounds on what may come before the application sees a request.
+    """One connection, with limits on what may come before the application sees a request.
 
-    A connection past the limit takes the place of the one that has waited longest without a
-    request. When all others run one, it is answered 503, unless it asks for `/health`.
+    A connection over the limit takes the place of the one that has waited longest without a
+    request. If all others have one, it gets 503, unless it asks for `/health`.
     """
 
     def __init__(self, *args: Any, room: Room, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._room = room
-        #: Bytes that the parser took without a sign of what they are.
+        #: Bytes that the parser took since its last callback.
         self._unseen = 0
         self._heading, self._reading = False, False
         self._header_count = 0
         self._refusal = b""
-        self._said = False
+        self._refusal_sent = False
         self._timer: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
 
     # The connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take it, where need be in place of another one."""
+        """Accept the connection, if necessary in place of another one."""
         super().connection_made(transport)
         if len(self.connections) > self._room.connections:
             self._take_a_place()
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Stop all timers."""
         self._stop_waiting()
         self._stop_unread()
         super().connection_lost(exc)
@@ -108,17 +108,17 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def _leave(self) -> None:
-        """Make place for another connection."""
+        """Make room for another connection."""
         self._stop_waiting()
-        # Closing takes a turn of the loop; connections that arrive meanwhile must not count it.
+        # Closing takes a turn of the loop. New connections must not count this one.
         self.connections.discard(self)
         self.transport.abort()
 
-    # What comes in
+    # Input
 
     def data_received(self, data: bytes) -> None:
-        """Pass the bytes on to the parser, and stop where they are too many."""
-        # Tasks that begin here take it with them.
+        """Pass the bytes on to the parser, and stop if there are too many."""
+        # Tasks that start here inherit it.
         CLIENT.set(f"{self.client[0]}:{self.client[1]}" if self.client else "-")
         for start in range(0, len(data), SLICE):
             if self._refusal or self.transport.is_closing():
@@ -136,7 +136,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._heading, self._reading = True, True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header; or a trailer behind the body, which nobody reads."""
+        """A header, or a trailer after the body, which is ignored."""
         self._header_count += 1
         if self._header_count > MAX_HEADERS:
             self._too_large()
@@ -144,7 +144,7 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head is there: let the application answer, or another where it may not."""
+        """The head is complete: let the application answer, or refuse if there is no room."""
         self._unseen, self._heading = 0, False
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > MAX_HEAD:
@@ -153,7 +153,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
         if self._refusal or self.transport.is_closing():
             return
-        # It may still lose its place to others until its body is there, too.
+        # It may still lose its place to others until its body is complete.
         self._stop_timer()
         self.app = self.config.loaded_app if self._has_room() else crowded
         super().on_headers_complete()
@@ -174,80 +174,80 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _has_room(self) -> bool:
         limit = self._room.connections
-        # The task that is about to start is not among them yet.
+        # `tasks` does not include the one that is about to start.
         crowd = len(self.connections) > limit or len(self.tasks) >= limit
         return not crowd or self.url.partition(b"?")[0] == OPEN
 
     # Refusals
 
     def send_400_response(self, msg: str) -> None:
-        """What came is not HTTP."""
-        self._refuse(400, "what was sent is not an HTTP request", "")
+        """The bytes are not HTTP."""
+        self._refuse(400, "this is not an HTTP request", "")
 
     def _too_large(self) -> None:
-        fact = f"the request line and headers are more than {MAX_HEAD:,} bytes or {MAX_HEADERS}"
+        fact = f"more than {MAX_HEAD:,} bytes of request line and headers, or {MAX_HEADERS} headers"
         self._refuse(431, fact, "send fewer and shorter headers")
 
     def _refuse(self, status: int, fact: str, hint: str) -> None:
-        """Read nothing more, and say why once the answers before it are sent."""
+        """Read nothing more, and send the refusal after the answers before it."""
         if self._refusal:
             return
         self._refusal = refusal_bytes(status, fact, hint)
         if self._answered:
-            self._say_and_close()
+            self._send_refusal()
         elif self._reading and not self._heading:
             self._break_off()
 
     def _break_off(self) -> None:
-        """Refuse the very request that is being answered, its body is at fault."""
+        """Refuse the request that is being answered, because its body is at fault."""
         if self.pipeline or self.cycle.response_started:
             self.transport.abort()
             return
         self.cycle.disconnected = True
         self.cycle.message_event.set()
-        self._say_and_close()
+        self._send_refusal()
 
     @property
     def _answered(self) -> bool:
         return self.cycle is None or (self.cycle.response_complete and not self.pipeline)
 
-    def _say_and_close(self) -> None:
-        if self._said or self.transport.is_closing():
+    def _send_refusal(self) -> None:
+        if self._refusal_sent or self.transport.is_closing():
             return
-        self._said = True
+        self._refusal_sent = True
         self._stop_waiting()
         self.transport.write(self._refusal)
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        # What it still sends is thrown away: closed at once, the refusal might not arrive.
+        # Ignore further input. If the connection closed at once, the refusal might not arrive.
         self._room.waiting[self] = None
         self._timer = self.loop.call_later(LINGER_SECONDS, self.transport.abort)
 
-    # What goes out
+    # Output
 
     def on_response_complete(self) -> None:
-        """An answer is sent: the next request may come, or the refusal that was held back."""
+        """An answer is sent: wait for the next request, or send a pending refusal."""
         super().on_response_complete()
         if self.transport.is_closing() or not self._answered:
             return
         if self._refusal:
-            self._say_and_close()
+            self._send_refusal()
         else:
             self._await_head()
 
     def _await_next(self) -> None:
-        """A request was answered before its body was there: only now can the next one come."""
+        """Wait for the next request, if this one was answered before its body was complete."""
         if self._answered and self.cycle is not None and not self.transport.is_closing():
             self._await_head()
 
     def pause_writing(self) -> None:
-        """The client does not read."""
+        """The client does not read: close the connection after a while."""
         super().pause_writing()
         self._stop_unread()
         self._unread = self.loop.call_later(self._room.unread_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client reads on."""
+        """The client reads again."""
         self._stop_unread()
         super().resume_writing()
 
@@ -259,7 +259,7 @@ class BoundedProtocol(HttpToolsProtocol):
     # Waiting for a request
 
     def _await_head(self) -> None:
-        """Wait for a whole head from now on, whatever comes meanwhile."""
+        """Start the time limit for a complete head."""
         self._stop_waiting()
         self._room.waiting[self] = None
         self._timer = self.loop.call_later(self._room.head_seconds, self._head_is_late)
@@ -276,14 +276,14 @@ class BoundedProtocol(HttpToolsProtocol):
     def _head_is_late(self) -> None:
         self._stop_waiting()
         if self._heading:
-            fact = f"the headers did not come within {self._room.head_seconds:g} s"
-            self._refuse(408, fact, "send them at once")
+            fact = f"the headers did not arrive within {self._room.head_seconds:g} s"
+            self._refuse(408, fact, "send them in one go")
         elif not self.transport.is_closing():
             self.transport.close()
 
 
 def refusal_bytes(status: int, fact: str, hint: str) -> bytes:
-    """A whole answer, for a connection that ends with it."""
+    """A complete response, after which the connection closes."""
     body = json.dumps({"error": fact, "hint": hint}).encode()
     headers = {**_plain_headers(len(body)), "Connection": "close"}
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]
@@ -297,9 +297,9 @@ def _plain_headers(length: int) -> Mapping[str, str]:
 
 
 async def crowded(_scope: Scope, _receive: Receive, send: Send) -> None:
-    """The application while there are more connections than the limit."""
+    """The application that answers if there are too many connections."""
     body = json.dumps({"error": "too many connections", "hint": "try again in a moment"}).encode()
-    told = {**_plain_headers(len(body)), "Connection": "close", "Retry-After": "1"}
-    headers = [(name.lower().encode(), value.encode()) for name, value in told.items()]
+    plain = {**_plain_headers(len(body)), "Connection": "close", "Retry-After": "1"}
+    headers = [(name.lower().encode(), value.encode()) for name, value in plain.items()]
     await send({"type": "http.response.start", "status": 503, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -1,8 +1,9 @@
-"""What is answered instead of an answer: `{"error": fact, "hint": …}` with a status that fits.
+"""Error responses: `{"error": fact, "hint": …}` with a status.
 
-400  the question          404  no such index or path     422  the shape of the request
-401  no key, or a wrong one   403  a key that may not     429  too many at once, Retry-After
-413  too large                503  index, table or model  504  took too long
+400  the question is not valid        404  no such index or path   422  the shape of the request
+401  no key, or an unknown one        408  too slow                429  too many requests at once
+403  the key lacks the scope          413  too large               503  index, table or model failed
+                                                                   504  took too long
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from lakewake.errors import (
 from lakewake.show.plain import json_value
 from lakewake.show.redact import without_secrets
 
-#: So many of the faults of a body are told.
-TOLD = 5
+#: The most faults of a body that are reported.
+REPORTED = 5
 
 
 class Refused(Exception):
-    """A request that is not answered.
+    """A request that is refused.
 
     Args:
-        kind: what the metrics count it as.
+        kind: the label in the metrics.
     """
 
     def __init__(
@@ -47,38 +48,37 @@ class Refused(Exception):
 
 
 class Json(Response):
-    """Any value as JSON; what JSON or UTF-8 cannot hold becomes null, text or a question mark."""
+    """Any value as JSON. What JSON or UTF-8 cannot hold becomes null, text or a question mark."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """The bytes."""
         text = json.dumps(json_value(content), ensure_ascii=False, allow_nan=False)
-        # Half of a surrogate pair is a character to JSON, but not to UTF-8.
+        # JSON can hold a lone surrogate, UTF-8 cannot.
         return text.encode("utf-8", "replace")
 
 
 def refusal(refused: Refused) -> Json:
-    """The answer that says why there is none."""
+    """The response for a refused request."""
     body = {"error": without_secrets(refused.fact), "hint": without_secrets(refused.hint)}
     return Json(body, refused.status, refused.headers)
 
 
 def refused_by(error: LakewakeError) -> Refused:
-    """An error of ours as a refusal: a fault of the question, or of what answers it."""
-    # A recipe that does not match is the server's fault, not that of who asks.
-    asked_wrong = isinstance(error, ConfigError | TextRefused)
-    return Refused(400 if asked_wrong else 503, type(error).__name__, error.fact, error.hint)
+    """The refusal for an error: 400 if the question is at fault, else 503."""
+    # A recipe that does not match is the fault of the server, not of the client.
+    clients_fault = isinstance(error, ConfigError | TextRefused)
+    return Refused(400 if clients_fault else 503, type(error).__name__, error.fact, error.hint)
 
 
 def misshapen(errors: Iterable[Mapping[str, Any]]) -> Refused:
-    """A request that is not of the documented shape. Values are not repeated: they may be long."""
-    told = [_told(e) for e in list(errors)[:TOLD]]
-    hint = "/openapi.json describes every request"
-    return Refused(422, "shape", "; ".join(told) or "the request cannot be read", hint)
+    """The refusal for a request of another shape. Values are not repeated: they may be long."""
+    faults = [_fault(e) for e in list(errors)[:REPORTED]]
+    hint = "see /openapi.json for the shape of every request"
+    return Refused(422, "shape", "; ".join(faults) or "the request cannot be read", hint)
 
 
-def _told(error: Mapping[str, Any]) -> str:
+def _fault(error: Mapping[str, Any]) -> str:
     if error.get("type") == "model_attributes_type" and error.get("loc") == ("body",):
         return "body: not a JSON object, or sent without `Content-Type: application/json`"
     place = ".".join(str(part)[:40] for part in error.get("loc", ())[:6])

@@ -1,4 +1,4 @@
-"""The server's process: check, listen, say so, serve, and end within five seconds."""
+"""The process of the server: check, listen, announce, serve, and stop within five seconds."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from lakewake.api import Index, Lakewake
     from lakewake.progress import Reporter
 
-#: Seconds that running requests get once the server is told to stop.
+#: Seconds that running requests get after the server is asked to stop.
 GRACE = 4
-#: Models that run in this process take a moment to load: before the first search, not in it.
+#: Models that run in this process. They are loaded before the first search.
 LOADED = ("onnx", "sentence-transformers", "cross-encoder")
 
 
@@ -51,7 +51,7 @@ class ServeOptions:
 
 @dataclass(frozen=True)
 class Started:
-    """A server that takes requests now."""
+    """A server that accepts requests now."""
 
     host: str
     port: int
@@ -61,7 +61,7 @@ class Started:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The address of the server."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
@@ -89,14 +89,14 @@ def serve(
     reporter: Reporter,
     announce: Callable[[Started], None],
 ) -> bool:
-    """Serve until SIGTERM or Ctrl-C; False where a stalled search is left behind in its thread.
+    """Serve until SIGTERM or Ctrl-C. Returns False if a stalled search is still in its thread.
 
     Args:
-        announce: told once, as soon as requests are taken.
+        announce: called once, as soon as requests are accepted.
 
     Raises:
-        ConfigError: the address cannot be used, or would be open to others without keys.
-        IndexMissing: an index is not built, and nobody is to build it.
+        ConfigError: the address cannot be used, or would be open to other machines without keys.
+        IndexMissing: an index is not built, and `options.follow` does not build it.
         SetupError: a model is missing.
     """
     check_exposure(settings, options)
@@ -128,42 +128,41 @@ def serve(
 
 
 def _dated(reporter: Reporter) -> Callable[[str], None]:
-    """What the syncing process says goes among the lines of the log, and so has its time."""
+    """Add the time to the output of the syncing process, as in the lines of the log."""
     return lambda line: reporter.say(f"{stamp()} {line}")
 
 
 def check_exposure(settings: ServeSettings, options: ServeOptions) -> None:
-    """Refuse to be open to other machines by accident.
+    """Raise if the server would be open to other machines by accident.
 
     Raises:
-        ConfigError: another address than this machine's own needs keys, or the word that it shall
-            not.
+        ConfigError: an address that other machines can reach needs keys, or `insecure`.
     """
     if settings.keys and options.insecure:
         raise ConfigError("--keys and --insecure-no-auth exclude each other", hint="choose one")
     if not (is_loopback(settings.host) or settings.keys or options.insecure):
         raise ConfigError(
             f"on {settings.host} other machines could search without a key",
-            hint="`lakewake keys add keys.json NAME` and `--keys keys.json`, or "
-            "--insecure-no-auth if that is meant",
+            hint="run `lakewake keys add keys.json NAME` and pass `--keys keys.json`, or pass "
+            "--insecure-no-auth if that is intended",
         )
 
 
 @contextmanager
 def listening(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket that listens there; port 0: at any that is free.
+    """A socket that listens on this address; port 0: any free port.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: the address or port cannot be used.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # With the protocol named, or asyncio leaves TCP's delay on: 40 ms for each answer.
+        # Name the protocol: otherwise asyncio leaves TCP's delay on, 40 ms per answer.
         listener, address = socket.socket(*found[:3]), found[4]
     except (OSError, UnicodeError) as error:
         raise ConfigError(
             f"there is no address {host!r} to listen on: {error}",
-            hint="name an address of this machine: --host 127.0.0.1",
+            hint="pass an address of this machine, such as --host 127.0.0.1",
         ) from error
     with listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -173,31 +172,31 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         except OSError as error:
             used = error.errno == errno.EADDRINUSE
             raise ConfigError(
-                f"port {port} of {host} {'is in use' if used else f'is not to be had: {error}'}",
-                hint="`--port` chooses another one, 0 any that is free",
+                f"port {port} of {host} {'is in use' if used else f'cannot be used: {error}'}",
+                hint="pass another `--port`; 0 takes any free port",
             ) from error
         yield listener
 
 
 def prepare(index: Index, reporter: Reporter, *, needed: bool) -> None:
-    """Have ready what a search needs: the index opened, its model loaded.
+    """Open the index and load its model before the first search.
 
     Raises:
-        IndexMissing: it is not there, but needed.
+        IndexMissing: the index is needed but not built.
     """
     try:
         with index.view():
             pass
     except IndexMissing as missing:
         if needed:
-            hint = f"`lakewake sync {index.name}` builds it, and so does `lakewake serve --watch`"
+            hint = f"build it with `lakewake sync {index.name}` or `lakewake serve --watch`"
             raise IndexMissing(missing.fact, hint=hint) from missing
-    model, anew = index.settings.model, index.settings.rerank
+    model, reranker = index.settings.model, index.settings.rerank
     if model.provider in LOADED:
         with reporter.stage(f"load {model.name}"):
             index.embedder.embed(["ready"])
-    if anew is not None and anew.provider in LOADED:
-        with reporter.stage(f"load {anew.name}"):
+    if reranker is not None and reranker.provider in LOADED:
+        with reporter.stage(f"load {reranker.name}"):
             index.reranker.score("ready", ["ready"])
 
 
@@ -217,7 +216,7 @@ def _config(app: Any, options: ServeOptions) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """Says when it takes requests, and ends on a signal as one that has done its work."""
+    """Announces when it accepts requests, and exits normally after a signal."""
 
     def __init__(self, config: uvicorn.Config, follower: Follower | None) -> None:
         super().__init__(config)
@@ -225,19 +224,19 @@ class _Server(uvicorn.Server):
         self.on_start: Callable[[], None] = lambda: None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to take requests."""
+        """Begin to accept requests."""
         await super().startup(sockets=sockets)
         self.on_start()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal: running requests finish, and meanwhile the syncing process may stop too."""
+        """Let running requests finish, and ask the syncing process to stop meanwhile."""
         super().handle_exit(sig, frame)
         if self._follower:
             self._follower.ask_to_stop()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals; unlike uvicorn, do not raise them once more at the end."""
+        """Handle signals. Unlike uvicorn, do not raise them again at the end."""
         with super().capture_signals():
             try:
                 yield

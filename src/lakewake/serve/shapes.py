@@ -1,4 +1,4 @@
-"""What is asked over HTTP and what is answered, as types: OpenAPI is made from them."""
+"""The bodies of HTTP requests and answers, as types. OpenAPI is generated from them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 from lakewake.model.choices import ModeName
 from lakewake.search.run import MAX_K
 
-#: More than any body has.
+#: The most keys of a body. No valid body has as many.
 MOST_KEYS = 50
 Mode = ModeName
-Instant = Annotated[str, Field(description="The table's commit that the answer speaks for.")]
+Instant = Annotated[str, Field(description="The table commit that the answer is based on.")]
 Filter = Annotated[
     str | dict[str, Any] | None,
     Field(
-        description="Only rows with these payload values: `country = 'Italy' AND price < 40`, or "
+        description="A filter on payload columns: `country = 'Italy' AND price < 40`, or "
         '`{"country": "Italy", "price": {"<": 40}}`.',
         examples=[{"country": "Italy", "price": {"<": 40}}],
     ),
@@ -24,14 +24,14 @@ Filter = Annotated[
 
 
 class Asked(BaseModel):
-    """A body: nothing else is in it, and nothing is guessed."""
+    """A body. Unknown keys and values of other types are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     @model_validator(mode="before")
     @classmethod
     def _of_few_keys(cls, values: Any) -> Any:
-        # Each unknown key would be an error of its own: a hundred thousand would stall the server.
+        # Each unknown key is a separate error, and a hundred thousand would stall the server.
         if isinstance(values, dict) and len(values) > MOST_KEYS:
             raise ValueError(f"has {len(values):,} keys")
         return values
@@ -45,13 +45,13 @@ class RowRef(Asked):
 
 
 class SearchBody(Asked):
-    """A search: by `text`, by `vector`, or for rows `like` one."""
+    """A search by `text`, by `vector`, or for rows `like` a given one."""
 
     text: str | None = None
     vector: list[FiniteFloat] | None = Field(None, fail_fast=True)
     like: RowRef | None = None
     k: int = Field(5, ge=1, le=MAX_K, description="How many rows.")
-    offset: int = Field(0, ge=0, le=MAX_K, description="So many of the best are left out.")
+    offset: int = Field(0, ge=0, le=MAX_K, description="How many of the best rows to skip.")
     where: Filter = None
     mode: Mode = "vector"
     min_score: FiniteFloat | None = None
@@ -60,17 +60,17 @@ class SearchBody(Asked):
 
 
 class RecommendBody(Asked):
-    """A wish, answered from the rows that fit it best."""
+    """A question, answered from the rows that fit it best."""
 
     query: str
     k: int = Field(5, ge=1, le=MAX_K)
     where: Filter = None
     mode: Mode = "vector"
-    stream: bool = Field(False, description="Server-sent events: `piece`s, then the `answer`.")
+    stream: bool = Field(False, description="Send server-sent events: `piece`s, then the `answer`.")
 
 
 class RowId(BaseModel):
-    """Hudi's own identity of a row."""
+    """The identity of a row in Hudi."""
 
     key: str
     partition: str
@@ -88,7 +88,7 @@ class Hit(BaseModel):
     chunk: int
     highlight: Annotated[
         tuple[int, int] | None,
-        Field(description="Where the best sentence stands in `text`, in code points."),
+        Field(description="Start and end of the best sentence in `text`, in code points."),
     ] = None
     payload: dict[str, Any]
 
@@ -105,7 +105,7 @@ class SearchAnswer(BaseModel):
 
 
 class RecommendAnswer(BaseModel):
-    """A message made from the rows it names."""
+    """A message based on the rows in `used`."""
 
     query: str
     message: str
@@ -117,7 +117,7 @@ class RecommendAnswer(BaseModel):
 
 
 class Following(BaseModel):
-    """The process that keeps the indexes in step, with `--watch`."""
+    """The process that keeps the indexes up to date, with `--watch`."""
 
     running: bool
     restarts: int
@@ -125,7 +125,7 @@ class Following(BaseModel):
 
 
 class IndexSummary(BaseModel):
-    """One index, in a few words."""
+    """A summary of one index."""
 
     name: str
     instant: Instant
@@ -144,7 +144,7 @@ class Indexes(BaseModel):
 
 
 class Status(BaseModel):
-    """Where an index stands: what `lakewake status --json` says of it."""
+    """How far an index is behind its table, as `lakewake status --json` reports it."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -216,7 +216,7 @@ class Facet(BaseModel):
     min: Any = None
     max: Any = None
     more: Annotated[
-        int, Field(description="How many further values there are that `values` does not list.")
+        int, Field(description="How many more values the column has than `values` lists.")
     ] = 0
 
 
@@ -229,7 +229,7 @@ class Facets(BaseModel):
 
 
 class CommitMark(BaseModel):
-    """A commit of the table, and by which sync it came into the index."""
+    """A commit of the table, and the sync that brought it into the index."""
 
     instant: str
     action: str
@@ -248,13 +248,13 @@ class Commits(BaseModel):
 
 
 class Health(BaseModel):
-    """The server is there."""
+    """The server is running."""
 
     ok: bool
 
 
 class Freshness(BaseModel):
-    """Whether an index may be relied on, and why."""
+    """Whether an index is within its freshness limit, and why."""
 
     name: str
     fresh: bool
@@ -262,7 +262,7 @@ class Freshness(BaseModel):
 
 
 class Readiness(BaseModel):
-    """Whether every index is there and within its limit."""
+    """Whether every index exists and is within its freshness limit."""
 
     ready: bool
     indexes: list[Freshness]

@@ -89,7 +89,7 @@ def check_recipe(parts: IndexParts, built_by: Recipe) -> None:
     """
     differs = built_by.differs_from(parts.recipe)
     if differs:
-        # A mistyped column is not a wish for another recipe: report the column instead.
+        # If a column is mistyped, report that instead of another recipe.
         check_columns(parts.table.look(None), parts.recipe)
         changes = "; ".join(f"{k} was {a!r}, is now {b!r}" for k, (a, b) in differs.items())
         raise RecipeMismatch(

@@ -50,16 +50,16 @@ def repair(parts: IndexParts, vectors: Vectors = Vectors.SAMPLE) -> VerifyReport
     landed: set[int] = set()
     for _ in range(ATTEMPTS):
         found = _find(parts, vectors)
-        report, stands = found.report, found.index.frontier()
-        if stands.token == token:
-            landed.add(stands.sync)
+        report, held = found.report, found.index.frontier()
+        if held.token == token:
+            landed.add(held.sync)
         faults = {*report.missing, *report.stale, *report.orphaned}
         if not faults or report.wrong_model:
             return replace(report, repaired=sum(tried[n] for n in landed))
-        tried[stands.sync + 1] = len(faults)
+        tried[held.sync + 1] = len(faults)
         try:
             _repair_rows(parts, found, token)
-            landed.add(stands.sync + 1)
+            landed.add(held.sync + 1)
         except (StaleFrontier, OutcomeUnknown, TableMoved):
             continue
     raise TableError(

@@ -238,7 +238,7 @@ TIMELINES: dict[str, History] = {
             Step(
                 lambda t: t.sql("TRUNCATE TABLE t"),
                 RECONCILE,
-                "keeps history from nowhere",
+                "keeps no history",
                 changed=0,
                 deleted=6,
                 embedded=0,

@@ -12,9 +12,9 @@ from time import monotonic
 
 from lakewake.cli.serve import sync_command
 from lakewake.serve.following import (
+    LINE_CHARS,
+    LINES,
     LONGEST_PAUSE,
-    WORD_CHARS,
-    WORDS,
     Follower,
     pause_before,
 )
@@ -34,21 +34,21 @@ def following(script: str, pause: float = 0.0) -> Iterator[tuple[Follower, list[
 
 
 def test_output_of_the_watch_is_passed_on_and_its_last_lines_are_kept() -> None:
-    script = f"print(*range({WORDS + 3}), sep='\\n'); print('x' * 9999); input()"
+    script = f"print(*range({LINES + 3}), sep='\\n'); print('x' * 9999); input()"
     with following(script) as (follower, said):
-        wait_until(lambda: len(said) == WORDS + 4)
+        wait_until(lambda: len(said) == LINES + 4)
         state = follower.state
         assert state.running
         assert state.restarts == 0
-        assert len(state.last_words) == WORDS
-        assert state.last_words[-1] == "x" * WORD_CHARS
+        assert len(state.last_words) == LINES
+        assert state.last_words[-1] == "x" * LINE_CHARS
         assert said[0] == "0"
 
 
 def test_a_watch_that_dies_is_started_again() -> None:
     with following("import sys; sys.exit(7)") as (follower, said):
         wait_until(lambda: follower.state.restarts >= 2)
-        assert any("syncing ended with code 7; it is started again" in line for line in said)
+        assert any("the sync process ended with code 7; restarting in" in line for line in said)
 
 
 def test_the_pause_before_a_restart_grows_up_to_a_limit() -> None:

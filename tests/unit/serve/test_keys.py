@@ -87,7 +87,7 @@ def test_without_its_file_no_key_is_valid(file: Path, caplog: pytest.LogCaptureF
 )
 def test_a_file_that_is_not_a_key_file_is_refused_without_showing_it(file: Path, text: str) -> None:
     file.write_text(text)
-    with pytest.raises(ConfigError, match="not a file of keys") as caught:
+    with pytest.raises(ConfigError, match="not a key file") as caught:
         KeyRing(file)
     assert "lw_secret" not in str(caught.value)
     assert caught.value.__cause__ is None
@@ -128,7 +128,7 @@ def test_keys_work_again_once_the_permissions_are_fixed(
     file.chmod(0o666)
     for _ in range(3):
         assert ring.find(key) is None
-    assert caplog.text.count("its mode is 0666; until that is mended every key is refused") == 1
+    assert caplog.text.count("its mode is 0666; every key is refused until that is fixed") == 1
     file.chmod(0o600)
     assert ring.find(key) is not None
 
@@ -165,7 +165,7 @@ def test_concurrently_added_keys_are_all_kept(file: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", "x" * 65, "ключ", "-x"])
 def test_an_invalid_key_name_is_refused(file: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match="no name"):
+    with pytest.raises(ConfigError, match="not a valid name"):
         add_key(file, name, "read")
     assert not file.exists()
 

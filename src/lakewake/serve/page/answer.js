@@ -1,4 +1,4 @@
-// The recommendation: an answer from the rows found, as it is written.
+// The recommendation: an answer from the rows found, shown while it is written.
 
 import * as api from "./api.js";
 import { at, make, say, short } from "./elements.js";
@@ -13,9 +13,9 @@ const WRITTEN_BY = {
 
 /** The panel beside the results. */
 export class Answer {
-  /** @param {{jump: (row: import("./shapes.js").RowId) => boolean, again: () => void, failed: (error: unknown) => void}} wish */
-  constructor(wish) {
-    this.wish = wish;
+  /** @param {{jump: (row: import("./shapes.js").RowId) => boolean, again: () => void, failed: (error: unknown) => void}} actions */
+  constructor(actions) {
+    this.actions = actions;
     this.root = at("answer");
     this.instant = "";
     this.control = new AbortController();
@@ -30,7 +30,7 @@ export class Answer {
       make(
         "p",
         { class: "small" },
-        "Press Enter: the best rows, put in words. Only what stands in the rows is said.",
+        "Press Enter for an answer in words. It uses only what the best rows say.",
       ),
     );
   }
@@ -92,7 +92,7 @@ export class Answer {
         {},
         make(
           "button",
-          { type: "button", class: "quiet", onclick: () => this.wish.jump(row) },
+          { type: "button", class: "quiet", onclick: () => this.actions.jump(row) },
           short(hit ? rowName(hit) : row.key, TITLE),
         ),
       );
@@ -108,7 +108,7 @@ export class Answer {
   /** @param {unknown} error */
   fail(error) {
     const hint = error instanceof api.ServerError ? error.hint : "";
-    this.wish.failed(error);
+    this.actions.failed(error);
     this.root.dataset.state = "failed";
     this.root.querySelector(".waiting")?.remove();
     this.root.append(
@@ -122,17 +122,17 @@ export class Answer {
   }
 
   /**
-   * The index has moved: an answer from before says so. It is not asked again unasked, since a model may cost.
+   * Mark an answer that is older than the index. It is not repeated by itself, since a model may cost money.
    *
    * @param {string} instant
    */
   moved(instant) {
     if (!this.instant || this.instant === instant || this.root.querySelector(".moved")) return;
-    this.root.append(make("p", { class: "moved" }, "The table has changed since. ", this.askAgain()));
+    this.root.append(make("p", { class: "moved" }, "The table has changed since then. ", this.askAgain()));
   }
 
   askAgain() {
-    return make("button", { type: "button", class: "quiet", onclick: () => this.wish.again() }, "Ask again");
+    return make("button", { type: "button", class: "quiet", onclick: () => this.actions.again() }, "Ask again");
   }
 }
 

@@ -1,12 +1,12 @@
-// The server, as functions. Every failure is one of two: it answered with an error, or it is gone.
+// The server, as functions. There are two failures: it answered with an error, or it is gone.
 
-/** The server answered, but not with what was asked for. */
+/** The server answered with an error. */
 export class ServerError extends Error {
   /**
    * @param {number} status
    * @param {string} fact
    * @param {string} hint
-   * @param {number} wait  seconds until it makes sense to ask again; 0 when it did not say
+   * @param {number} wait  seconds to wait before the next try; 0 if unknown
    */
   constructor(status, fact, hint, wait = 0) {
     super(fact);
@@ -16,10 +16,10 @@ export class ServerError extends Error {
   }
 }
 
-/** No answer: the server is down, out of reach, or hangs. */
+/** The server did not answer: it is down, out of reach, or hangs. */
 export class ServerGone extends Error {}
 
-/** How long a question may take before the server counts as gone. */
+/** Milliseconds that a request may take before the server counts as gone. */
 const PATIENCE = 15_000;
 const KEY = "lakewake-key";
 
@@ -33,7 +33,7 @@ export function keepKey(key) {
   sessionStorage.setItem(KEY, key);
 }
 
-/** Whether a key was given in this tab. */
+/** Whether a key was entered in this tab. */
 export function hasKey() {
   return sessionStorage.getItem(KEY) !== null;
 }
@@ -64,7 +64,7 @@ export async function commits(index) {
 }
 
 /**
- * Why the newest sync failed; '' when it did not.
+ * Why the newest sync failed; '' if it did not.
  *
  * @param {string} index
  * @returns {Promise<string>}
@@ -93,7 +93,7 @@ export async function search(index, question, signal) {
 }
 
 /**
- * A recommendation; pieces of its message are told as they come.
+ * A recommendation. `piece` is called with each part of its message as it arrives.
  *
  * @param {string} index
  * @param {Record<string, unknown>} question
@@ -126,12 +126,12 @@ function path(index, what) {
 
 /** @param {import("./shapes.js").CommitMark} mark */
 function order(mark) {
-  // In flight is newest: it will complete after all that has.
+  // A commit in flight is the newest: it completes after all that are complete.
   return `${mark.completed ? 0 : 1}${mark.completed ?? ""} ${mark.instant}`;
 }
 
 /**
- * A list, bare or under its name.
+ * A list, alone or under its name.
  *
  * @param {any} value
  * @param {string} name
@@ -161,7 +161,7 @@ async function ask(where, { body, signal, patience = PATIENCE } = {}) {
 }
 
 /**
- * What a promise gives; that the network failed is said in our own words.
+ * The value of a promise. A failure of the network becomes `ServerGone`.
  *
  * @template T
  * @param {Promise<T>} promise
@@ -181,24 +181,24 @@ async function answer(response) {
   return orGone(response.json());
 }
 
-/** @param {boolean} json  whether a body goes with it */
+/** @param {boolean} json  whether the request has a body */
 function headers(json) {
-  const told = new Headers(json ? { "Content-Type": "application/json" } : {});
+  const sent = new Headers(json ? { "Content-Type": "application/json" } : {});
   const key = sessionStorage.getItem(KEY);
-  if (key !== null) told.set("Authorization", `Bearer ${key}`);
-  return told;
+  if (key !== null) sent.set("Authorization", `Bearer ${key}`);
+  return sent;
 }
 
 /** @param {Response} response */
 async function refusal(response) {
-  const said = await response.json().catch(() => ({}));
-  const fact = typeof said.error === "string" ? said.error : `the server answered ${response.status}`;
-  const hint = typeof said.hint === "string" ? said.hint : "";
+  const body = await response.json().catch(() => ({}));
+  const fact = typeof body.error === "string" ? body.error : `the server answered ${response.status}`;
+  const hint = typeof body.hint === "string" ? body.hint : "";
   return new ServerError(response.status, fact, hint, Number(response.headers.get("retry-after")) || 0);
 }
 
 /**
- * Server-sent events of a response, as [name, data].
+ * The server-sent events of a response, as [name, data].
  *
  * @param {Response} response
  * @returns {AsyncGenerator<[string, any]>}
@@ -221,7 +221,7 @@ async function* events(response) {
 
 /**
  * @param {string} block
- * @returns {[string, any] | null}  null for a comment that only keeps the line open
+ * @returns {[string, any] | null}  null for a comment, which only keeps the connection open
  */
 function readEvent(block) {
   const fields = block.split("\n").map((line) => /^(\w+): ?(.*)$/.exec(line) ?? []);

@@ -1,8 +1,8 @@
-// Elements from values. Text only ever becomes a text node: what a table holds is never markup.
+// Makes elements. Text always becomes a text node, so no content of a table is ever markup.
 
 import { cut } from "./words.js";
 
-/** Code points of a tooltip: more than this nobody reads in one. */
+/** The most code points of a tooltip. */
 const TOOLTIP = 2_000;
 
 /** @param {string} id */
@@ -33,7 +33,7 @@ export function make(tag, attributes = {}, ...children) {
 }
 
 /**
- * A text that must not fill the page: its beginning, with the rest of it as a tooltip.
+ * The beginning of a text, with the whole text as a tooltip.
  *
  * @param {string} text
  * @param {number} most  code points
@@ -45,7 +45,7 @@ export function short(text, most, attributes = {}) {
 }
 
 /**
- * Say something to people who hear the page.
+ * Announce something to screen readers.
  *
  * @param {string} words
  */

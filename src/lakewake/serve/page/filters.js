@@ -1,20 +1,20 @@
-// Filters made from what the payload holds, and the `where` they add up to.
+// Filters for the payload columns, and the `where` that they make together.
 
 import { make, short } from "./elements.js";
 import { number } from "./words.js";
 
-/** Values shown before "all". */
+/** How many values are shown at first. */
 const FEW = 6;
-/** Code points of a value that are shown; the rest is in its tooltip. */
+/** The most code points of a value that are shown; its tooltip has the rest. */
 const LABEL = 80;
 
 /**
- * What a person chose of one column: values, or ends as they were typed.
+ * What the user chose for one column: values, or the ends of a range as typed.
  *
  * @typedef {{chosen: Set<string | boolean | null>, low: string, high: string}} Choice
  */
 
-/** The filters of one index, and what a person chose in them. */
+/** The filters of one index, and what the user chose in them. */
 export class Filters {
   /**
    * @param {HTMLElement} root
@@ -31,7 +31,7 @@ export class Filters {
     this.unfolded = new Set();
   }
 
-  /** How many columns are filtered by. */
+  /** How many columns have a filter. */
   get active() {
     return this.facets.filter((facet) => this.condition(facet)).length;
   }
@@ -48,7 +48,7 @@ export class Filters {
     this.changed();
   }
 
-  /** Forget everything: another index. */
+  /** Forget everything, for another index. */
   reset() {
     this.facets = [];
     this.choices.clear();
@@ -94,7 +94,7 @@ export class Filters {
       ...groups,
       ...(groups.length
         ? [clear]
-        : [make("p", { class: "small" }, "Nothing to filter by: the index has no such payload.")]),
+        : [make("p", { class: "small" }, "Nothing to filter by: no payload column is suitable.")]),
     );
     this.count();
     if (focused && this.root.querySelector(`#${CSS.escape(focused)}`))
@@ -132,7 +132,7 @@ export class Filters {
   }
 
   /**
-   * A list to tick.
+   * Check boxes for the values of a column.
    *
    * @param {import("./shapes.js").Facet} facet
    * @param {string} id
@@ -140,7 +140,7 @@ export class Filters {
   values(facet, id) {
     const { chosen } = this.choice(facet.column);
     const known = (facet.values ?? []).map(({ value }) => value);
-    // A chosen value that a commit took away must still be there to be let go.
+    // A chosen value that a commit removed stays in the list, so that it can be unchecked.
     const gone = [...chosen].filter((value) => !known.includes(value)).map((value) => ({ value, count: 0 }));
     const all = [...gone, ...(facet.values ?? [])];
     if (!all.length) return null;
@@ -204,7 +204,7 @@ export class Filters {
   }
 
   /**
-   * From … to.
+   * Two fields for a range, and a slider for numbers.
    *
    * @param {import("./shapes.js").Facet} facet
    * @param {string} id
@@ -223,7 +223,7 @@ export class Filters {
   }
 
   /**
-   * One end, to type in.
+   * The field for one end of a range.
    *
    * @param {import("./shapes.js").Facet} facet
    * @param {"low" | "high"} side
@@ -252,7 +252,7 @@ export class Filters {
   }
 
   /**
-   * Two thumbs on one track; the typed ends beside it say the same to those who cannot drag.
+   * Two thumbs on one track. The fields below it do the same without dragging.
    *
    * @param {import("./shapes.js").Facet} facet
    * @param {string} id
@@ -283,7 +283,7 @@ export class Filters {
   thumb(facet, side, id) {
     const [min, max] = [Number(facet.min), Number(facet.max)];
     const step = stepOf(min, max);
-    // The last position there is: the steps from the lower end need not meet the upper one.
+    // The last position of the thumb: the steps from the lower end may not reach the upper end.
     const bound = side === "low" ? min : min + Math.floor((max - min) / step + 1e-9) * step;
     const choice = this.choice(facet.column);
     const thumb = /** @type {HTMLInputElement} */ (
@@ -292,7 +292,7 @@ export class Filters {
     const follow = () => (thumb.value = choice[side] === "" ? String(bound) : choice[side]);
     thumb.addEventListener("typed", follow);
     thumb.addEventListener("input", () => {
-      // At its end a thumb asks for nothing: rows without a value stay in.
+      // At the end of the track there is no condition, so rows without a value are included.
       choice[side] = Math.abs(Number(thumb.value) - bound) < step / 2 ? "" : thumb.value;
       /** @type {HTMLInputElement} */ (document.getElementById(id)).value = choice[side];
       this.touched();
@@ -315,7 +315,7 @@ function oneOf(column, values) {
 }
 
 /**
- * What was typed, as a filter's literal. Times are UTC, as the server's are.
+ * What was typed, as a literal of a filter. Times are UTC, as on the server.
  *
  * @param {import("./shapes.js").Facet} facet
  * @param {string} typed
@@ -332,7 +332,7 @@ function isDay(facet) {
 }
 
 /**
- * A step that gives about a hundred round positions; whole numbers where the ends are far apart.
+ * A step for about a hundred round positions; a whole number if the ends are far apart.
  *
  * @param {number} min
  * @param {number} max

@@ -1,14 +1,14 @@
-// How fresh the index is: the table's commits above the water, what the index made of them below.
+// Shows how fresh the index is: commits of the table above the water, the index's work on them below.
 
 import { at, make, say } from "./elements.js";
 import { between, commitHour, commitName, count, duration, number } from "./words.js";
 
-/** Pixels between two hours written under the commits. */
+/** Pixels between two times below the commits. */
 const HOUR_WIDTH = 56;
 const STEPS = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity };
 
 /**
- * Where the index stands, in a few words.
+ * How far the index is behind its table, in a few words.
  *
  * @param {import("./shapes.js").Status} status
  * @param {import("./shapes.js").CommitMark[]} marks
@@ -32,18 +32,18 @@ export function standing(status, marks) {
 }
 
 /**
- * The newest sync in one sentence; '' when there was none.
+ * The newest sync in one sentence; '' if there was none.
  *
  * @param {import("./shapes.js").CommitMark[]} marks
  */
 export function newestSync(marks) {
   const record = marks.findLast((mark) => mark.record)?.record;
   if (!record) return "";
-  return `${new Date(record.time).toLocaleTimeString("en", { hour12: false })}: ${told(record)}`;
+  return `${new Date(record.time).toLocaleTimeString("en", { hour12: false })}: ${summary(record)}`;
 }
 
 /** @param {import("./shapes.js").SyncRecord} record */
-function told(record) {
+function summary(record) {
   return [
     `${count(record.rows_changed, "row")} changed`,
     `${number(record.embedded)} embedded`,
@@ -53,7 +53,7 @@ function told(record) {
   ].join(", ");
 }
 
-/** The strip. */
+/** The strip of commits. */
 export class Freshness {
   constructor() {
     this.strip = at("commits");
@@ -75,7 +75,7 @@ export class Freshness {
   /**
    * @param {import("./shapes.js").Status} status
    * @param {import("./shapes.js").CommitMark[]} marks  oldest first
-   * @param {string} trouble  why it does not follow, where that is known
+   * @param {string} trouble  why the index does not follow, if known
    */
   show(status, marks, trouble) {
     this.marks = marks;
@@ -93,21 +93,21 @@ export class Freshness {
    */
   badge(state, words, limit = null) {
     const badge = at("badge");
-    // Only a change of state is said aloud: the seconds tick for the eye.
+    // Screen readers announce only a change of state, not every second.
     if (badge.dataset.state !== state && badge.dataset.state !== "looking") say(words);
     badge.dataset.state = state;
-    badge.title = limit === null || limit === undefined ? "" : `to be within ${duration(limit)} of the table`;
+    badge.title = limit === null || limit === undefined ? "" : `freshness limit: ${duration(limit)}`;
     at("badge-words").textContent = words;
   }
 
-  /** The server is gone: what is shown was true when it was last seen. */
+  /** The server is gone: the badge shows the last known state. */
   lost() {
     const { state } = at("badge").dataset;
     if (state !== "gone" && state !== "looking")
       this.badge("gone", `last seen ${at("badge-words").textContent}`);
   }
 
-  /** Forget everything: another index. */
+  /** Forget everything, for another index. */
   reset() {
     this.marks = [];
     this.trouble = "";
@@ -138,7 +138,7 @@ export class Freshness {
    */
   drawMark(mark, i, first) {
     const button = this.buttons.get(mark.instant) ?? this.button(mark, first);
-    // Left in place when it is: a moved element would lose the focus.
+    // Moved only if necessary: a moved element loses the focus.
     const before = i === 0 ? null : this.buttons.get(this.marks[i - 1].instant);
     if (!button.isConnected || (before && before.nextElementSibling !== button)) {
       if (before) before.after(button);
@@ -149,7 +149,7 @@ export class Freshness {
     button.dataset.joined = [shared(i - 1) && "before", shared(i + 1) && "after"].filter(Boolean).join(" ");
     button.setAttribute("aria-label", spoken(mark));
     button.setAttribute("aria-pressed", String(mark.instant === this.pinned));
-    // Several commits absorbed at once have one reflection, below the last of them.
+    // Several commits absorbed by one sync have one reflection, below the last of them.
     reflect(button, shared(i + 1) ? null : mark.record, mark.absorbed);
   }
 
@@ -183,7 +183,7 @@ export class Freshness {
     return button;
   }
 
-  /** Put the boat and its wake where the index is, and write as many hours as there is room for. */
+  /** Put the boat and its wake where the index is, and show as many times as there is room for. */
   lay() {
     const buttons = this.marks.map((mark) => /** @type {HTMLElement} */ (this.buttons.get(mark.instant)));
     const pitch = buttons.at(-1)?.offsetWidth || HOUR_WIDTH;
@@ -199,7 +199,7 @@ export class Freshness {
     this.strip.style.setProperty("--boat", `${x}px`);
   }
 
-  /** The one commit that Tab stops at. */
+  /** The commit that Tab stops at. */
   tabStop() {
     const wanted = this.marks.findIndex((mark) => mark.instant === (this.pointed || this.pinned));
     return wanted >= 0 ? wanted : this.marks.length - 1;
@@ -230,7 +230,7 @@ export class Freshness {
     this.detail();
   }
 
-  /** What the sync of a commit did: of the one pointed at, else the pinned one, else the newest. */
+  /** Show the sync of the commit pointed at, else of the pinned one, else of the newest. */
   detail() {
     const wanted = this.pointed || this.pinned;
     const mark =
@@ -266,7 +266,7 @@ function sameSync(mark, other) {
 function reflect(button, record, absorbed) {
   const counts = record ? [record.embedded, record.reused, record.rows_deleted] : [0, 0, 0];
   const all = counts.reduce((sum, n) => sum + n, 0);
-  // By magnitude: one row is to be seen beside a build of thousands.
+  // Logarithmic, so that one row is visible beside a build of thousands.
   const depth = all ? Math.min(6 + 13 * Math.log10(1 + all), 54) : absorbed ? 3 : 0;
   const bar = /** @type {HTMLElement} */ (button.querySelector(".depth"));
   bar.style.height = `${depth}px`;
@@ -277,7 +277,7 @@ function reflect(button, record, absorbed) {
 function spoken(mark) {
   const name = `commit ${commitName(mark.instant)}`;
   if (!mark.absorbed) return `${name}, ${mark.completed ? "not in the index yet" : "in flight"}`;
-  return `${name}, in the index${mark.record ? `: ${told(mark.record)}` : ""}`;
+  return `${name}, in the index${mark.record ? `: ${summary(mark.record)}` : ""}`;
 }
 
 /**
@@ -312,7 +312,7 @@ function figures(record) {
     ["embedded", number(record.embedded)],
     ["reused", number(record.reused)],
     ["deleted", number(record.rows_deleted)],
-    ...(record.quarantined ? [["set aside", number(record.quarantined)]] : []),
+    ...(record.quarantined ? [["quarantined", number(record.quarantined)]] : []),
     ["total", duration(record.seconds.total ?? 0)],
   ];
   return make(

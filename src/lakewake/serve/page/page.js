@@ -1,4 +1,4 @@
-// The page: one question, its results, its recommendation, and the freshness of all of it.
+// The page: one question, its results, its recommendation, and the freshness of the index.
 
 import * as api from "./api.js";
 import { Answer } from "./answer.js";
@@ -10,18 +10,18 @@ import { rowName } from "./words.js";
 import { Watch } from "./watch.js";
 
 const PAGE = 10;
-/** The most rows that one refresh asks for; servers limit k. */
+/** The most rows that a refresh asks for: servers limit k. */
 const MOST = 50;
-/** Typing pauses this long before a search is sent. */
+/** Milliseconds after the last key before a search is sent. */
 const PAUSE = 150;
-/** How often results are asked for again when they are of another instant than the index says. */
+/** How often a search is repeated if its instant differs from the status of the index. */
 const TRIES = 5;
 
 const box = /** @type {HTMLInputElement} */ (at("question"));
 const chooser = /** @type {HTMLSelectElement} */ (at("index"));
 const keyForm = /** @type {HTMLFormElement} */ (at("key"));
 
-/** What is asked, and what is known of the index it is asked of. */
+/** The question, and what is known about its index. */
 const now = {
   /** @type {import("./shapes.js").IndexSummary[]} */
   indexes: [],
@@ -32,7 +32,7 @@ const now = {
   status: null,
   /** @type {import("./shapes.js").CommitMark[]} */
   commits: [],
-  /** The instant that the question was answered (or refused) for; null: it was not. @type {string | null} */
+  /** The instant of the answer or refusal that is shown; null: there is none. @type {string | null} */
   answered: null,
   tries: 0,
   /** The question whose answer is shown, as JSON. */
@@ -44,7 +44,7 @@ let typing = 0;
 
 const freshness = new Freshness();
 const filters = new Filters(at("filters"), () => later());
-const results = new Results({ like: moreLike, more: () => wish("more") });
+const results = new Results({ like: moreLike, more: () => start("more") });
 const answer = new Answer({
   jump: (row) => results.focus(row),
   again: recommend,
@@ -52,12 +52,12 @@ const answer = new Answer({
 });
 const watch = new Watch(look, { back, gone, refused: (error) => refused(error) || unavailable(error) });
 
-/** Everything that is seen without asking: the indexes, where this one stands, its commits. */
+/** Everything that needs no question: the indexes, the status of this one, its commits. */
 async function look() {
-  if (!now.index) await meet();
+  if (!now.index) await loadIndexes();
   const index = now.index;
   const status = await api.status(index);
-  const changed = telling(status) !== telling(now.status);
+  const changed = fingerprint(status) !== fingerprint(now.status);
   if (changed || !settled(now.commits)) {
     const [commits, facets] = await Promise.all([
       api.commits(index),
@@ -74,7 +74,7 @@ async function look() {
   await follow(status);
 }
 
-/** Why an index that lags does not catch up, where that is known. @param {import("./shapes.js").Status} status */
+/** Why an index that lags does not catch up, if known. @param {import("./shapes.js").Status} status */
 async function troubleOf(status) {
   if (status.watch && !status.watch.running)
     return ["The process that follows the table has stopped.", ...status.watch.last_words].join(" ");
@@ -82,8 +82,8 @@ async function troubleOf(status) {
   return failure && `The last sync failed: ${failure}`;
 }
 
-/** The part of a status by which the rest has to be asked for again. @param {import("./shapes.js").Status | null} status */
-function telling(status) {
+/** The part of a status that decides whether to reload the rest. @param {import("./shapes.js").Status | null} status */
+function fingerprint(status) {
   return (
     status &&
     JSON.stringify([status.built, status.instant, status.newest_instant, status.lag_commits, status.rows])
@@ -91,7 +91,7 @@ function telling(status) {
 }
 
 /**
- * Whether nothing more is to be told of these commits: a sync's record comes just after its commit.
+ * Whether these commits are complete. The record of a sync is written just after its commit.
  *
  * @param {import("./shapes.js").CommitMark[]} commits
  */
@@ -102,18 +102,18 @@ function settled(commits) {
   );
 }
 
-/** Bring what is shown to the instant of the index. @param {import("./shapes.js").Status} status */
+/** Update what is shown to the instant of the index. @param {import("./shapes.js").Status} status */
 async function follow(status) {
   at("facts").textContent = status.built ? `${status.rows.toLocaleString("en")} rows` : "";
   at("facts").title = status.table;
   answer.moved(status.instant);
   if (!asking()) return greet();
   if (now.answered === status.instant) return;
-  if (now.answered === null || now.tries++ < TRIES) await find("anew");
+  if (now.answered === null || now.tries++ < TRIES) await find("new");
 }
 
-/** Learn which indexes there are. */
-async function meet() {
+/** Load the list of indexes. */
+async function loadIndexes() {
   now.indexes = await api.indexes();
   const asked = new URLSearchParams(location.hash.slice(1));
   chooser.replaceChildren(...now.indexes.map(({ name }) => make("option", { value: name }, name)));
@@ -157,10 +157,10 @@ function choose(name) {
   remember();
 }
 
-/** Keep the question in the address, behind the #: it can be shared, and no server logs it. */
+/** Keep the question in the address, after the #: it can be shared, and no server logs it. */
 function remember() {
-  const told = new URLSearchParams({ index: now.index, mode: mode(), ...(box.value && { q: box.value }) });
-  history.replaceState(null, "", `#${told}`);
+  const kept = new URLSearchParams({ index: now.index, mode: mode(), ...(box.value && { q: box.value }) });
+  history.replaceState(null, "", `#${kept}`);
 }
 
 function mode() {
@@ -184,23 +184,23 @@ function question(offset, k) {
 /** Search when the typing pauses. */
 function later() {
   clearTimeout(typing);
-  typing = window.setTimeout(() => wish("anew"), PAUSE);
+  typing = window.setTimeout(() => start("new"), PAUSE);
 }
 
 /**
- * Search because a person wants it. When the server turns out to be gone, the watch says so and recovers.
+ * Start a search that the user asked for. If the server is gone, the watch reports it and recovers.
  *
- * @param {"anew" | "more" | "refresh"} how
+ * @param {"new" | "more" | "refresh"} how
  */
-function wish(how) {
+function start(how) {
   clearTimeout(typing);
   find(how).catch(() => watch.now());
 }
 
 /**
- * Search, and show what comes back unless something else was asked meanwhile.
+ * Search, and show the result unless there is another question by then.
  *
- * @param {"anew" | "more" | "refresh"} how
+ * @param {"new" | "more" | "refresh"} how
  * @throws {api.ServerGone}
  */
 async function find(how) {
@@ -209,8 +209,8 @@ async function find(how) {
   remember();
   if (!asking() || !now.index) return greet();
   const asked = JSON.stringify(question(0, 0));
-  // The same question once more: what is different is then the table's doing.
-  if (how === "anew" && asked === now.shown) how = "refresh";
+  // The same question again: every difference comes from the table.
+  if (how === "new" && asked === now.shown) how = "refresh";
   const shown = results.hits.length;
   const wanted = how === "refresh" ? Math.min(Math.max(shown, PAGE), MOST) : PAGE;
   results.busy(true);
@@ -227,19 +227,19 @@ async function find(how) {
 }
 
 /**
- * @param {"anew" | "more" | "refresh"} how
+ * @param {"new" | "more" | "refresh"} how
  * @param {import("./shapes.js").SearchResult} result
  */
 function show(how, result) {
-  // A list is of one instant: when the index moved between two pages, the whole list is asked for again.
+  // A list is of one instant: if the index moved between two pages, the whole list is loaded again.
   const moved = how === "more" && result.instant !== results.instant;
-  if (moved) return wish("refresh");
+  if (moved) return start("refresh");
   if (now.answered !== result.instant) now.tries = 0;
   now.answered = result.instant;
   if (how === "refresh") return say(results.refresh(result));
   if (how === "more") return results.add(result);
   results.show(result);
-  say(result.hits.length ? `${result.hits.length} rows found` : "no row fits");
+  say(result.hits.length ? `${result.hits.length} rows found` : "no rows found");
 }
 
 /** @param {unknown} error */
@@ -250,10 +250,10 @@ function failed(error) {
   if (refused(error)) return;
   now.answered = now.status?.instant ?? "";
   results.clear(failure(error.message, error.hint));
-  if (error.status === 429) setTimeout(() => wish("anew"), 1_000 * Math.max(1, error.wait));
+  if (error.status === 429) setTimeout(() => start("new"), 1_000 * Math.max(1, error.wait));
 }
 
-/** What stands where results will be; drawn again only when it would read otherwise. */
+/** Show the text in the place of results. It is drawn again only if it changed. */
 function greet() {
   now.answered = null;
   now.shown = "";
@@ -272,7 +272,7 @@ function recommend() {
 function moreLike(hit) {
   now.like = hit;
   showLike();
-  wish("anew");
+  start("new");
   at("found-title").scrollIntoView({ block: "nearest" });
 }
 
@@ -292,11 +292,11 @@ function unlike() {
   now.like = null;
   showLike();
   box.focus();
-  wish("anew");
+  start("new");
 }
 
 /**
- * Whether an error says that a key is needed, which is then asked for.
+ * Whether an error means that a key is needed. If so, ask for it.
  *
  * @param {unknown} error
  */
@@ -304,8 +304,8 @@ function refused(error) {
   if (!(error instanceof api.ServerError) || error.status !== 401) return false;
   if (!keyForm.hidden) return true;
   at("key-words").textContent = api.hasKey()
-    ? "That key was not accepted. Another one?"
-    : "This server asks for a key.";
+    ? "That key was not accepted. Try another one."
+    : "This server needs a key.";
   keyForm.hidden = false;
   at("key-text").focus();
   return true;
@@ -320,7 +320,7 @@ function unavailable(error) {
 /** @param {number} wait */
 function gone(wait) {
   const notice = at("gone");
-  if (notice.hidden) notice.textContent = "server gone, trying again";
+  if (notice.hidden) notice.textContent = "The server does not answer. Trying again …";
   notice.hidden = false;
   notice.title = `next try in ${wait / 1000} s`;
   document.body.dataset.server = "gone";
@@ -350,16 +350,16 @@ function key(event) {
   }
 }
 
-/** From anywhere to the box; in the box, to an empty one. @param {HTMLElement} target */
+/** Move the focus to the search box; in the box, clear it. @param {HTMLElement} target */
 function escape(target) {
   if (now.like) return unlike();
   if (target !== box) return box.focus();
   box.value = "";
   answer.clear();
-  wish("anew");
+  start("new");
 }
 
-/** The question was typed at. */
+/** The question has changed. */
 function typed() {
   now.like = null;
   showLike();
@@ -375,11 +375,11 @@ at("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   recommend();
 });
-at("modes").addEventListener("change", () => wish("anew"));
+at("modes").addEventListener("change", () => start("new"));
 chooser.addEventListener("change", () => {
   choose(chooser.value);
   watch.now();
-  wish("anew");
+  start("new");
 });
 keyForm.addEventListener("submit", (event) => {
   event.preventDefault();

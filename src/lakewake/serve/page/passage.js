@@ -1,16 +1,16 @@
-// A hit's text: the part around its best sentence, that sentence highlighted.
+// The text of a hit: the part around its best sentence, with that sentence highlighted.
 
 import { make, short } from "./elements.js";
 import { number, rowName } from "./words.js";
 
-/** Code points of a text shown before "whole text", and how many of them before the best sentence. */
+/** Code points of a text that are shown at first, and how many of them before the best sentence. */
 const SHOWN = 520;
 const BEFORE = 140;
-/** Code points of a row's name. */
+/** The most code points of a row's name. */
 export const TITLE = 120;
 
 /**
- * A hit's name and text, the best sentence highlighted in whichever of them it stands.
+ * The name and text of a hit, with the best sentence highlighted in either of them.
  *
  * @param {import("./shapes.js").Hit} hit
  * @returns {{name: HTMLElement, body: HTMLElement}}
@@ -19,11 +19,11 @@ export function passage(hit) {
   const text = hit.text ?? "";
   const points = Array.from(text);
   const [from, end] = hit.highlight ?? [0, 0];
-  // A sentence without an end must not make its row as high as the text is long.
+  // A very long sentence must not fill the page.
   const to = Math.min(end, from + SHOWN - BEFORE);
   const named = rowName(hit);
   const lead = leadLength(text, named);
-  // A text that begins with the row's name shows it once, as the heading.
+  // If the text begins with the row's name, the name is shown only once, as the heading.
   const inName = to > from && to <= lead;
   const words = short(named, TITLE);
   const name = make("span", { class: "name" }, inName ? make("mark", {}, words) : words);
@@ -37,7 +37,7 @@ export function passage(hit) {
 }
 
 /**
- * Code points at a text's beginning that only repeat its name.
+ * How many code points at the start of a text only repeat the name.
  *
  * @param {string} text
  * @param {string} name
@@ -50,7 +50,7 @@ function leadLength(text, name) {
 }
 
 /**
- * The part of a text around its best sentence; all of it on demand.
+ * The part of a text around its best sentence, with a button for all of it.
  *
  * @param {string[]} points
  * @param {number} start
@@ -82,7 +82,7 @@ function excerpt(points, start, from, to) {
   const unfold = (/** @type {boolean} */ whole) => {
     if (whole) draw(start, points.length);
     else part();
-    // A long text scrolls within its row; by the keyboard too.
+    // A long text scrolls within its row, also with the keyboard.
     text.classList.toggle("whole", whole);
     if (whole) text.setAttribute("tabindex", "0");
     else text.removeAttribute("tabindex");
@@ -95,7 +95,7 @@ function excerpt(points, start, from, to) {
 }
 
 /**
- * The beginning of the word at a place, not before `start`.
+ * Where the word at `place` begins, but not before `start`.
  *
  * @param {string[]} points
  * @param {number} place

@@ -1,32 +1,32 @@
-// The hits, and what stands in their place when there are none.
+// The hits, and what is shown if there are none.
 
 import { at, make, short } from "./elements.js";
 import { passage } from "./passage.js";
 import { commitName, count, cut, plain, rowKey, rowName, titleColumn } from "./words.js";
 
-/** How long a row that a commit brought stays marked. */
+/** Milliseconds that a row changed by a commit stays marked. */
 const MARKED = 8_000;
-/** Code points of a payload value that are shown; the rest is in its tooltip. */
+/** The most code points of a payload value that are shown; its tooltip has the rest. */
 const VALUE = 160;
 
 /**
- * What a commit did to a row of the list, and what the row held before.
+ * What a commit did to a row of the list, and the row's payload before.
  *
  * @typedef {{kind: "new here" | "changed", was: Record<string, unknown>}} Mark
  */
 
 /** The list of hits. */
 export class Results {
-  /** @param {{like: (hit: import("./shapes.js").Hit) => void, more: () => void}} wish */
-  constructor(wish) {
-    this.wish = wish;
+  /** @param {{like: (hit: import("./shapes.js").Hit) => void, more: () => void}} actions */
+  constructor(actions) {
+    this.actions = actions;
     this.list = at("hits");
     /** @type {import("./shapes.js").Hit[]} */
     this.hits = [];
     /** @type {Map<string, Mark & {until: number}>} */
     this.marks = new Map();
     this.instant = "";
-    at("more").addEventListener("click", () => wish.more());
+    at("more").addEventListener("click", () => actions.more());
     this.list.addEventListener("keydown", (event) => this.key(event));
   }
 
@@ -41,15 +41,15 @@ export class Results {
   }
 
   /**
-   * Show the answer to the same question at a later instant, with what is different marked.
+   * Show the answer to the same question at a later instant, and mark the differences.
    *
    * @param {import("./shapes.js").SearchResult} result
-   * @returns {string} what is different, in words
+   * @returns {string} the differences, in words
    */
   refresh(result) {
     const marks = differences(this.hits, result.hits);
     for (const [row, mark] of marks) this.marks.set(row, { ...mark, until: Date.now() + MARKED });
-    if (JSON.stringify(this.hits) === JSON.stringify(result.hits)) this.told(result);
+    if (JSON.stringify(this.hits) === JSON.stringify(result.hits)) this.describe(result);
     else this.put(result, result.hits);
     const kinds = [...marks.values()].map((mark) => mark.kind);
     const [arrived, changed] = ["new here", "changed"].map(
@@ -76,13 +76,13 @@ export class Results {
     this.list.replaceChildren(...hits.map((hit, i) => this.item(hit, i + 1, best)));
     at("state").replaceChildren(...(hits.length ? [] : [nothing()]));
     at("more").hidden = !result.more;
-    this.told(result);
+    this.describe(result);
     const again = hits.findIndex((hit) => rowKey(hit) === focused);
     if (again >= 0) this.focus(again);
   }
 
   /** @param {import("./shapes.js").SearchResult} result */
-  told(result) {
+  describe(result) {
     this.instant = result.instant;
     const words = at("found-words");
     words.textContent = `${count(this.hits.length, "row")}${result.more ? " and more" : ""}, as of commit ${commitName(result.instant)}`;
@@ -109,7 +109,7 @@ export class Results {
   }
 
   /**
-   * Move to a hit, by its number or its row.
+   * Move the focus to a hit, given by its position or its row.
    *
    * @param {number | import("./shapes.js").RowId} which
    */
@@ -136,7 +136,7 @@ export class Results {
     else if (event.key === "ArrowUp" && place === 0) at("question").focus();
     else if (event.key === "ArrowUp") this.focus(place - 1);
     else if (event.key === "Enter" && event.target === this.list.children[place])
-      this.wish.like(this.hits[place]);
+      this.actions.like(this.hits[place]);
     else return;
     event.preventDefault();
   }
@@ -168,7 +168,7 @@ export class Results {
         payload(hit, mark?.was ?? {}),
         make(
           "button",
-          { type: "button", class: "quiet", onclick: () => this.wish.like(hit) },
+          { type: "button", class: "quiet", onclick: () => this.actions.like(hit) },
           "More like this",
         ),
       ),
@@ -186,7 +186,7 @@ export class Results {
 }
 
 /**
- * What a person reads before the first question.
+ * The text before the first question.
  *
  * @param {string} index
  * @param {import("./shapes.js").Status | null} status
@@ -202,7 +202,7 @@ export function welcome(index, status, newest) {
     make(
       "p",
       {},
-      `Results come as you type, from ${rows}. Change a row in the table and watch it arrive here.`,
+      `Results appear as you type, from ${rows}. Change a row in the table and watch it arrive here.`,
     ),
     newest ? make("p", { class: "newest" }, make("strong", {}, "Newest sync "), newest) : null,
     make(
@@ -224,12 +224,12 @@ function missing(index) {
     "div",
     { class: "welcome" },
     make("p", { class: "lead" }, `There is no index ${index} yet.`),
-    make("p", {}, make("code", {}, `lakewake sync ${index}`), " builds it; this page notices."),
+    make("p", {}, make("code", {}, `lakewake sync ${index}`), " builds it. This page updates by itself."),
   );
 }
 
 /**
- * What went wrong and what to do: the server's own words.
+ * What went wrong and what to do, as the server reports it.
  *
  * @param {string} fact
  * @param {string} hint
@@ -247,7 +247,7 @@ function nothing() {
   return make(
     "div",
     { class: "welcome" },
-    make("p", { class: "lead" }, "No row fits."),
+    make("p", { class: "lead" }, "No rows found."),
     make("p", {}, "Try other words, another mode, or fewer filters."),
   );
 }
@@ -263,14 +263,14 @@ function hints(pairs) {
  * @returns {Map<string, Mark>}
  */
 function differences(before, after) {
-  const told = (/** @type {import("./shapes.js").Hit} */ hit) => JSON.stringify([hit.text, hit.payload]);
+  const content = (/** @type {import("./shapes.js").Hit} */ hit) => JSON.stringify([hit.text, hit.payload]);
   const known = new Map(before.map((hit) => [rowKey(hit), hit]));
   /** @type {Map<string, Mark>} */
   const marks = new Map();
   for (const hit of after) {
     const was = known.get(rowKey(hit));
     if (!was) marks.set(rowKey(hit), { kind: "new here", was: {} });
-    else if (told(was) !== told(hit)) marks.set(rowKey(hit), { kind: "changed", was: was.payload });
+    else if (content(was) !== content(hit)) marks.set(rowKey(hit), { kind: "changed", was: was.payload });
   }
   return marks;
 }

@@ -1,4 +1,4 @@
-// The shapes that the server sends, as types for editors. Nothing here runs.
+// The shapes of the server's answers, as types for editors. Nothing here runs.
 
 /**
  * @typedef {{key: string, partition: string}} RowId

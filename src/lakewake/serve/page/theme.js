@@ -3,7 +3,7 @@
   const THEMES = ["auto", "light", "dark"];
   const root = document.documentElement;
 
-  /** What was chosen before; storage may be switched off. */
+  /** The theme chosen before; storage may be disabled. */
   function remembered() {
     try {
       return localStorage.getItem("lakewake-theme") ?? "auto";
@@ -18,7 +18,7 @@
     try {
       localStorage.setItem("lakewake-theme", theme);
     } catch {
-      // It then lasts until the page is left.
+      // Without storage, the choice lasts until the page is closed.
     }
   }
 

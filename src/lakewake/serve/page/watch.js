@@ -1,26 +1,26 @@
-// Looking again and again: every second while the page is seen, slower while the server is gone.
+// Polls the server: every second while the page is visible, less often while the server is gone.
 
 import { ServerError, ServerGone } from "./api.js";
 
 const EVERY = 1_000;
 const AT_MOST = 10_000;
 
-/** Calls `look` for as long as the page is open; only one look at a time. */
+/** Calls `look` for as long as the page is open, one call at a time. */
 export class Watch {
   /**
    * @param {() => Promise<void>} look
-   * @param {{back: () => void, gone: (wait: number) => void, refused: (error: ServerError) => void}} tell
+   * @param {{back: () => void, gone: (wait: number) => void, refused: (error: ServerError) => void}} report
    */
-  constructor(look, tell) {
+  constructor(look, report) {
     this.look = look;
-    this.tell = tell;
+    this.report = report;
     this.misses = 0;
     this.again = false;
     this.wake = () => {};
     document.addEventListener("visibilitychange", () => this.now());
   }
 
-  /** Look at once instead of after the pause. */
+  /** Call `look` at once, without the pause. */
   now() {
     this.again = true;
     this.wake();
@@ -33,12 +33,12 @@ export class Watch {
     }
   }
 
-  /** One look. @returns {Promise<number>} milliseconds until the next */
+  /** One call. @returns {Promise<number>} milliseconds until the next */
   async once() {
     try {
       await this.look();
       this.misses = 0;
-      this.tell.back();
+      this.report.back();
       return EVERY;
     } catch (error) {
       return this.missed(error);
@@ -49,20 +49,20 @@ export class Watch {
   missed(error) {
     const wait = Math.min(EVERY * 2 ** this.misses++, AT_MOST);
     if (error instanceof ServerGone) {
-      this.tell.gone(wait);
+      this.report.gone(wait);
       return wait;
     }
     if (!(error instanceof ServerError)) {
-      // A fault of this page: whoever opens the console shall see it, the others keep a live page.
+      // A fault of this page. It shows in the console, and the page stays alive.
       console.error(error);
       return wait;
     }
-    this.tell.refused(error);
+    this.report.refused(error);
     return Math.max(wait, error.wait * 1_000);
   }
 
   /**
-   * Wait so many milliseconds, or (null) until woken.
+   * Wait this many milliseconds; null: until woken.
    *
    * @param {number | null} ms
    * @returns {Promise<void>}

@@ -20,7 +20,7 @@ export function count(n, one) {
 }
 
 /**
- * A length of time, as exactly as it matters: "0.8 s", "14 s", "3 min", "5 h", "2 days".
+ * A duration, as precise as useful: "0.8 s", "14 s", "3 min", "5 h", "2 days".
  *
  * @param {number} s
  */
@@ -35,7 +35,7 @@ export function duration(s) {
 }
 
 /**
- * A commit by its time: "15 Nov 17:04:12". Hudi's instants are times in the table's own zone.
+ * The time of a commit: "15 Nov 17:04:12". Hudi's instants are times in the table's own zone.
  *
  * @param {string} instant
  */
@@ -43,12 +43,12 @@ export function commitName(instant) {
   const parts = /^\d{4}(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)/.exec(instant);
   if (!parts || !MONTHS[Number(parts[1]) - 1]) return instant;
   const [, month, day, hours, minutes, seconds] = parts;
-  // Spaces that do not break: a time is read in one piece.
+  // Non-breaking spaces keep a time on one line.
   return `${Number(day)}\u00a0${MONTHS[Number(month) - 1]}\u00a0${hours}:${minutes}:${seconds}`;
 }
 
 /**
- * The hour of a commit, for the strip: "17:04".
+ * The hour and minute of a commit, for the strip: "17:04".
  *
  * @param {string} instant
  */
@@ -57,7 +57,7 @@ export function commitHour(instant) {
 }
 
 /**
- * Seconds from one moment to another, at least 0; null when one of them is unknown.
+ * Seconds from one time to another, at least 0; null if one of them is unknown.
  *
  * @param {string | null | undefined} from
  * @param {string | null | undefined} to
@@ -80,7 +80,7 @@ export function plain(value) {
 }
 
 /**
- * The beginning of a text, with a mark where something was cut.
+ * The beginning of a text, with "…" if it was cut.
  *
  * @param {string} text
  * @param {number} most  code points
@@ -93,7 +93,7 @@ export function cut(text, most) {
 }
 
 /**
- * What a row is called: its title or name where it has one, else its key.
+ * The name of a row: its title or name if it has one, else its key.
  *
  * @param {import("./shapes.js").Hit} hit
  */
@@ -114,7 +114,7 @@ export function titleColumn(hit) {
 }
 
 /**
- * What tells rows apart.
+ * A text that identifies a row.
  *
  * @param {import("./shapes.js").RowId} row
  */
