@@ -176,7 +176,7 @@ def test_the_plain_name_of_the_collection_is_an_alias_of_the_active_generation(
 
 def test_a_foreign_collection_is_left_alone(store: QdrantStore, points: Points) -> None:
     points.create("wines", 4, {})
-    with pytest.raises(StoreError, match="no index of Lakewake"):
+    with pytest.raises(StoreError, match="not an index of Lakewake"):
         store.create(recipe(), batch(chunk("a")), frontier(1), after=0)
     assert points.names() == ["wines"]
 

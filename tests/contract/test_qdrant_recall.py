@@ -128,7 +128,7 @@ def test_searches_are_exact_if_no_number_of_candidates_is_enough(
     change(indexed, 1, chunks(0, 0, deletes=tuple(ids(0, GONE))))
     how = searching(indexed)
     assert (how.mode, how.questions) == ("exact", 12 + 12 + 32)
-    assert "did not find" in how.why
+    assert "did not reach" in how.why
     assert recall(indexed, topics(0, TOPICS)[: GONE * PER_TOPIC : 40]).mean() == 1
 
 

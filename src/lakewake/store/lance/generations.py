@@ -196,5 +196,5 @@ def parse_pointer(text: bytes, name: str) -> int:
     value: Any = json.loads(text)
     number = value.get("generation") if isinstance(value, dict) else None
     if type(number) is not int or json.loads(pointer_text(name, number)) != value:
-        raise ValueError(f"it says {text[:80]!r}")
+        raise ValueError(f"it holds {text[:80]!r}")
     return number
