@@ -1,4 +1,4 @@
-"""Breaks one rule at a time in a copy of the sources, and shows which test notices.
+"""Break one rule at a time in a copy of the sources, and show which test notices.
 
 `make mutants` runs it. It fails when a mutant survives, when a mutation no longer fits the sources,
 or when the tests fail without any mutation.
@@ -344,7 +344,7 @@ def run(source: Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str
     environment = {
         **os.environ,
         "PYTHONPATH": str(source),
-        # What hypothesis learns from mutants is of no use to anyone else.
+        # What hypothesis learns from mutants is useless elsewhere.
         "HYPOTHESIS_STORAGE_DIRECTORY": str(source.parent / "hypothesis"),
     }
     where = "import lakewake; print(lakewake.__file__)"
@@ -364,7 +364,7 @@ def verdict(mutant: Mutant) -> str:
         mutate(source, mutant)
         done = run(source, mutant.tests)
     failed = re.search(r"^FAILED (\S+)", done.stdout, re.MULTILINE)
-    # 1: tests ran and some failed. Anything else is a mutation that breaks more than its rule.
+    # 1: tests ran and some failed. Any other code means a mutation that breaks more than its rule.
     if done.returncode == 1 and failed:
         return f"caught by {failed[1]}"
     return "SURVIVED" if done.returncode == 0 else f"BROKEN\n{done.stdout[-2000:]}"

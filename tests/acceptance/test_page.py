@@ -1,7 +1,7 @@
 """The page in a real browser: Debian's Chromium, headless.
 
-Tests of what a person sees use `served`: any server with the sample's wines as index `wines`, and a
-way to change a row. Tests that choose a moment, or want a fault, use `server`.
+Tests of what a user sees use `served`: any server with the sample's wines as index `wines`, and a
+way to change a row. Tests that need a certain moment or a fault use `server`.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class Served(Protocol):
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The address of the server."""
 
     def change(self, key: str, **columns: Any) -> None:
         """Commit a change of one row to the table; the index follows."""
 
     def stop(self) -> None:
-        """Be gone."""
+        """Stop the server."""
 
     def start(self) -> None:
-        """Be back, at the same address."""
+        """Start the server again at the same address."""
 
 
 @pytest.fixture

@@ -129,7 +129,7 @@ def built(store: QdrantStore) -> QdrantStore:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Upkeep takes every reader of an earlier version for done."""
+    """Let upkeep assume that no reader of an earlier version is left."""
     monkeypatch.setattr(upkeep, "KEEP_FOR", -1.0)
 
 
@@ -286,7 +286,7 @@ def test_upkeep_leaves_a_running_build_alone(built: QdrantStore, points: Points)
 
 
 def build_staged(store: QdrantStore, after: int, error: BaseException | None = None) -> None:
-    """A build of which the rows were staged, and that fails at the end where `error` is given."""
+    """A build with staged rows, which fails at the end if `error` is given."""
     with store.staging(after=after) as staging:
         whole = staging.batch(SCHEMA, [staged(staging, "z")], Removed())
         store.create(recipe(), whole, frontier(2), after=after)

@@ -1,4 +1,4 @@
-"""For any text: pieces fit, cover the text, and are the same each time."""
+"""For any text: chunks fit, cover the text, and are the same each time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ limits = st.integers(3, 40)
 
 @cache
 def byte_tokenizer() -> str:
-    """A token for each byte, with [CLS] and [SEP]; cuts and pads to 4 when it is asked."""
+    """One token per byte, with [CLS] and [SEP]; cuts and pads to 4 on request."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: n for n, token in enumerate(["[CLS]", "[SEP]", "[PAD]", *alphabet])}
     tokenizer = Tokenizer(models.BPE(vocabulary, []))
@@ -68,7 +68,7 @@ def compact(text: str) -> str:
     return "".join(text.split())
 
 
-# One character of several bytes is more than a piece of few byte tokens can hold.
+# One character of several bytes may exceed a chunk of few byte tokens.
 KINDS = [("bytes", 12), ("minilm", 3)]
 
 
@@ -121,7 +121,7 @@ def test_an_edit_at_the_end_keeps_every_chunk_that_begins_a_chunk_length_before_
     cut = splitter("bytes", limit, 0, 0)
     before, after = cut.split("".join(kept) + old), cut.split("".join(kept) + new)
     whole, done = compact("".join(kept)), 0
-    # What a piece takes in is decided by the text that could fit into it, and by no more.
+    # The end of a chunk depends only on the text that could fit into it.
     for one, other in zip(before, after, strict=False):
         if done + limit > len(whole):
             break

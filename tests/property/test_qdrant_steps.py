@@ -1,7 +1,7 @@
 """A commit and a build in Qdrant, disturbed between each two of their steps.
 
-At each such moment, one after the other: the process dies; another writer comes and is done; upkeep
-runs; readers look. Whatever happens, an index says what it said before or what it is to say.
+At each such moment, one of these happens: the process dies; another writer finishes; upkeep
+runs; readers read. Whatever happens, an index has its old content or its new content.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from support.qdrant.edge_engine import EdgePlace
 from support.qdrant.locations import Disturbed, InMemory, Moments
 from support.store_contract import SCHEMA, as_stored, batch, chunk, contents, frontier, recipe
 
-#: More than any of the works here has; each is tried up to the moment that it does not have.
+#: More moments than any work here has; each work is tried up to its last moment.
 MOMENTS = 60
 ROWS = [chunk("a", "red"), chunk("b", "white"), chunk("c", "rosé")]
 BEFORE = as_stored(*ROWS)
@@ -79,12 +79,12 @@ def commit_staged(store: QdrantStore) -> None:
 
 
 def others(store: QdrantStore) -> None:
-    """What another writer does, starting from the same frontier."""
+    """Commit as another writer, starting from the same frontier."""
     store.commit(batch(chunk("theirs")), frontier(1), frontier(2, "b"))
 
 
 def disturbed(place: QdrantLocation, at: int, deed: Callable[[], None], work: Work) -> bool:
-    """Do a work with something happening at one of its moments; whether it had that moment."""
+    """Do a work with something happening at one moment; return whether it had that moment."""
     moments = Moments(at, deed)
     there = Disturbed(place, moments)
     try:
@@ -95,7 +95,7 @@ def disturbed(place: QdrantLocation, at: int, deed: Callable[[], None], work: Wo
 
 
 class Death:
-    """From one moment on nothing is done any more."""
+    """From this moment on nothing is done."""
 
     def __init__(self) -> None:
         self.dead = False
@@ -106,7 +106,7 @@ class Death:
 
 
 def killed(place: QdrantLocation, at: int, work: Work) -> bool:
-    """Do a work in a process that dies at one of its moments."""
+    """Do a work in a process that dies at one moment."""
     death = Death()
     moments = Moments(at, death)
 
@@ -123,7 +123,7 @@ def killed(place: QdrantLocation, at: int, work: Work) -> bool:
 
 
 def each_moment(happened: Callable[[int], bool]) -> None:
-    """Try every moment that there is."""
+    """Try every moment."""
     for at in range(MOMENTS):
         if not happened(at):
             assert at > 6, "hardly any moment was tried"
@@ -132,7 +132,7 @@ def each_moment(happened: Callable[[int], bool]) -> None:
 
 
 def check_tidy(store: QdrantStore, place: QdrantLocation, expected: dict[str, Any]) -> None:
-    """After upkeep there is what the index says, and nothing else."""
+    """Check that upkeep leaves the content of the index and nothing else."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(upkeep, "KEEP_FOR", -1.0)
         store.maintain()
@@ -320,7 +320,7 @@ def test_of_two_builders_at_any_two_steps_one_lands_and_the_other_raises(
 def test_a_writer_that_slept_through_later_commits_and_upkeep_changes_nothing(
     fresh_place: Callable[[], QdrantLocation],
 ) -> None:
-    """However late it goes on: what it began is done by others or never."""
+    """However late it continues, others finish what it began, or nobody does."""
 
     def happened(at: int) -> bool:
         place = fresh_place()
@@ -331,7 +331,7 @@ def test_a_writer_that_slept_through_later_commits_and_upkeep_changes_nothing(
 
         def meanwhile() -> None:
             awake = store_in(place)
-            # Whatever was decided is finished first; then others come from there.
+            # A decided commit is finished first; then others continue from there.
             awake.maintain()
             landed.append(awake.open().frontier() == frontier(2))
             for n in range(3):
@@ -347,7 +347,7 @@ def test_a_writer_that_slept_through_later_commits_and_upkeep_changes_nothing(
             place, at, meanwhile, lambda there: landed.append(lands(lambda: commit(there)))
         )
         if slept:
-            # It is told rightly whether its batch landed before the others'.
+            # It learns correctly whether its batch landed before the others'.
             assert landed[0] == landed[1]
             assert contents(store.open()) == stood[0]
             check_tidy(store, place, stood[0])

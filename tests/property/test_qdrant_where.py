@@ -34,7 +34,7 @@ AHEAD = np.array([1.0, 0.0], np.float32)
 
 
 def rows() -> pa.Table:
-    """The rows of the other test, each with a vector of its own before the query."""
+    """The rows of the other test, each with its own vector."""
     told = [RowId("", str(n)) for n in range(ROWS)]
     own = {
         "_id": [chunk_id(row, "text", 0) for row in told],
@@ -103,5 +103,5 @@ def test_qdrant_itself_leaves_out_rows_that_do_not_match(
 def test_every_value_is_read_back_unchanged(reader: StoreReader) -> None:
     held = pa.Table.from_batches(reader.scan(reader.schema().names)).sort_by("n")
     names = [n for n in INDEX.names if n != "_vector"]
-    # Told as text: NaN does not equal itself.
+    # Compared as text: NaN does not equal itself.
     assert str(held.select(names).to_pylist()) == str(rows().select(names).to_pylist())

@@ -36,7 +36,7 @@ ui.enabled = false
 
 
 class Watcher:
-    """One `lakewake sync --watch`, its output in files beside the configuration."""
+    """A `lakewake sync --watch` process, with its output in files beside the configuration."""
 
     def __init__(self, config: Path, name: str) -> None:
         self._said = config.with_name(f"{name}.err")
@@ -49,7 +49,7 @@ class Watcher:
 
     @property
     def said(self) -> str:
-        """What it said to a person."""
+        """Its output on stderr."""
         return self._said.read_text()
 
     @property
@@ -59,7 +59,7 @@ class Watcher:
         return [report for line in lines for report in json.loads(line)["indexes"]]
 
     def kill_jvm(self) -> None:
-        """Its Java, and nothing else, is gone at once."""
+        """Kill only its JVM."""
         threads = Path(f"/proc/{self._process.pid}/task").glob("*/children")
         children = [int(pid) for file in threads for pid in file.read_text().split()]
         jvms = [pid for pid in children if Path(f"/proc/{pid}/comm").read_text() == "java\n"]
@@ -67,7 +67,7 @@ class Watcher:
         os.kill(jvms[0], signal.SIGKILL)
 
     def lives(self, seconds: float = 0) -> bool:
-        """Whether it is still there after that time."""
+        """Whether it is still running after this time."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -75,7 +75,7 @@ class Watcher:
         return False
 
     def stop(self) -> int:
-        """Ask it to stop; its exit code."""
+        """Ask it to stop; return its exit code."""
         self._process.send_signal(signal.SIGTERM)
         try:
             return self._process.wait(60)
@@ -86,7 +86,7 @@ class Watcher:
 
 @contextmanager
 def watching(config: Path, number: int = 2) -> Iterator[list[Watcher]]:
-    """So many watchers at once; they are gone afterwards, whatever happens."""
+    """Run this many watchers at once, and end them whatever happens."""
     watchers = [Watcher(config, f"watcher{n}") for n in range(number)]
     try:
         yield watchers
@@ -97,7 +97,7 @@ def watching(config: Path, number: int = 2) -> Iterator[list[Watcher]]:
 
 
 def wait_until(true: Callable[[], bool], watchers: Sequence[Watcher], seconds: float = 180) -> None:
-    """Wait for something that living watchers will bring about."""
+    """Wait until a condition holds while the watchers live."""
     give_up = monotonic() + seconds
     while not true():
         for watcher in watchers:
@@ -106,13 +106,13 @@ def wait_until(true: Callable[[], bool], watchers: Sequence[Watcher], seconds: f
 
 
 def embedded_by(watchers: Sequence[Watcher]) -> int:
-    """What the watchers say that they embedded."""
+    """The number of texts that the watchers report as embedded."""
     return sum(report["embedded"] for watcher in watchers for report in watcher.reports)
 
 
 @contextmanager
 def counting_service() -> Iterator[tuple[int, list[str]]]:
-    """An embedding service on this machine: its port, and every text it was ever sent."""
+    """An embedding service on this machine: its port, and every text it received."""
     received: list[str] = []
     embedder = HashingEmbedder(HASHING)
 

@@ -1,4 +1,4 @@
-"""The retriever and the read-only vector store: LangChain's own suite, and what is ours."""
+"""The retriever and the read-only vector store: LangChain's own suite, and our tests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def in_pieces(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same wines, cut into pieces that overlap."""
+    """The same wines, split into chunks that overlap."""
     return make_cellar(tmp_path_factory.mktemp("pieces"), "{tokens = 7, overlap = 3}")
 
 

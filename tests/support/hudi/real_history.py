@@ -1,4 +1,4 @@
-"""Random histories of real Hudi tables, with an index that follows them, from one seed each."""
+"""Random histories of real Hudi tables and an index that follows them, one seed each."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
 KEYS = [f"k{n}" for n in range(8)]
 #: Hudi shows the second as `50 off`.
 PARTITIONS = ["a", "50%20off"]
-#: Further columns, made of a row's others: nested, some without nulls, one that is not UTF-8.
+#: Columns derived from the others: nested ones, some without nulls, one that is not UTF-8.
 NESTED = {
     "tags": "array(txt, cast(unhex('61FF62') AS string))",
     "sizes": "array(coalesce(num, 0), 1)",
     "attrs": "map('n', coalesce(num, 0), 'a', 1)",
-    # Two fields: Hudi cannot rewrite a file with an array of structs of one.
+    # Two fields: Hudi cannot rewrite a file with an array of structs of a single field.
     "box": "named_struct('t', coalesce(txt, ''), 'in', array(named_struct('n', num, 'm', 1)))",
 }
 PAYLOAD = ("id", "num", "part", *NESTED)
-#: A soft delete adds a column that the other writes do not have.
+#: A soft delete adds a column that other writes lack.
 EVOLVING = {"hoodie.write.set.null.for.missing.columns": "true"}
 TEXTS = ["one", "two", "three", " "]
-#: More than a sync has moments.
+#: More moments than any sync has.
 MOMENTS = 20
-#: Rows of a few kilobytes are large here: everything that bounds memory is smaller by as much.
+#: Rows of a few kilobytes count as large here: every memory bound is scaled down to match.
 CHUNKS = Chunking(tokens=40)
 SMALL_MEMORY = {
     (arrow, "COLLECT_BYTES"): 8_192,
@@ -68,7 +68,7 @@ SMALL_MEMORY = {
 
 
 def large(key: str, edited: int) -> str:
-    """A text of many chunks, one sentence of it another one in each edition."""
+    """A text of many chunks, with one sentence that differs in each edition."""
     lines = [f"Sentence {n} of the long text of {key} says this and that." for n in range(60)]
     lines[20 + edited] = f"Only edition {edited} has this sentence."
     return " ".join(lines)
@@ -76,12 +76,12 @@ def large(key: str, edited: int) -> str:
 
 @dataclass
 class RealHistory:
-    """One table, one index and the dice.
+    """A table, an index and a random generator.
 
     Attributes:
         clean: reads the same table in a session without hostile settings.
-        plans: maintenance is planned and run later, and writers go on meanwhile.
-        blind: some writers do not know where rows are, and store second copies of them.
+        plans: table services are planned and run later, while writers continue.
+        blind: some writers do not know where rows are, and store second copies.
         told: what happened, in order; a failure shows it.
         syncs: how many syncs were compared with a build from nothing.
     """
@@ -100,7 +100,7 @@ class RealHistory:
     _savepoints: list[str] = field(default_factory=list)
 
     def play(self, steps: int) -> None:
-        """Carry out so many steps, a sync after every other one and at the end."""
+        """Play this many steps, with a sync after every other one and at the end."""
         try:
             self.table.write(self._rows(6))
             for _ in range(steps):
@@ -124,7 +124,7 @@ class RealHistory:
         except Exception as error:
             if name in OURS:
                 raise
-            # What Hudi itself does not allow here, such as a restore past a newer savepoint.
+            # Hudi itself does not allow this here, such as a restore past a newer savepoint.
             self.refused += 1
             causes = [x for x in str(error).splitlines() if x.startswith("Caused by")]
             self.told.append(f"  refused: {(causes or [repr(error)])[-1][:300]}")
@@ -152,7 +152,7 @@ class RealHistory:
         return self._clock
 
     def _rows(self, count: int = 0, *, parts: list[str] = PARTITIONS) -> list[tuple]:
-        """Some rows, mostly newer than all before, each key once in a partition."""
+        """Random rows, mostly newer than all before, each key once per partition."""
         now = self._tick()
         ids = [(key, part) for key in KEYS for part in parts]
         chosen = self.dice.sample(ids, min(len(ids), count or self.dice.randint(1, 4)))
@@ -275,7 +275,7 @@ class RealHistory:
             self.clean_up()
 
     def two_syncers(self) -> None:
-        """Two syncs by turns, with a commit to the table after some of them."""
+        """Run two syncs in turns, with a commit to the table after some turns."""
         schedule = [self.dice.random() < 0.5 for _ in range(MOMENTS)]
         at, both = self.dice.randrange(MOMENTS), (self.parts, self._another_syncer())
         self.told.append(f"  {schedule} {at}")
@@ -296,13 +296,13 @@ class RealHistory:
         return watched(other)
 
     def verify(self) -> None:
-        """Agrees, or asks to sync first, whatever is pending."""
+        """Check that verify agrees or asks to sync first, whatever is pending."""
         with suppress(HistoryLost, IndexMissing):
             report = verify(self.parts)
             assert report.agrees, report
 
 
-#: How often each happens, and what it is.
+#: The weight of each operation, and the operation.
 OPERATIONS: Mapping[str, tuple[int, Callable[[RealHistory], None]]] = {
     "upsert": (8, RealHistory.upsert),
     "blind_upsert": (4, RealHistory.blind_upsert),
@@ -330,7 +330,7 @@ OPERATIONS: Mapping[str, tuple[int, Callable[[RealHistory], None]]] = {
     "written_meanwhile": (2, RealHistory.written_meanwhile),
     "two_syncers": (3, RealHistory.two_syncers),
 }
-#: What must never fail; the others are Hudi's.
+#: Operations that must never fail; the others may fail in Hudi.
 OURS = ("verify", "sync_cut_off", "written_meanwhile", "two_syncers")
 MERGED = tuple(OPERATIONS)
 COPIED = tuple(name for name in OPERATIONS if "compact" not in name)
@@ -342,7 +342,7 @@ def real_history(
 ) -> RealHistory:
     """A table of that type without a commit yet, and an index of it that is still to be built.
 
-    Every other one has plans of maintenance, and every third is read in a hostile session. From
+    Every other one plans table services, and every third is read in a hostile session. From
     the 25th on there are blind writers too.
     """
     plans = seed % 4 < 2
@@ -356,7 +356,7 @@ def real_history(
 
 
 def hostile_session(spark: SparkSession) -> SparkSession:
-    """A session with every setting against us."""
+    """A session with hostile settings."""
     session = spark.newSession()
     for key, value in {**HOSTILE_TO_SPARK, **HOSTILE_TO_HUDI, **HOSTILE_TO_HADOOP}.items():
         session.conf.set(key, value)

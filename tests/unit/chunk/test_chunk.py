@@ -1,4 +1,4 @@
-"""Rows into chunks, and texts into pieces that fit the model."""
+"""Split rows and texts into chunks that fit the model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORDS = ("smoky", "red", "with", "leather", "and", "dry", "plum", "finish", ".",
 
 
 def word_tokenizer() -> str:
-    """One token a word, [CLS] and [SEP] around it, and settings that cut and pad to 8."""
+    """One token per word, [CLS] and [SEP] around the text, and settings that cut and pad to 8."""
     vocabulary = {word: n for n, word in enumerate(("[UNK]", "[CLS]", "[SEP]", "[PAD]", *WORDS))}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()

@@ -1,4 +1,4 @@
-"""What an index remembers of its syncs, on tables and stores without Spark."""
+"""The sync records of an index, on tables and stores without Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.sampling import SCHEMA, rid, sample_recipe, values
 
 @pytest.fixture(params=["memory", "lance"])
 def index(request: pytest.FixtureRequest, tmp_path: Path) -> Index:
-    """An index of two rows, built."""
+    """A built index of two rows."""
     made = follow(f"{request.param}://{tmp_path}/index")
     table_of(made).upsert({rid("a"): values("one"), rid("b"): values("two")})
     made.sync()

@@ -1,4 +1,4 @@
-"""What a model is handed: bounded, and nothing in it that a person would not see."""
+"""What a model receives: bounded, and without anything that a human would not see."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lakewake.recommend.tame import tame
 from lakewake.show.visible import escaped, unescaped, visible
 from support import cellar
 
-#: Tags, directions, controls, selectors, fillers: each says something that nobody sees.
+#: Tags, directions, controls, selectors, fillers: all of them are invisible.
 HIDDEN = "\U000e0041\U000e0042\u202e\u2066\u200b\u00ad\x1b[2J\x07\ufe01\U000e0100\u3164\u2800\ue000"
 UNSEEN = set(HIDDEN) - set("[2J")
 LONG = "Smoky red with leather and no end " * 6_000
@@ -45,7 +45,7 @@ def told(result: CallToolResult) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> lakewake.Lakewake:
-    """Twelve rows of 200 KB each, and one with every invisible character in it."""
+    """Twelve rows of 200 KB each, and one with every invisible character."""
     wines = {
         **{f"long {n}": (LONG + str(n), "Italy" * 2_000, 1.0) for n in range(12)},
         f"odd{HIDDEN}key": (f"A {HIDDEN}zeppelin. Old{HIDDEN} wood.", f"Sp{HIDDEN}ain", 8.0),

@@ -1,4 +1,4 @@
-"""The MCP server: a real client in this process, and one beside a real `lakewake mcp` process."""
+"""The MCP server: a real client in this process, and one with a real `lakewake mcp` process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def process(config: Path) -> StdioServerParameters:
 
 
 def talk(server: Any, speech: Callable[[Client], Coroutine[Any, Any, Any]]) -> Any:
-    """What a client gets to hear from a server."""
+    """What a client receives from a server."""
 
     async def run() -> Any:
         with anyio.fail_after(60):
@@ -54,7 +54,7 @@ def call(lake: Mapping[str, Index], tool: str, **arguments: Any) -> CallToolResu
 
 
 def told(result: CallToolResult) -> dict[str, Any]:
-    """The structured answer; its text says the same."""
+    """The structured answer; its text must be the same."""
     assert not result.is_error, result.content
     assert json.loads(result.content[0].text) == result.structured_content
     assert isinstance(result.structured_content, dict)
@@ -108,7 +108,7 @@ def test_stdout_of_the_process_holds_nothing_but_the_protocol(config: Path) -> N
         },
     ]
     server = process(config)
-    # Spoken line by line: what is left unanswered when stdin ends is dropped.
+    # Line by line: requests unanswered when stdin ends are dropped.
     with subprocess.Popen(
         [server.command, *server.args],
         env={**os.environ, **(server.env or {})},

@@ -1,4 +1,4 @@
-"""Where S3 is, by AWS's variables and files, and how the three that talk to it are told."""
+"""Where S3 is, by AWS's variables and files, and the options for Lance, Hadoop and Arrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows → messages: nothing a row says gets out of its place."""
+"""Rows → messages: no text of a row escapes its markers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words, both, pages, weights, rows alike and re-ranking: what comes after the nearest vector."""
+"""Keyword and hybrid search, pages, weights, similar rows and reranking."""
 
 from __future__ import annotations
 

@@ -456,7 +456,7 @@ def test_a_read_is_repeated_if_the_index_is_replaced_meanwhile() -> None:
     from lakewake.store.memory import MemoryStore
 
     class Replaced(MemoryStore):
-        """Fails as a store does whose generation is removed, once."""
+        """Fail once, like a store whose generation was removed."""
 
         failures = 1
 
@@ -541,7 +541,7 @@ def test_concurrent_requests_count_facets_once(monkeypatch: pytest.MonkeyPatch) 
     with asking(index) as client, ThreadPoolExecutor(6) as pool:
         asked = [pool.submit(client.get, "/indexes/sample/facets") for _ in range(2)]
         assert begun.wait(30)
-        # However long that takes, whoever asks whether the server is ready is told.
+        # However long that takes, /ready is answered.
         assert client.get("/ready").status_code == 200
         go.set()
         assert [answer.result().status_code for answer in asked] == [200, 200]

@@ -68,7 +68,7 @@ def test_a_stalled_search_ends_in_504_while_others_go_on(
         assert client.post(SEARCH, json={"text": "smoky"}).status_code == 200
         assert slow.result().status_code == 504
         assert "0.5 s" in slow.result().json()["error"]
-        # Its thread is still held up, the other one is not.
+        # Its thread is still blocked, the other one is not.
         assert client.post(SEARCH, json={"text": "smoky"}).status_code == 200
 
 
@@ -83,7 +83,7 @@ def test_searches_beyond_the_limit_wait_a_moment_and_then_get_429(
         refused = client.post(SEARCH, json={"text": "smoky"})
         assert refused.status_code == 429
         assert int(refused.headers["retry-after"]) >= 1
-        # What is no search has threads of its own.
+        # Requests that are not searches have their own threads.
         assert client.get("/indexes/sample/status").status_code == 200
         assert client.get("/ready").status_code == 200
         embedder.let_go.set()

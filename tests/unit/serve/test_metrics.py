@@ -94,7 +94,7 @@ def test_totals_count_each_sync_once_and_never_fall() -> None:
     totals.read(newest)
     assert totals.sums == {"embedded": 5, "reused": 2, "deleted": 3, "changed": 0}
     history[:] = history[1:]  # the oldest is forgotten
-    history.append(record("2", to_instant="2", embedded=1))  # another one of the same moment
+    history.append(record("2", to_instant="2", embedded=1))  # another record of the same moment
     history.append(record("3", error="gone"))
     totals.read(newest)
     assert totals.sums["embedded"] == 6

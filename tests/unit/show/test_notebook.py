@@ -62,7 +62,7 @@ ALL = [RESULT, SYNC, PLAN, STATUS, VERIFY]
 
 
 class Page(HTMLParser):
-    """A cell's HTML: which elements are open at each text, and what is in them."""
+    """The HTML of a cell: the elements open at each text, and their content."""
 
     VOID = ("br", "img", "hr", "input")
 
@@ -101,7 +101,7 @@ def page(value: Any) -> Page:
 
 
 def texts_replaced(value: Any) -> Any:
-    """The value with every text of it hostile."""
+    """The value with every text replaced by a hostile one."""
     names = ("index", "why", "table", "store", "instant", "newest_instant", "to_instant")
     hostile = {name: HOSTILE for name in names if hasattr(value, name)}
     if isinstance(value, SearchResult):
@@ -143,7 +143,7 @@ def test_a_result_shows_each_hit_with_its_score_text_and_payload() -> None:
 
 @dataclass(frozen=True)
 class Other(Shown):
-    """A value of a shape that another part of the product adds."""
+    """A value of a shape that another module adds."""
 
     told: dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""No secret leaves the process: addresses with one are refused, and messages are cleaned."""
+"""No secret leaves the process: addresses with one are refused, and messages are redacted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from lakewake.store.registry import open_store
 from support.cellar import make_cellar
 from support.serving import asking, wine_index
 
-#: Long and odd enough not to be part of anything else that is said.
+#: Long and odd enough not to occur in any other message.
 ODD = "abcdefXYZ0189+/=%:@?#&$!~-_.,'`<>|(){}[]"
 SECRETS = st.text(st.sampled_from(ODD), min_size=8, max_size=40).map(lambda s: f"Qz{s}zQ")
 NAMES = st.sampled_from(
@@ -148,7 +148,7 @@ def test_a_short_password_that_is_repeated_beside_its_address_is_not_shown() -> 
 
 
 def our_words() -> Iterator[str]:
-    """Every text in the source, with a word in the place of each value."""
+    """Every string in the source, with a word in place of each value."""
     for file in Path(lakewake.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):

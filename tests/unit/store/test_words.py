@@ -1,4 +1,4 @@
-"""Words and their scores: the same however the texts lie, and whatever was there before."""
+"""Words and their scores: the same in any layout of the texts, and after any history."""
 
 from __future__ import annotations
 
