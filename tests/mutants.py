@@ -39,7 +39,7 @@ PARTED = (
     "odd_partition_values and COPY_ON_WRITE-true-false",
 )
 RECALL = ("tests/contract/test_recall.py",)
-ANSWERS = ("tests/contract/test_stores.py", "-k", "all_answers_are_those_of_a_build")
+ANSWERS = ("tests/contract/test_stores.py", "-k", "all_answers_equal_those_of_a_fresh_build")
 CLEANED = ("tests/integration/test_matrix.py", "-k", "cleaning and MERGE_ON_READ")
 
 FRONTIER_FIRST = """\
@@ -72,14 +72,14 @@ MUTANTS = (
         RECALL,
     ),
     Mutant(
-        "an upsert is taken to add no second copy",
+        "an upsert is assumed to add no second copy",
         "source/lineage.py",
         "return commit.operation in DUPLICATING or (added and not commit.is_maintenance)",
         "return commit.operation in DUPLICATING",
         ("tests/unit/source/test_lineage.py", "tests/integration/test_copies.py", "-k", "adds"),
     ),
     Mutant(
-        "a base file that Spark does not list is not missed",
+        "a base file that Spark does not list goes unnoticed",
         "source/files.py",
         "if listed != len(files):",
         "if listed > len(files):",
@@ -121,28 +121,28 @@ MUTANTS = (
         SYNC,
     ),
     Mutant(
-        "a known hash is taken for a present row",
+        "a known hash counts as a present row",
         "sync/prepare.py",
         "            by_hash, new = self._vectors(rows, patch, stage)\n",
         HASH_FOR_PRESENCE,
         SYNC,
     ),
     Mutant(
-        "no chunk is taken for a chunk with the right hash",
+        "a missing chunk counts as a chunk with the right hash",
         "plan/patch.py",
         "return bool(first) and all(first) and",
         "return all(first) and",
         SYNC,
     ),
     Mutant(
-        "a chunk after the first tells whether the row changed",
+        "a chunk after the first decides whether the row changed",
         "plan/patch.py",
         "for h in held if h.n == 0]",
         "for h in held if h.n > 0]",
         ("tests/unit/sync/test_long_texts.py",),
     ),
     Mutant(
-        "a chunk stays though the row's payload changed",
+        "a chunk stays although the row's payload changed",
         "plan/patch.py",
         "for h in held if h.payload_hash == payload)",
         "for h in held)",
@@ -191,7 +191,7 @@ MUTANTS = (
         PLAN,
     ),
     Mutant(
-        "a batch is written whoever moved the frontier",
+        "a batch is written even if another writer moved the frontier",
         "store/lance/store.py",
         "if stands not in (expect.to_json(), then.to_json()):",
         "if False:",
@@ -205,7 +205,7 @@ MUTANTS = (
         SYNC,
     ),
     Mutant(
-        "the embedding store mixes models",
+        "the vector cache mixes models",
         "embed/cache.py",
         "    return hashlib.sha256(text.encode()).hexdigest()\n\n\ndef _connect",
         '    return ""\n\n\ndef _connect',
@@ -226,7 +226,7 @@ MUTANTS = (
         SYNC,
     ),
     Mutant(
-        "another sync's commit is taken for one's own",
+        "another sync's commit is claimed as this sync's own",
         "sync/__init__.py",
         "attempt.then = replace(then, token=attempts.token)",
         'attempt.then = replace(then, token="")',
@@ -247,14 +247,14 @@ MUTANTS = (
         QUARANTINE,
     ),
     Mutant(
-        "the words of chunks that are gone are counted",
+        "the words of deleted chunks are counted",
         "store/words.py",
         "int(np.count_nonzero(part.live[texts]))",
         "len(texts)",
         ANSWERS,
     ),
     Mutant(
-        "the lengths of chunks that are gone are counted",
+        "the lengths of deleted chunks are counted",
         "store/words.py",
         "int(part.counted.lengths[part.live].sum())",
         "int(part.counted.lengths.sum())",
@@ -282,7 +282,7 @@ MUTANTS = (
         ("tests/property/test_any_history.py", "-k", "history_is_followed and followed[0]"),
     ),
     Mutant(
-        "maintenance is taken for harmless whatever it was overtaken by",
+        "table services are assumed harmless whatever overtook them",
         "model/timeline.py",
         "return self.operation in MAINTENANCE and not self.overtaken",
         "return self.operation in MAINTENANCE",
@@ -296,7 +296,7 @@ MUTANTS = (
         ("tests/unit/source/test_lineage.py",),
     ),
     Mutant(
-        "a partition that the cleaner dropped is taken for an empty one",
+        "a partition that the cleaner dropped counts as empty",
         "source/files.py",
         "        self._refuse_dropped_partitions({g.partition for g in groups})\n",
         "",
@@ -307,17 +307,21 @@ MUTANTS = (
         "source/hudi.py",
         "spark = reading_session(self._start())",
         "spark = self._start()",
-        ("tests/integration/test_hostile_session.py", "-k", "missed or (against and MERGE)"),
+        (
+            "tests/integration/test_hostile_session.py",
+            "-k",
+            "is_noticed or (hostile_settings and MERGE)",
+        ),
     ),
     Mutant(
         "Hudi's defaults reach reads",
         "source/view.py",
         "{**READ_OPTIONS, ",
         "{",
-        ("tests/integration/test_hostile_session.py", "-k", "against and MERGE"),
+        ("tests/integration/test_hostile_session.py", "-k", "hostile_settings and MERGE"),
     ),
     Mutant(
-        "most of an index is removed unasked",
+        "most of an index is removed without permission",
         "plan/deletes.py",
         "return gone > UNASKED and gone > share * held",
         "return False",

@@ -20,7 +20,7 @@ from lakewake.store.qdrant.location import CONNECTIONS
 from lakewake.store.qdrant.reader import QdrantReader
 from lakewake.store.qdrant.recall import Coverage, coverage_of, deleted_of, read_kept
 from lakewake.store.qdrant.store import QdrantStore
-from support.qdrant.edge_engine import EdgeClient, EdgePlace
+from support.qdrant.edge_engine import EdgeClient, EdgeLocation
 from support.recall_contract import (
     GONE,
     LEAST,
@@ -45,8 +45,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakewake.store.recall.MIN_CHANGED", 100)
 
 
-def location(folder: Path) -> EdgePlace:
-    return EdgePlace(str(folder / "edge"), indexed=True, graph=True)
+def location(folder: Path) -> EdgeLocation:
+    return EdgeLocation(str(folder / "edge"), indexed=True, graph=True)
 
 
 def opened(folder: Path, **options: float) -> QdrantStore:

@@ -90,7 +90,7 @@ class Tended(LanceStore):
 
 class TestLanceWithLookups(StoreContract):
     @pytest.fixture
-    def small_pieces(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def small_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Join fragments after a few commits, with words in several files."""
         monkeypatch.setattr(lance_upkeep, "MAX_SMALL_FRAGMENTS", 3)
         monkeypatch.setattr(lance_words, "SLICE", 4)

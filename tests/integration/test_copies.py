@@ -130,7 +130,7 @@ def test_an_upsert_that_changes_both_copies_reveals_the_duplicate(spark, small_t
 
 
 @pytest.mark.parametrize("type_", [COW, MOR])
-def test_a_copy_added_by_an_upsert_is_recorded(type_, spark, small_tables, tmp_path):
+def test_a_copy_that_an_upsert_adds_is_recorded(type_, spark, small_tables, tmp_path):
     table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)
     table.write([row("k0"), row("k1")])
     parts = following(spark, table.path, tmp_path / "index")

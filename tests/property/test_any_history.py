@@ -56,7 +56,7 @@ from support.moments import (
     watched,
 )
 from support.oracle import build, contents
-from support.qdrant.edge_engine import EdgePlace
+from support.qdrant.edge_engine import EdgeLocation
 from support.qdrant.locations import InMemory
 from support.sampling import HASHING, SCHEMA, rid, sample_parts, sample_recipe, values
 
@@ -111,7 +111,7 @@ SPOILT = {
 
 
 @pytest.fixture(autouse=True, scope="module")
-def in_small_pieces():
+def in_small_parts():
     """Split six rows into several batches, embedder calls, fragments and word files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory, "BATCH_ROWS", 3)
@@ -434,7 +434,7 @@ class AnyHistoryInEdge(AnyHistoryInQdrant):
 
     def location(self) -> QdrantLocation:
         self._folder = tempfile.TemporaryDirectory(prefix="lakewake-any-history-")
-        return EdgePlace(self._folder.name)
+        return EdgeLocation(self._folder.name)
 
     def teardown(self) -> None:
         with self._folder:

@@ -79,8 +79,8 @@ def test_every_chunk_fits_the_model(
     kind: str, least: int, text: str, room: int, overlap: int
 ) -> None:
     limit = room + least
-    for piece in splitter(kind, 0, overlap, limit).split(text):
-        assert len(counting(kind).encode(piece)) <= limit
+    for chunk in splitter(kind, 0, overlap, limit).split(text):
+        assert len(counting(kind).encode(chunk)) <= limit
 
 
 @pytest.mark.parametrize(("kind", "least"), KINDS)
@@ -89,8 +89,8 @@ def test_every_chunk_fits_the_model(
 def test_chunks_without_overlap_cover_the_text_once_in_order(
     kind: str, least: int, text: str, room: int
 ) -> None:
-    pieces = splitter(kind, room + least, 0, 256).split(text)
-    assert compact("".join(pieces)) == compact(text)
+    chunks = splitter(kind, room + least, 0, 256).split(text)
+    assert compact("".join(chunks)) == compact(text)
 
 
 @settings(max_examples=100, deadline=None)
@@ -98,10 +98,10 @@ def test_chunks_without_overlap_cover_the_text_once_in_order(
 def test_chunks_counted_in_characters_are_as_long_as_allowed(
     text: str, limit: int, overlap: int
 ) -> None:
-    pieces = Splitter(Chunking(0, min(overlap, limit - 1)), limit, None).split(text)
-    assert all(len(p) <= limit * CHARACTERS_PER_TOKEN for p in pieces)
+    chunks = Splitter(Chunking(0, min(overlap, limit - 1)), limit, None).split(text)
+    assert all(len(p) <= limit * CHARACTERS_PER_TOKEN for p in chunks)
     if not overlap:
-        assert compact("".join(pieces)) == compact(text)
+        assert compact("".join(chunks)) == compact(text)
 
 
 @settings(max_examples=50, deadline=None)

@@ -25,7 +25,7 @@ from lakewake.store.qdrant.location import CONNECTIONS
 from lakewake.store.qdrant.reader import QdrantReader
 from lakewake.store.qdrant.store import QdrantStore
 from support.filtering import ROWS, SCHEMA, TABLE, VALUES, filters
-from support.qdrant.edge_engine import EdgePlace
+from support.qdrant.edge_engine import EdgeLocation
 from support.qdrant.locations import InMemory
 
 RECIPE = Recipe(ModelIdentity("hashing", "test", 2), payload=tuple(SCHEMA.names))
@@ -58,7 +58,7 @@ def rows() -> pa.Table:
 def reader(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StoreReader]:
-    edge = EdgePlace(str(tmp_path_factory.mktemp("edge")), indexed=True)
+    edge = EdgeLocation(str(tmp_path_factory.mktemp("edge")), indexed=True)
     place = edge if request.param == "edge" else InMemory()
     store = QdrantStore(place, "wines", "wines")
     frontier = Frontier(TableIdentity("wines", "n", "", "COPY_ON_WRITE"), {"1": "1"}, sync=1)

@@ -57,7 +57,7 @@ class Gateway:
         }
 
     def profile(self, folder: Path) -> dict[str, str]:
-        """Write keys and endpoint to AWS's files in the folder; return the variables to use them."""
+        """Write keys and endpoint to AWS's files in the folder; return variables to use them."""
         keys, settings = folder / "credentials", folder / "config"
         keys.write_text(f"[lake]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n")
         settings.write_text(f"[profile lake]\nregion = {REGION}\nendpoint_url = {self.endpoint}\n")

@@ -796,10 +796,10 @@ class StoreContract:
             assert keys(reader.keyword(Words(former, 3))) == []
 
     @pytest.fixture
-    def small_pieces(self) -> None:
+    def small_parts(self) -> None:
         """Make the parts of an index so small that there are several."""
 
-    @pytest.mark.usefixtures("small_pieces")
+    @pytest.mark.usefixtures("small_parts")
     @pytest.mark.parametrize(("seed", "metric"), [(0, "cosine"), (1, "dot"), (2, "l2")])
     def test_all_answers_equal_those_of_a_fresh_build_after_any_history(
         self, store: Store, seed: int, metric: str

@@ -211,7 +211,7 @@ ROWS: dict[str, History] = {
     "delete_partition then insert again": History(
         (
             Step(
-                lambda t: (t.delete_partition("a"), t.write([row("k0"), row("k2", "anew")])),
+                lambda t: (t.delete_partition("a"), t.write([row("k0"), row("k2", "added again")])),
                 changed=1,
                 deleted=1,
                 embedded=1,

@@ -252,7 +252,7 @@ TIMELINES: dict[str, History] = {
             Step(_put_back, RECONCILE, "undone", changed=2, deleted=0, embedded=0),
         )
     ),
-    "the table dropped and made anew at its path": History(
+    "the table dropped and created again at its path": History(
         (Step(_recreate, RECONCILE, "keeps history from", changed=1, deleted=5, embedded=1),)
     ),
     "a savepoint restored": History(

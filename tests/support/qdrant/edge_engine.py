@@ -28,7 +28,7 @@ GRAPH = {
 
 
 @dataclass(frozen=True)
-class EdgePlace:
+class EdgeLocation:
     """A folder of shards, one per collection, used by this process alone.
 
     Attributes:

@@ -93,9 +93,9 @@ def test_no_option_holds_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_address_in_s3_is_written_as_a_uri(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "eu-west-3")
-    place = location_at("s3://bucket/my index/")
-    assert place.address("wines.json") == "s3://bucket/my%20index/wines.json"
-    assert place.address() == "s3://bucket/my%20index"
+    location = location_at("s3://bucket/my index/")
+    assert location.address("wines.json") == "s3://bucket/my%20index/wines.json"
+    assert location.address() == "s3://bucket/my%20index"
 
 
 def test_a_location_on_another_file_system_is_refused() -> None:

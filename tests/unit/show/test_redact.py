@@ -187,7 +187,7 @@ PLACES = {
     "tokenizer": INDEX + TEXT + '[model]\ntokenizer = "ADDRESS"\n',
     "url of the re-ranker": INDEX + TEXT + 'rerank = {provider = "http", url = "ADDRESS"}\n',
     "url of the chat": INDEX + TEXT + '[recommend]\nname = "m"\nurl = "ADDRESS"\n',
-    "embedding store": INDEX + TEXT + '[embedding_store]\nfolder = "ADDRESS"\n',
+    "vector cache": INDEX + TEXT + '[embedding_store]\nfolder = "ADDRESS"\n',
     "keys": INDEX + TEXT + '[serve]\nkeys = "ADDRESS"\n',
     "a Spark option": INDEX + TEXT + '[spark.hadoop.fs.s3a]\nendpoint = "ADDRESS"\n',
     "a list": INDEX + TEXT + 'payload = ["ADDRESS"]\n',

@@ -145,8 +145,8 @@ def test_an_edit_embeds_only_the_chunks_that_changed():
     parts = sample_parts(MemoryTable(recipe, SCHEMA), recipe=recipe)
     sentences = [f"This is sentence number {n} of the text." for n in range(8)]
     parts.table.upsert({rid("a"): values(" ".join(sentences))})
-    pieces = sync(parts).embedded
-    assert pieces >= 8
+    chunks = sync(parts).embedded
+    assert chunks >= 8
     parts.embedder.received.clear()
     sentences[7] = "Only the last one says something else."
     parts.table.upsert({rid("a"): values(" ".join(sentences))})
