@@ -179,8 +179,8 @@ def test_a_changed_row_appears_without_a_reload_and_is_marked_for_a_moment(
     page.goto(served.url)
     ask(page, ITS_WORDS)
     expect(hit(page, FIRST)).to_be_visible()
-    told = "Wild fennel, crushed lava rock, and now a note of blood orange."
-    served.change("wine_0", description=told)
+    text = "Wild fennel, crushed lava rock, and now a note of blood orange."
+    served.change("wine_0", description=text)
     changed = hit(page, "blood orange")
     expect(changed).to_have_attribute("data-mark", "changed", timeout=20_000)
     expect(changed.locator(".mark")).to_have_text("changed")

@@ -411,8 +411,8 @@ def test_a_staged_write_with_missing_points_is_not_committed(
     built: QdrantStore, points: Points
 ) -> None:
     with built.staging() as staging:
-        told = json.loads(staged(staging, "d"))
-        whole = staging.batch(SCHEMA, [json.dumps({**told, "points": 2}).encode()], Removed())
+        write = json.loads(staged(staging, "d"))
+        whole = staging.batch(SCHEMA, [json.dumps({**write, "points": 2}).encode()], Removed())
         with pytest.raises(StoreError, match="took 2 points"):
             built.commit(whole, frontier(1), frontier(2))
     assert built.open().frontier() == frontier(1)

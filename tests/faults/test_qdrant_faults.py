@@ -160,7 +160,7 @@ def failure_of(work: Callable[[], None]) -> StoreError | None:
 def test_a_server_lost_at_any_request_leaves_the_old_index_or_the_new(
     fault: Callable[[Request], None], built: QdrantStore, served: RestServer, waits: list[float]
 ) -> None:
-    told = set()
+    errors_seen = set()
     for n in range(60):
         numbers = count()
         served.mischief = lambda r, n=n, numbers=numbers: fault(r) if next(numbers) >= n else None
@@ -171,7 +171,7 @@ def test_a_server_lost_at_any_request_leaves_the_old_index_or_the_new(
         served.mischief = honest
         if error is None:
             break
-        told.add((type(error), error.landed))
+        errors_seen.add((type(error), error.landed))
         assert error.hint
         assert len(waits) in (TRIES - 1, 2 * (TRIES - 1))
         assert state(served.location()) in [(n, expected(n)), (n + 1, expected(n + 1))]
@@ -179,7 +179,7 @@ def test_a_server_lost_at_any_request_leaves_the_old_index_or_the_new(
         fresh.commit(batch_number(n + 1), frontier(n), frontier(n + 1))
         assert state(served.location()) == (n + 1, expected(n + 1))
     assert 10 < n < 59
-    assert told == {
+    assert errors_seen == {
         (StoreUnreachable, "nothing was written"),
         (OutcomeUnknown, "the commit may or may not have landed"),
         (OutcomeUnknown, "the batch is written whole, and lands with the next sync"),

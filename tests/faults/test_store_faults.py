@@ -76,19 +76,19 @@ def fill_the_disk() -> None:
 def sync_and_tell(folder: str, history: str, full_at: str) -> None:
     """Sync in a separate process, and print its error as JSON."""
     parts = replace(lance_parts(Path(folder), history), reporter=Meddles(full_at, fill_the_disk))
-    told: dict[str, object] = {"writable": os.access(folder, os.W_OK)}
+    outcome: dict[str, object] = {"writable": os.access(folder, os.W_OK)}
     try:
         sync(parts)
     except LakewakeError as error:
-        told |= error.as_dict()
+        outcome |= error.as_dict()
     try:
-        told["found"] = [hit.key for hit in ask(parts, "text number 3").hits]
+        outcome["found"] = [hit.key for hit in ask(parts, "text number 3").hits]
     except LakewakeError as error:
-        told["found"] = type(error).__name__
-    print(json.dumps(told))
+        outcome["found"] = type(error).__name__
+    print(json.dumps(outcome))
 
 
-def told(folder: Path, history: str, full_at: str = "", *by: str) -> dict[str, str]:
+def outcome(folder: Path, history: str, full_at: str = "", *by: str) -> dict[str, str]:
     """The output of `sync_and_tell`."""
     ran = subprocess.run(
         [*by, sys.executable, __file__, str(folder), history, full_at],
@@ -126,7 +126,7 @@ def check_recovered(parts: SampleParts, options: SyncOptions, *, embedded: int =
 
 
 def test_a_full_disk_under_the_batch_lands_nothing_and_names_the_location(folder):
-    said = told(folder, "new", full_at="embed")
+    said = outcome(folder, "new", full_at="embed")
     assert (said["error"], said["landed"]) == ("StoreError", "nothing was written")
     assert f"cannot write the batch to {folder.parent / 'tmp'}" in said["fact"]
     assert "TMPDIR" in said["hint"]
@@ -139,7 +139,7 @@ def test_a_full_disk_under_the_batch_lands_nothing_and_names_the_location(folder
 def test_a_full_disk_under_the_index_changes_nothing(history, folder):
     if history != "new":
         sync(lance_parts(folder, "new"))
-    said = told(folder, history, full_at="write")
+    said = outcome(folder, history, full_at="write")
     assert (said["error"], said["landed"]) == ("StoreError", "nothing was written")
     assert "cannot be written" in said["fact"]
     assert "the disk has room" in said["hint"]
@@ -154,7 +154,7 @@ def test_a_read_only_store_serves_its_old_version_until_it_is_writable(folder):
     for path in inside:
         path.chmod(0o555)
     try:
-        said = told(folder, "changed", "", sys.executable, "-c", WITHOUT_OVERRIDE)
+        said = outcome(folder, "changed", "", sys.executable, "-c", WITHOUT_OVERRIDE)
     finally:
         for path in inside:
             path.chmod(0o755)

@@ -131,8 +131,8 @@ def checked(recipe: Recipe, **wrong: object) -> list[bool]:
         "_text": "ü",
     }
     batch = pa.RecordBatch.from_pylist([right, {**right, **wrong}])
-    told = compare.checked(ScanParts(batch.schema, ([batch],)), recipe)
-    return [sound for batch in told for sound in batch["_sound"].to_pylist()]
+    batches = compare.checked(ScanParts(batch.schema, ([batch],)), recipe)
+    return [sound for batch in batches for sound in batch["_sound"].to_pylist()]
 
 
 @pytest.mark.parametrize(

@@ -35,14 +35,14 @@ AHEAD = np.array([1.0, 0.0], np.float32)
 
 def rows() -> pa.Table:
     """The rows of the other test, each with its own vector."""
-    told = [RowId("", str(n)) for n in range(ROWS)]
+    row_ids = [RowId("", str(n)) for n in range(ROWS)]
     own = {
-        "_id": [chunk_id(row, "text", 0) for row in told],
-        "_key": [row.key for row in told],
-        "_partition": [row.partition for row in told],
+        "_id": [chunk_id(row, "text", 0) for row in row_ids],
+        "_key": [row.key for row in row_ids],
+        "_partition": [row.partition for row in row_ids],
         "_field": ["text"] * ROWS,
         "_chunk": [0] * ROWS,
-        "_hash": [text_hash(row.key) for row in told],
+        "_hash": [text_hash(row.key) for row in row_ids],
         "_vector": [[math.cos(n / ROWS), math.sin(n / ROWS)] for n in range(ROWS)],
     }
     columns = []

@@ -493,9 +493,9 @@ class StoreContract:
         assert reader is not None
         found = reader.existing([RowId("p", "a"), RowId("p", "missing")])
         assert list(found) == [RowId("p", "a")]
-        told = {(s.id, s.hash, s.source_hash, s.payload_hash) for s in found[RowId("p", "a")]}
+        hashes = {(s.id, s.hash, s.source_hash, s.payload_hash) for s in found[RowId("p", "a")]}
         columns = ("_id", "_hash", "_source_hash", "_payload_hash")
-        assert told == {tuple(r[c] for c in columns) for r in rows[:2]}
+        assert hashes == {tuple(r[c] for c in columns) for r in rows[:2]}
 
     def test_all_chunks_of_the_given_rows_are_fetched_and_no_others(self, store: Store) -> None:
         rows = [chunk("a", "x", 0), chunk("a", "y", 1), chunk("b"), chunk("a", _partition="q")]

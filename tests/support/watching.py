@@ -39,23 +39,23 @@ class Watcher:
     """A `lakewake sync --watch` process, with its output in files beside the configuration."""
 
     def __init__(self, config: Path, name: str) -> None:
-        self._said = config.with_name(f"{name}.err")
-        self._told = config.with_name(f"{name}.out")
+        self._stderr = config.with_name(f"{name}.err")
+        self._stdout = config.with_name(f"{name}.out")
         command = [str(LAKEWAKE), "sync", "--watch", "--interval", str(INTERVAL), "--json"]
-        with self._said.open("w") as said, self._told.open("w") as told:
+        with self._stderr.open("w") as stderr, self._stdout.open("w") as stdout:
             self._process = subprocess.Popen(
-                [*command, "--config", str(config)], stdout=told, stderr=said
+                [*command, "--config", str(config)], stdout=stdout, stderr=stderr
             )
 
     @property
     def said(self) -> str:
         """Its output on stderr."""
-        return self._said.read_text()
+        return self._stderr.read_text()
 
     @property
     def reports(self) -> list[dict[str, Any]]:
         """The syncs that did something."""
-        lines = self._told.read_text().splitlines()
+        lines = self._stdout.read_text().splitlines()
         return [report for line in lines for report in json.loads(line)["indexes"]]
 
     def kill_jvm(self) -> None:

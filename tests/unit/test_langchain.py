@@ -228,8 +228,8 @@ def test_a_document_is_found_again_by_its_id(store: LakewakeVectorStore) -> None
     for document in found:
         assert again[document.id].page_content == document.page_content
         found_by = {"score", "similarity"}
-        told = {k: v for k, v in document.metadata.items() if k not in found_by}
-        assert again[document.id].metadata == told
+        own = {k: v for k, v in document.metadata.items() if k not in found_by}
+        assert again[document.id].metadata == own
 
 
 @pytest.mark.parametrize(

@@ -25,13 +25,13 @@ def memory() -> dict[str, int]:
     return {"python": peak_megabytes("self"), "jvm": peak_megabytes(SparkContext._gateway.proc.pid)}
 
 
-def done(index: lakewake.Index, told: dict[str, Any]) -> dict[str, Any]:
+def done(index: lakewake.Index, command: dict[str, Any]) -> dict[str, Any]:
     """Run one line and return the result."""
-    what = told.pop("do")
+    what = command.pop("do")
     if what == "memory":
         return memory()
     try:
-        report: Any = getattr(index, what)(**told)
+        report: Any = getattr(index, what)(**command)
     except LakewakeError as error:
         return error.as_dict()
     return report.as_dict()

@@ -82,7 +82,7 @@ class RealHistory:
         clean: reads the same table in a session without hostile settings.
         plans: table services are planned and run later, while writers continue.
         blind: some writers do not know where rows are, and store second copies.
-        told: what happened, in order; a failure shows it.
+        events: what happened, in order; a failure shows it.
         syncs: how many syncs were compared with a build from nothing.
     """
 
@@ -92,7 +92,7 @@ class RealHistory:
     clean: IndexParts
     plans: bool = False
     blind: bool = False
-    told: list[str] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
     syncs: int = 0
     refused: int = 0
     _clock: int = 1
@@ -109,14 +109,14 @@ class RealHistory:
                     self._sync_and_compare()
             self._sync_and_compare()
         except Exception as error:
-            error.add_note("\n".join([f"a {self.table.type} table:", *self.told]))
+            error.add_note("\n".join([f"a {self.table.type} table:", *self.events]))
             raise
-        assert self.refused * 4 <= steps, self.told
+        assert self.refused * 4 <= steps, self.events
 
     def _happens(self) -> None:
         kinds = [k for k in (MERGED if self.table.type == MOR else COPIED) if self._may(k)]
         name = self.dice.choices(list(kinds), [OPERATIONS[k][0] for k in kinds])[0]
-        self.told.append(name)
+        self.events.append(name)
         try:
             OPERATIONS[name][1](self)
         except (AssertionError, LakewakeError):
@@ -127,7 +127,7 @@ class RealHistory:
             # Hudi itself does not allow this here, such as a restore past a newer savepoint.
             self.refused += 1
             causes = [x for x in str(error).splitlines() if x.startswith("Caused by")]
-            self.told.append(f"  refused: {(causes or [repr(error)])[-1][:300]}")
+            self.events.append(f"  refused: {(causes or [repr(error)])[-1][:300]}")
 
     def _may(self, kind: str) -> bool:
         if kind == "blind_upsert":
@@ -139,7 +139,7 @@ class RealHistory:
         known = known_hashes(self.parts)
         self.parts.embedder.received.clear()
         report = sync(self.parts)
-        self.told.append(f"sync: {report.action.value}, {report.why}")
+        self.events.append(f"sync: {report.action.value}, {report.why}")
         received = [text_hash(text) for text in self.parts.embedder.received]
         assert report.embedded == len(received) == len(set(received))
         assert not known & set(received)
@@ -166,7 +166,7 @@ class RealHistory:
 
     def _told_write(self, rows: list[tuple], operation: str) -> None:
         said = ", ".join(f"{key}/{part}@{ts} {text[:30]!r}" for key, _, part, ts, text, _ in rows)
-        self.told.append(f"  {said}")
+        self.events.append(f"  {said}")
         self.table.write(rows, operation)
 
     def upsert(self) -> None:
@@ -180,7 +180,7 @@ class RealHistory:
 
     def blind_upsert(self) -> None:
         rows = self._rows()
-        self.told.append(f"  {[(r[0], r[2]) for r in rows]}")
+        self.events.append(f"  {[(r[0], r[2]) for r in rows]}")
         self.table.write_blindly(rows)
 
     def delete(self) -> None:
@@ -189,7 +189,7 @@ class RealHistory:
     def soft_delete(self) -> None:
         keys = self.dice.sample(KEYS, 2)
         part, ts = self.dice.choice(PARTITIONS), self._tick()
-        self.told.append(f"  {keys}/{part}@{ts}")
+        self.events.append(f"  {keys}/{part}@{ts}")
         self.table.soft_delete(*keys, part=part, ts=ts)
 
     def insert_overwrite(self) -> None:
@@ -201,7 +201,7 @@ class RealHistory:
 
     def delete_partition(self) -> None:
         part = self.dice.choice(PARTITIONS)
-        self.told.append(f"  {part}")
+        self.events.append(f"  {part}")
         self.table.delete_partition(part)
 
     def cluster(self) -> None:
@@ -252,7 +252,7 @@ class RealHistory:
 
     def sync_cut_off(self) -> None:
         at = self.dice.randrange(MOMENTS)
-        self.told.append(f"  at moment {at}")
+        self.events.append(f"  at moment {at}")
         at_moment(self.parts, at, cut_off)
         with suppress(PowerCut):
             sync(self.parts)
@@ -260,7 +260,7 @@ class RealHistory:
 
     def written_meanwhile(self) -> None:
         at, rows = self.dice.randrange(MOMENTS), self._rows()
-        self.told.append(f"  at moment {at}")
+        self.events.append(f"  at moment {at}")
         cleaned = self.dice.random() < 0.5
         at_moment(self.parts, at, lambda: self._written_and_cleaned(rows, cleaned))
         sync(self.parts)
@@ -269,7 +269,7 @@ class RealHistory:
     def _written_and_cleaned(self, rows: list[tuple], cleaned: bool) -> None:
         self._told_write(rows, "upsert")
         if cleaned:
-            self.told.append("  cleaned")
+            self.events.append("  cleaned")
             if self.table.type == MOR and not self.plans:
                 self.table.compact()
             self.clean_up()
@@ -278,7 +278,7 @@ class RealHistory:
         """Run two syncs in turns, with a commit to the table after some turns."""
         schedule = [self.dice.random() < 0.5 for _ in range(MOMENTS)]
         at, both = self.dice.randrange(MOMENTS), (self.parts, self._another_syncer())
-        self.told.append(f"  {schedule} {at}")
+        self.events.append(f"  {schedule} {at}")
         works = [Turns(lambda parts=parts: sync(parts)) for parts in both]
         for parts, work in zip(both, works, strict=True):
             at_each_moment(parts, work.moment)

@@ -672,9 +672,9 @@ def test_the_history_of_each_index_is_one_object(
     assert run(["sync", "-q"]) == 0
     capsys.readouterr()
     assert run(["history", "--json", "-n", "3"]) == 0
-    (told,) = json.loads(capsys.readouterr().out)["indexes"]
-    assert told["index"] == "wines"
-    (record,) = told["history"]
+    (answer,) = json.loads(capsys.readouterr().out)["indexes"]
+    assert answer["index"] == "wines"
+    (record,) = answer["history"]
     assert (record["action"], record["error"], record["rows_changed"]) == ("build", None, 0)
     assert len(list((folder / "index" / "wines.history").iterdir())) == 1
     assert run(["history", "wines"]) == 0

@@ -54,10 +54,10 @@ def test_a_build_and_a_follow_are_recorded_newest_first(index: Index) -> None:
 def test_a_record_holds_what_the_sync_reported(index: Index) -> None:
     table_of(index).delete([rid("a")])
     report = index.sync()
-    told = index.history(1)[0].as_dict()
-    assert told.pop("time").endswith("Z")
-    assert told.pop("error") is None
-    assert told == report.as_dict()
+    as_json = index.history(1)[0].as_dict()
+    assert as_json.pop("time").endswith("Z")
+    assert as_json.pop("error") is None
+    assert as_json == report.as_dict()
 
 
 def test_a_sync_with_nothing_to_do_is_not_recorded(index: Index) -> None:

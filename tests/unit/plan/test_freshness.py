@@ -40,8 +40,8 @@ def test_an_index_is_fresh_while_nothing_it_lacks_is_older_than_the_limit(
     index = aged(tmp_path, limit)
     report = index.status()
     assert (report.fresh, report.freshness_limit, report.lag_commits) == (fresh, limit, 1)
-    told = report.as_dict()
-    assert (told["fresh"], told["freshness_limit"]) == (fresh, limit)
+    fields = report.as_dict()
+    assert (fields["fresh"], fields["freshness_limit"]) == (fresh, limit)
     index.sync()
     assert index.status().fresh
 

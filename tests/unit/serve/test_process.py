@@ -202,7 +202,7 @@ def test_a_server_with_keys_asks_for_them_and_forgets_removed_ones(
     with serving(lake.config, "--host", "0.0.0.0", "--keys", str(file)) as server:
         with server.client(headers={"Authorization": f"Bearer {key}"}) as client:
             assert client.get("/indexes").status_code == 200
-            told = client.get("/metrics").text
+            metrics = client.get("/metrics").text
             assert client.get("/health", headers={"Authorization": ""}).status_code == 200
             assert client.get("/indexes", headers={"Authorization": ""}).status_code == 401
             add_key(file, "two", "read")
@@ -210,7 +210,7 @@ def test_a_server_with_keys_asks_for_them_and_forgets_removed_ones(
             assert client.get("/indexes").status_code == 401
         code, _, said = server.end()
     assert code == 0
-    assert key not in told + said
+    assert key not in metrics + said
 
 
 def test_a_key_file_that_cannot_be_used_stops_the_start(

@@ -46,10 +46,10 @@ def test_searches_see_one_commit_each_while_others_land(tmp_path: Path) -> None:
             done.set()
         seen = [h.result() for h in hammering]
     by_instant: dict[str, set[int]] = {}
-    for told in seen:
+    for observed in seen:
         # No thread goes back in time.
-        assert told == sorted(told)
-        for instant, number in told:
+        assert observed == sorted(observed)
+        for instant, number in observed:
             by_instant.setdefault(instant, set()).add(number)
     assert all(len(numbers) == 1 for numbers in by_instant.values())
     assert len(by_instant) > 1
