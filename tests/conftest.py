@@ -14,14 +14,14 @@ from lakewake.spark.session import start_session, stop_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Before anything imports it: its assertions explain themselves as those of tests do.
+# Before anything imports it, so that pytest explains its assertions like those of tests.
 pytest.register_assert_rewrite("support")
 
 # The same examples in every run of the same code; `make soak` explores others.
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
 
-#: Modules whose tests share something that takes long to make: one worker runs them all.
+#: Modules whose tests share an expensive fixture: one worker runs all of them.
 TOGETHER = (
     "tests/acceptance/test_demo.py",
     "tests/acceptance/test_demo_shop.py",
@@ -33,7 +33,7 @@ TOGETHER = (
 
 
 class Together(LoadScopeScheduling):
-    """Gives each test to a worker by itself, but for the modules that stay together.
+    """Give each test to any worker, except for modules that stay together.
 
     xdist's own groups do nothing under this pytest.
     """
@@ -44,12 +44,12 @@ class Together(LoadScopeScheduling):
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
-    """How tests are dealt out to the workers."""
+    """Choose how tests are distributed to the workers."""
     return Together(config, log)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Know the markers of langchain-tests, whose plugins are not loaded."""
+    """Register the markers of langchain-tests, whose plugins are not loaded."""
     for marker in ("benchmark", "vcr"):
         config.addinivalue_line("markers", f"{marker}: of langchain-tests, in none of our tests")
 
@@ -64,12 +64,12 @@ def small_tables() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The one session that all tests share."""
+    """The session that all tests share."""
     yield start_session(
         {
             "spark.sql.shuffle.partitions": "1",
             "spark.default.parallelism": "1",
-            # Two sessions share two cores: threads that collect garbage are in each other's way.
+            # Two sessions share two cores, so parallel garbage collection would slow both down.
             "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
             # Tables of ten rows: compiling a query costs more than interpreting it.
             "spark.sql.codegen.wholeStage": "false",

@@ -23,7 +23,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """A fresh page; at the end nothing may have failed in it, nor been refused by its policy."""
+    """A new page. At the end, fail if it logged an error or its policy refused something."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
     faults: list[str] = []
@@ -35,5 +35,5 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 def _is_fault(kind: str, text: str) -> bool:
-    # Refused requests are told by the browser too; the tests of them look at what the page says.
+    # The browser reports refused requests too; their tests check what the page shows.
     return kind in ("error", "warning") and "Failed to load resource" not in text

@@ -37,7 +37,7 @@ def lakewake(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
 
 
 def refused(done: subprocess.CompletedProcess[str], code: int, fact: str) -> str:
-    """Check that the run failed with the three answers and no trace; its words."""
+    """Check that the run failed with the three answers and no traceback; return its output."""
     assert done.returncode == code, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr

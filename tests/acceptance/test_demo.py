@@ -142,7 +142,7 @@ def test_a_second_demo_on_the_real_csv_replaces_the_first_and_shows_the_same_as_
         "follow",
         "nothing",
     ]
-    # One of the five reviews of each wine repeats another one's text.
+    # One of the five reviews of each wine repeats the text of another.
     assert [s["sync"]["embedded"] for s in report["steps"] if "sync" in s] == [24, 1, 0, 0, 0]
     assert report["steps"][0]["sync"]["rows_changed"] == 30
     assert report["steps"][-1]["verify"]["agrees"] is True

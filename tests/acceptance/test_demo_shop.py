@@ -86,12 +86,14 @@ def test_with_a_model_the_demo_shows_its_answer(
         done = run_here(home, "demo", "--shop", "--rows", "40", "--json", "--quiet")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    told = [s["recommendation"] for s in json.loads(done.stdout)["steps"] if "recommendation" in s]
-    assert [t["answered_by"] for t in told] == ["model", "model"]
-    assert told[0]["used"] == [{"key": told[0]["hits"][0]["key"], "partition": ""}]
-    assert told[0]["message"] != told[1]["message"]
-    assert all(hit["payload"]["stock"] > 0 for t in told for hit in t["hits"])
-    assert NEW in {hit["payload"]["name"] for hit in told[1]["hits"]}
+    answers = [
+        s["recommendation"] for s in json.loads(done.stdout)["steps"] if "recommendation" in s
+    ]
+    assert [t["answered_by"] for t in answers] == ["model", "model"]
+    assert answers[0]["used"] == [{"key": answers[0]["hits"][0]["key"], "partition": ""}]
+    assert answers[0]["message"] != answers[1]["message"]
+    assert all(hit["payload"]["stock"] > 0 for t in answers for hit in t["hits"])
+    assert NEW in {hit["payload"]["name"] for hit in answers[1]["hits"]}
 
 
 def test_additions_of_the_user_to_the_configuration_stay(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ model = {provider = "hashing", dimension = 32}
 [spark]
 ui.enabled = true
 """
-#: Whole commands in one process, so that one JVM serves all, and what `setup` lets Spark do.
+#: Whole commands in one process, so that one JVM serves all, and the Spark work of `setup`.
 COMMANDS = """
 import sys
 from lakewake import spark

@@ -1,7 +1,7 @@
 """The page in a real browser: Debian's Chromium, headless.
 
-Tests of what a person sees use `served`: any server with the sample's wines as index `wines`, and a
-way to change a row. Tests that choose a moment, or want a fault, use `server`.
+Tests of what a user sees use `served`: any server with the sample's wines as index `wines`, and a
+way to change a row. Tests that need a certain moment or a fault use `server`.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class Served(Protocol):
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The address of the server."""
 
     def change(self, key: str, **columns: Any) -> None:
         """Commit a change of one row to the table; the index follows."""
 
     def stop(self) -> None:
-        """Be gone."""
+        """Stop the server."""
 
     def start(self) -> None:
-        """Be back, at the same address."""
+        """Start the server again at the same address."""
 
 
 @pytest.fixture
@@ -179,8 +179,8 @@ def test_a_changed_row_appears_without_a_reload_and_is_marked_for_a_moment(
     page.goto(served.url)
     ask(page, ITS_WORDS)
     expect(hit(page, FIRST)).to_be_visible()
-    told = "Wild fennel, crushed lava rock, and now a note of blood orange."
-    served.change("wine_0", description=told)
+    text = "Wild fennel, crushed lava rock, and now a note of blood orange."
+    served.change("wine_0", description=text)
     changed = hit(page, "blood orange")
     expect(changed).to_have_attribute("data-mark", "changed", timeout=20_000)
     expect(changed.locator(".mark")).to_have_text("changed")

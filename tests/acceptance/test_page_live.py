@@ -35,7 +35,7 @@ payload   = ["title", "country", "variety", "points", "price"]
 store     = "lance://index"
 freshness = "60s"
 """
-#: Spark starts, a table is read, and sixty texts are embedded meanwhile, on a machine that tests.
+#: Meanwhile Spark starts, a table is read and sixty texts are embedded, on a busy machine.
 BUILT_WITHIN = 240.0
 
 
@@ -56,7 +56,7 @@ class LiveServer:
         (folder / "lakewake.toml").write_text(CONFIG)
 
     def start(self) -> None:
-        """Start it, and wait until it says that the index is there."""
+        """Start it, and wait until it reports that the index exists."""
         command = [str(Path(sys.executable).with_name("lakewake")), "serve", "--watch"]
         log = (self._folder / "serve.log").open("ab")
         with log:
@@ -76,14 +76,14 @@ class LiveServer:
             return False
 
     def stop(self) -> None:
-        """End it, and all it started."""
+        """Stop it, with its children."""
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
             assert self._process.wait(timeout=30) in (0, 128 + signal.SIGTERM)
             self._process = None
 
     def change(self, key: str, **columns: Any) -> None:
-        """One real commit that changes one row."""
+        """Make a real commit that changes one row."""
         from pyspark.sql import functions as f
 
         row = self._rows.where(f.col("wine_id") == key)
@@ -181,7 +181,7 @@ if shot := os.environ.get("LAKEWAKE_SCREENSHOTS"):
         expect(page.locator("#answer")).to_contain_text("[1]", timeout=30_000)
         key = re.search(r"wine_\d+", hits(page).nth(1).inner_text())
         assert key is not None
-        # Another price each time, or nothing would have changed.
+        # A different price each time, or nothing would change.
         served.change(key[0], price=20.0 + len(look))
         expect(page.locator("#hits [data-mark]").first).to_be_visible(timeout=60_000)
         page.screenshot(path=f"{shot}/page-{look}.png")

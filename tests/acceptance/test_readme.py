@@ -1,4 +1,4 @@
-"""The README's snippets run as they stand."""
+"""The README's snippets run as printed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def snippets(language: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def lake(spark, small_tables, tmp_path_factory) -> Path:
-    """A folder with the table that the README speaks of."""
+    """A folder with the table that the README mentions."""
     folder = tmp_path_factory.mktemp("readme")
     pq.write_table(wines(40), folder / "wines.parquet")
     options = {

@@ -1,4 +1,4 @@
-"""The same command on a Spark cluster: a real master and two workers, each a process of its own."""
+"""The same command on a Spark cluster: a real master and two workers, each in its own process."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(3600)]
 
 ROWS, CHANGED, DELETED = 100_000, 12_000, 500
-#: Some rows have the text of another.
+#: Some rows share a text.
 TEXTS = 90_000
-#: What one driver may need more than another that had a third of the rows. Both have so many that
+#: What a driver may need more than one with a third of the rows. Both have enough rows that
 #: chunks are looked up by indexes, and too few for the approximate one: Lance makes that in the
 #: driver, whatever the size (docs/scale.md).
 FLAT, FEW, MANY = 1.3, 33_000, 99_000
@@ -42,14 +42,14 @@ HASHED = 'text = "{txt}"\nmodel = {provider = "hashing"}\n'
 
 
 def config(folder: Path, name: str, index: str, spark: str = "") -> Path:
-    """A configuration with an index of its own on the folder's table."""
+    """A configuration with a separate index of the folder's table."""
     file = folder / f"{name}.toml"
     file.write_text(INDEX.format(table=folder / "table", store=folder / name) + index + spark)
     return file
 
 
 def write(spark: SparkSession, folder: Path, rows: str, operation: str, **more: str) -> None:
-    """One commit of rows that SQL makes."""
+    """Commit rows that SQL makes."""
     options = {
         "hoodie.table.name": "t",
         "hoodie.datasource.write.recordkey.field": "id",
@@ -64,14 +64,14 @@ def write(spark: SparkSession, folder: Path, rows: str, operation: str, **more: 
 
 
 def texts(low: int, high: int, said: str, ts: int) -> str:
-    """Rows with a text each."""
+    """Rows with one text each."""
     return f"""SELECT cast(id AS string) id, {ts}L ts, concat('p', id % 4) part,
         concat('{said} ', id % {TEXTS}) txt, cast(id AS int) num,
         cast(id / 7 AS decimal(20, 4)) price FROM range({low}, {high})"""
 
 
 def vectors(rows: int, dimension: int) -> str:
-    """Rows with a vector each."""
+    """Rows with one vector each."""
     return f"""SELECT cast(id AS string) id, 1L ts, 'p' part, cast(id AS int) num,
         cast(id AS decimal(20, 4)) price,
         transform(sequence(1, {dimension}), n -> cast(hash(id, n) AS float)) v
@@ -79,7 +79,7 @@ def vectors(rows: int, dimension: int) -> str:
 
 
 def contents(folder: Path, name: str) -> pa.Table:
-    """All that an index says, in order."""
+    """The content of an index, in order."""
     places = Generations(location_at(str(folder / name)), "sample")
     found = lance.dataset(places.address(places.active()))
     chunks = found.to_table(filter="_checkpoint IS NULL")
@@ -106,7 +106,7 @@ def cluster(tmp_path_factory) -> Iterator[Cluster]:
 
 @dataclass
 class Step:
-    """What a cluster reported, and what the two indexes then said."""
+    """What a cluster reported, and the content of the two indexes then."""
 
     report: dict[str, Any]
     there: pa.Table
@@ -205,7 +205,7 @@ def test_executors_are_sent_our_packages_and_the_model(cluster, spark, tmp_path)
     assert report.get("embedded") == 40, report
     there, here = contents(tmp_path, "there"), built_here(spark, tmp_path, "here", modelled)
     assert there.drop_columns("_vector").equals(here.drop_columns("_vector"))
-    # Another batch of texts, another rounding.
+    # Another batch of texts may round differently.
     assert np.allclose(matrix(there), matrix(here), atol=1e-4)
 
 
@@ -216,7 +216,7 @@ def test_the_drivers_memory_does_not_grow_with_the_table(cluster, spark, tmp_pat
         folder.mkdir()
         write(spark, folder, vectors(rows, 384), "bulk_insert")
         index = 'vector = "v"\ndimension = 384\n'
-        # A small heap is collected often: what a JVM holds then is what it needs.
+        # A small heap is collected often, so that the JVM holds only what it needs.
         options = cluster.options(driver__memory="512m")
         with running_driver(config(folder, "there", index, options)) as driver:
             assert driver.ask("sync")["rows_changed"] == rows

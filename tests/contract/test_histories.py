@@ -1,4 +1,4 @@
-"""The contract for each history, and what one in a folder promises beyond it."""
+"""The contract for each history, and what a history in a folder promises beyond it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_two_syncs_that_prune_the_same_files_at_once_both_succeed(folder: Path) 
     both_listed = Barrier(2, timeout=60)
 
     class Meeting(Folder):
-        """Both have listed the old files before either removes one."""
+        """A folder that waits until both syncs have listed the old files."""
 
         def names(self, folder: str = "") -> list[str]:
             found = super().names(folder)
@@ -127,7 +127,7 @@ def test_the_last_record_is_found_without_reading_the_others(folder: Path) -> No
 
 
 def test_a_location_that_cannot_be_read_is_named_in_the_error(folder: Path) -> None:
-    # No permission bits: tests may run as one who may do everything.
+    # Not by permission bits: tests may run as root.
     folder.symlink_to(folder)
     with pytest.raises(StoreError, match=r"wines\.history") as caught:
         newest(in_folder(folder), 1)

@@ -1,4 +1,4 @@
-"""The files that a Lance index keeps its words in: they save time, and never change an answer."""
+"""The word files of a Lance index: they save time and never change an answer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def files(folder: Path) -> list[Path]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """An index with words in several files, of which some chunks are gone."""
+    """An index with words in several files and some deleted chunks."""
     store, dice = opened(tmp_path), random.Random(0)
     store.create(recipe(), batch(*some_rows(dice, ROWS).values()), frontier(1), after=0)
     assert store.maintain()["texts_indexed"] > ROWS
@@ -62,7 +62,7 @@ def test_words_counted_in_files_are_not_counted_again(
     monkeypatch.setattr(lance_words, "_texts", lambda d, f: read.append(f) or texts(d, f))
     store = opened(folder)
     assert_right(store)
-    # Only those of the last commit's fragment, which has no file, and once.
+    # Only the texts of the last commit's fragment, which has no file, and only once.
     assert [f.fragment_id for f in read] == [1]
     assert_right(store)
     assert len(read) == 1
@@ -143,7 +143,7 @@ def test_a_reader_can_be_pickled_after_a_search(folder: Path) -> None:
 def test_an_index_of_an_earlier_version_answers_correctly_and_loses_lances_own_index(
     tmp_path: Path,
 ) -> None:
-    """Which those versions searched, and which counts the words of chunks that are gone."""
+    """Those versions searched Lance's index, which counts the words of deleted chunks."""
     store = opened(tmp_path)
     rows = [chunk(str(n), f"red {n}") for n in range(9)]
     store.create(recipe(), batch(*rows), frontier(1), after=0)

@@ -30,7 +30,7 @@ from lakewake.store.qdrant.location import CONNECTIONS, QdrantFolder, QdrantLoca
 from lakewake.store.qdrant.points import Points
 from lakewake.store.qdrant.store import QdrantStore
 from lakewake.store.registry import open_store
-from support.qdrant.edge_engine import EdgePlace
+from support.qdrant.edge_engine import EdgeLocation
 from support.qdrant.locations import InMemory
 from support.qdrant.rest_server import RestServer
 from support.store_contract import (
@@ -70,7 +70,7 @@ class TestQdrantEdge(StoreContract):
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[Store]:
-        yield from opened(EdgePlace(str(tmp_path / "edge")))
+        yield from opened(EdgeLocation(str(tmp_path / "edge")))
 
 
 class TestQdrantOverHttp(StoreContract):
@@ -84,7 +84,7 @@ class TestQdrantOverHttp(StoreContract):
 
 
 def test_the_real_engine_finds_every_row_by_its_payload_indexes(tmp_path: Path) -> None:
-    location = EdgePlace(str(tmp_path), indexed=True)
+    location = EdgeLocation(str(tmp_path), indexed=True)
     store = QdrantStore(location, "wines", "wines")
     rows = [chunk(str(n), str(n), **{**FULL, "points": n, "country": f"c{n}"}) for n in range(20)]
     store.create(recipe(), batch(*rows), frontier(1), after=0)
@@ -131,7 +131,7 @@ def built(store: QdrantStore) -> QdrantStore:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Upkeep takes every reader of an earlier version for done."""
+    """Let upkeep assume that no reader of an earlier version is left."""
     monkeypatch.setattr(upkeep, "KEEP_FOR", -1.0)
 
 
@@ -288,7 +288,7 @@ def test_upkeep_leaves_a_running_build_alone(built: QdrantStore, points: Points)
 
 
 def build_staged(store: QdrantStore, after: int, error: BaseException | None = None) -> None:
-    """A build of which the rows were staged, and that fails at the end where `error` is given."""
+    """A build with staged rows, which fails at the end if `error` is given."""
     with store.staging(after=after) as staging:
         whole = staging.batch(SCHEMA, [staged(staging, "z")], Removed())
         store.create(recipe(), whole, frontier(2), after=after)
@@ -413,8 +413,8 @@ def test_a_staged_write_with_missing_points_is_not_committed(
     built: QdrantStore, points: Points
 ) -> None:
     with built.staging() as staging:
-        told = json.loads(staged(staging, "d"))
-        whole = staging.batch(SCHEMA, [json.dumps({**told, "points": 2}).encode()], Removed())
+        write = json.loads(staged(staging, "d"))
+        whole = staging.batch(SCHEMA, [json.dumps({**write, "points": 2}).encode()], Removed())
         with pytest.raises(StoreError, match="took 2 points"):
             built.commit(whole, frontier(1), frontier(2))
     assert built.open().frontier() == frontier(1)
@@ -476,8 +476,8 @@ def test_a_large_index_is_read_in_ranges_that_do_not_overlap(
     store = QdrantStore(served.location(), "wines", "wines")
     rows = [chunk(str(n), str(n)) for n in range(60)]
     store.create(recipe(), batch(*rows), frontier(1), after=0)
-    pieces = pickle.loads(pickle.dumps(store.open().scan_parts(["_key"])))
-    parts = [[k for b in part for k in b["_key"].to_pylist()] for part in pieces.parts]
+    scan = pickle.loads(pickle.dumps(store.open().scan_parts(["_key"])))
+    parts = [[k for b in part for k in b["_key"].to_pylist()] for part in scan.parts]
     assert len(parts) == 16
     assert sum(map(bool, parts)) > 8
     assert sorted(k for part in parts for k in part) == sorted(str(n) for n in range(60))
@@ -575,7 +575,7 @@ def test_executors_are_sent_the_client_and_its_dependencies() -> None:
 
 
 def test_a_recall_of_1_makes_every_search_exact(tmp_path: Path) -> None:
-    location = EdgePlace(str(tmp_path), indexed=True)
+    location = EdgeLocation(str(tmp_path), indexed=True)
     exact, near = (QdrantStore(location, "wines", "wines", recall=r) for r in (1.0, 0.99))
     near.create(recipe(), batch(chunk("a")), frontier(1), after=0)
     assert near.open().searching().why == "it has fewer than 100,000 chunks"

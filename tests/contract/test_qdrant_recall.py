@@ -1,4 +1,4 @@
-"""The contract about recall for Qdrant: its real engine, with a graph that really forgets."""
+"""The recall contract for Qdrant: its real engine, with a graph that really loses recall."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lakewake.store.qdrant.location import CONNECTIONS
 from lakewake.store.qdrant.reader import QdrantReader
 from lakewake.store.qdrant.recall import Coverage, coverage_of, deleted_of, read_kept
 from lakewake.store.qdrant.store import QdrantStore
-from support.qdrant.edge_engine import EdgeClient, EdgePlace
+from support.qdrant.edge_engine import EdgeClient, EdgeLocation
 from support.recall_contract import (
     GONE,
     LEAST,
@@ -41,12 +41,12 @@ from support.store_contract import frontier
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A probe after as large a share of changes as in a large index."""
+    """Probe after the same share of changes as in a large index."""
     monkeypatch.setattr("lakewake.store.recall.MIN_CHANGED", 100)
 
 
-def location(folder: Path) -> EdgePlace:
-    return EdgePlace(str(folder / "edge"), indexed=True, graph=True)
+def location(folder: Path) -> EdgeLocation:
+    return EdgeLocation(str(folder / "edge"), indexed=True, graph=True)
 
 
 def opened(folder: Path, **options: float) -> QdrantStore:
@@ -61,7 +61,7 @@ def client(folder: Path) -> EdgeClient:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index that was built and not yet kept, and whose graph the engine has made."""
+    """A new index before its first upkeep, whose graph the engine has built."""
     folder = tmp_path_factory.mktemp("built")
     opened(folder).create(RECIPE, chunks(0, TOPICS), frontier(1), after=0)
     client(folder).optimize()
@@ -83,7 +83,7 @@ def indexed(fresh: QdrantStore) -> QdrantStore:
 
 
 class AsOnce(QdrantReader):
-    """Searches as the server would unasked: with as many candidates as the graph was made with."""
+    """Search with the server's default: as many candidates as the graph was built with."""
 
     def _effort(self, filtered: bool) -> Effort:
         return Effort(100, 1)

@@ -1,4 +1,4 @@
-"""The contract about recall for Lance, and how it searches its partitions."""
+"""The recall contract for Lance, and how it searches its partitions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from support.store_contract import frontier
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many partitions as a large index has, and a probe after as large a share of changes."""
+    """Use as many partitions as a large index, and probe after the same share of changes."""
     monkeypatch.setattr("lakewake.store.lance.upkeep.PARTITION", 32)
     monkeypatch.setattr("lakewake.store.lance.upkeep.MIN_WAITING", 100)
     monkeypatch.setattr("lakewake.store.recall.MIN_CHANGED", 100)
@@ -75,7 +75,7 @@ class TestLance(RecallContract):
         return opened(folder, **options)
 
     def as_once(self, store: LanceStore) -> LanceReader:
-        """By few of the partitions."""
+        """Search few of the partitions."""
         reader = LanceReader(store._dataset(1), 1, "wines")
         reader._effort = lambda filtered: FEW  # type: ignore[method-assign]
         return reader
@@ -120,7 +120,7 @@ def test_a_version_opened_again_is_searched_with_the_same_effort(
 def test_an_index_a_little_below_its_bound_keeps_its_partitions(indexed: LanceStore) -> None:
     most = TOPICS - LEAST // PER_TOPIC
     change(indexed, 1, chunks(0, 0, deletes=(*ids(0, most), f"c{most * PER_TOPIC}")))
-    # A few more chunks would make them useful again.
+    # A few more chunks would make the partitions useful again.
     assert searching(indexed).mode == "exact"
     assert indexed.maintain() == {}
     assert coverage_of(indexed._dataset(1)).partitions
@@ -140,7 +140,7 @@ def test_an_index_far_below_its_bound_drops_its_approximate_index(indexed: Lance
 def test_partitions_that_no_longer_fit_are_trained_again(
     indexed: LanceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # So few that what takes the place of the others lies across them.
+    # Search so few partitions that the new topics do not fit into them.
     monkeypatch.setattr("lakewake.store.lance.recall.PROBES", 1)
     monkeypatch.setattr("lakewake.store.lance.recall.PROBED", 0)
     trained = coverage_of(indexed._dataset(1))

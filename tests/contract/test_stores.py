@@ -77,7 +77,7 @@ class TestLance(StoreContract):
 
 
 class Tended(LanceStore):
-    """Has upkeep after each write, with indexes of all that chunks are looked up by."""
+    """A store with upkeep after each write and an index for every lookup."""
 
     def create(self, *args: object, **named: object) -> None:
         super().create(*args, **named)
@@ -90,14 +90,14 @@ class Tended(LanceStore):
 
 class TestLanceWithLookups(StoreContract):
     @pytest.fixture
-    def small_pieces(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Fragments are joined after a few commits, and have words in several files."""
+    def small_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Join fragments after a few commits, with words in several files."""
         monkeypatch.setattr(lance_upkeep, "MAX_SMALL_FRAGMENTS", 3)
         monkeypatch.setattr(lance_words, "SLICE", 4)
 
     @pytest.fixture
     def store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-        # All deletes are many here, and sorted out on disk.
+        # Every number of deletes counts as many here, and is sorted on disk.
         monkeypatch.setattr(lance_store, "HELD_DELETES", -1)
         return Tended(str(tmp_path), "wines", lookup_min_chunks=1, words_min_chunks=1)
 
@@ -118,7 +118,7 @@ class TestLanceWithApproximateIndex(StoreContract):
     def test_the_index_has_one_partition(self, built: LanceStore) -> None:
         assert coverage_of(built._dataset(1)).partitions == 1
 
-    @pytest.mark.skip(reason="its chunks have no vectors, so that Lance cannot train on them")
+    @pytest.mark.skip(reason="its chunks have no vectors, so Lance cannot train on them")
     def test_very_many_deletes_land_in_one_commit(self, store: Store) -> None: ...
 
 
@@ -295,14 +295,14 @@ def test_a_commit_lands_despite_a_concurrent_compaction(built: LanceStore, folde
     calls = []
 
     def rows() -> pa.RecordBatchReader:
-        # Lance has read its version when it asks for the rows: the compaction comes second.
+        # Lance has read its version when it asks for the rows, so the compaction comes second.
         if not calls:
             assert lance.dataset(location).optimize.compact_files().fragments_removed > 1
         calls.append(1)
         return pa.Table.from_pylist([chunk("d")], schema=SCHEMA).to_reader()
 
     built.commit(Batch(SCHEMA, rows), frontier(4), frontier(5))
-    # Each of the two attempts reads them for their ids as well.
+    # Each of the two attempts also reads the rows for their ids.
     assert len(calls) == 4
     assert {r["_key"] for r in contents(built.open()).values()} == {*"abcd", "k1", "k2", "k3"}
 
@@ -341,7 +341,7 @@ def test_upkeep_removes_generations_below_the_active_one(built: LanceStore, fold
 
 @pytest.fixture
 def many_versions(built: LanceStore, monkeypatch: pytest.MonkeyPatch) -> LanceStore:
-    """More than are kept, all of them old."""
+    """More versions than are kept, all of them old."""
     for n in range(1, KEEP_VERSIONS + 5):
         built.commit(batch(), frontier(n), frontier(n + 1))
     assert built.maintain() == {}
@@ -406,7 +406,7 @@ def test_an_index_created_again_at_the_same_location_is_opened_again(
 
 
 class TestApproximateIndex:
-    """With so low a bound that upkeep makes one."""
+    """The bound is so low that upkeep creates an approximate index."""
 
     @pytest.fixture(params=[8, 12], ids=["multiple of 8", "other dimension"])
     def dimension(self, request: pytest.FixtureRequest) -> int:
@@ -522,7 +522,7 @@ class TestApproximateIndex:
         self.commit_new(indexed, dimension, rows=20)
         assert indexed.maintain() == {"chunks_indexed": 20}
         assert indexed.maintain() == {}
-        # Lance by itself would join them to one, and a search would look at all there is.
+        # Lance alone would merge them into one partition, and a search would read everything.
         assert self.partitions(indexed) == before == 3
 
     def test_an_approximate_index_is_created_again_once_it_is_outgrown(
@@ -691,7 +691,7 @@ print(sum(batch.num_rows for batch in reader.scan(["_id", "_text"])), peak() - b
 
 
 def test_large_texts_are_read_a_few_at_a_time(tmp_path: Path) -> None:
-    """160 MB of text, in a process of its own: Lance's memory is counted nowhere else."""
+    """160 MB of text in a separate process: Lance's memory is not counted otherwise."""
     rows = [chunk(str(n), f"{n} " + "word " * 4_000) for n in range(8_000)]
     LanceStore(str(tmp_path), "wines").create(recipe(), batch(*rows), frontier(1), after=0)
     scan = [sys.executable, "-c", SCAN, str(tmp_path)]

@@ -1,4 +1,4 @@
-"""What every embedding store promises, and what the file does when it is damaged or shared."""
+"""What every vector cache promises, and how the file behaves when it is damaged or shared."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_locked_file_is_still_read_and_is_written_again_later(
     assert len(said) == 1
     other.execute("ROLLBACK")
     other.close()
-    # Not at once: a lock that is never let go of would be waited for with every batch.
+    # Not at once: every batch would wait for a lock that is never released.
     store.put({"c": three})
     assert held(SqliteVectorCache(path, MODEL), "c") == {}
     monkeypatch.setattr(store, "_write_again", 0.0)
@@ -276,7 +276,7 @@ def numbered(first: int, end: int) -> list[str]:
 
 
 def aged(path: Path) -> None:
-    """As if everything in the file had been used on an earlier day."""
+    """Date every use in the file to an earlier day."""
     with sqlite3.connect(path) as file:
         file.execute("UPDATE embedding SET used = 0")
     file.close()

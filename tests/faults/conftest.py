@@ -1,4 +1,4 @@
-"""What the tests of faults share."""
+"""Fixtures of the fault tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.killing import Killer
 
 @pytest.fixture(scope="session")
 def kill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killer]:
-    """Runs a task over a memory table until it is killed; tells how it ended."""
+    """Run a task over a memory table until it is killed; return how it ended."""
     killer = Killer(tmp_path_factory.mktemp("temporary"))
     yield killer
     killer.close()

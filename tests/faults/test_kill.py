@@ -60,7 +60,7 @@ def check_sync(parts: SampleParts, dead: list[str], action: Action) -> None:
 def test_a_build_killed_at_any_point_is_finished_by_the_next_sync(at, kill, tmp_path):
     assert kill("sync", tmp_path, "new", at) == -signal.SIGKILL
     dead = received(tmp_path)
-    # Lots are embedded in any order, and one of them is smaller.
+    # Groups of texts are embedded in any order, and one of them is smaller.
     lots = {EMBED_TEXTS, ROWS % EMBED_TEXTS}
     assert len(dead) in ({0} if at in POINTS[:3] else lots if at == POINTS[3] else {ROWS})
     parts = lance_parts(tmp_path, "new")
@@ -116,7 +116,7 @@ def test_work_killed_three_times_at_random_is_finished_by_the_next_run(task, kil
     dead = received(tmp_path)
     report = sync(parts)
     assert report.embedded == len(parts.embedder.received)
-    # At most the call in which it was killed was not kept.
+    # At most the call in progress at the kill was not kept.
     assert len(set(parts.embedder.received) & set(dead)) <= EMBED_TEXTS
     if task == "repair":
         assert repair(parts).agrees
@@ -125,7 +125,7 @@ def test_work_killed_three_times_at_random_is_finished_by_the_next_run(task, kil
 
 
 def kill_while_it_reads(config: Path, seconds: float) -> None:
-    """Kill a sync of a real table that long after it began to read."""
+    """Kill a sync of a real table this long after it began to read."""
     with subprocess.Popen(
         [sys.executable, *DYING, "hudi", str(config)],
         env=environment(),

@@ -1,4 +1,4 @@
-"""A Lance index under kill -9, racing processes and a disk that is full."""
+"""A Lance index under kill -9, racing processes and a full disk."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def test_a_build_killed_anywhere_lands_whole_or_not_at_all(tmp_path: Path) -> No
         try:
             store.create(RECIPE, batch_number(99), frontier(99), after=generation)
         except StaleFrontier:
-            # The killed builder had written the next one and not named it: that is finished now.
+            # The killed builder had written the next generation but not named it; this finishes it.
             assert store.generation() == generation + 1
         else:
             assert state(folder) == (99, expected(99))
 
 
 def test_racing_processes_commit_each_frontier_once(tmp_path: Path) -> None:
-    # Here, since this file is also run by itself, without the tests' folder on its path.
+    # Imported here, since this file is also run as a script, without `tests` on its path.
     store = LanceStore(str(tmp_path), "wines")
     store.create(RECIPE, batch_number(0), frontier(0), after=0)
     writers = [child("commit_raced", tmp_path, w, str(RACES)) for w in ("one", "two")]

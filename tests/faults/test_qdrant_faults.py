@@ -104,7 +104,7 @@ FAULTS = [lost_before, lost_after, failed_before, failed_after, too_many, too_ma
 
 
 def only(number: int, fault: Callable[[Request], None]) -> tuple[Any, list[int]]:
-    """A mischief that does something to one request, counted from now, and what it was done to."""
+    """A fault for one request, counted from now, and a list of the requests it was applied to."""
     numbers, done = count(), list[int]()
 
     def mischief(request: Request) -> None:
@@ -160,7 +160,7 @@ def failure_of(work: Callable[[], None]) -> StoreError | None:
 def test_a_server_lost_at_any_request_leaves_the_old_index_or_the_new(
     fault: Callable[[Request], None], built: QdrantStore, served: RestServer, waits: list[float]
 ) -> None:
-    told = set()
+    errors_seen = set()
     for n in range(60):
         numbers = count()
         served.mischief = lambda r, n=n, numbers=numbers: fault(r) if next(numbers) >= n else None
@@ -171,7 +171,7 @@ def test_a_server_lost_at_any_request_leaves_the_old_index_or_the_new(
         served.mischief = honest
         if error is None:
             break
-        told.add((type(error), error.landed))
+        errors_seen.add((type(error), error.landed))
         assert error.hint
         assert len(waits) in (TRIES - 1, 2 * (TRIES - 1))
         assert state(served.location()) in [(n, expected(n)), (n + 1, expected(n + 1))]
@@ -179,7 +179,7 @@ def test_a_server_lost_at_any_request_leaves_the_old_index_or_the_new(
         fresh.commit(batch_number(n + 1), frontier(n), frontier(n + 1))
         assert state(served.location()) == (n + 1, expected(n + 1))
     assert 10 < n < 59
-    assert told == {
+    assert errors_seen == {
         (StoreUnreachable, "nothing was written"),
         (OutcomeUnknown, "the commit may or may not have landed"),
         (OutcomeUnknown, "the batch is written whole, and lands with the next sync"),
@@ -203,7 +203,7 @@ def test_a_request_without_an_answer_is_sent_again(built: QdrantStore, served: R
 
 
 def test_an_unreachable_server_is_an_error_with_its_address(waits: list[float]) -> None:
-    # Nobody listens on the port of a server that has ended.
+    # Nothing listens on the port of a stopped server.
     ended = RestServer()
     ended.close()
     location = ended.location()
@@ -305,7 +305,7 @@ def test_the_key_is_neither_stored_nor_pickled(
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """A certificate of this machine that signs itself, with its key."""
+    """A self-signed certificate of this machine, with its key."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -374,7 +374,7 @@ def test_a_commit_killed_anywhere_lands_whole_or_not_at_all(
         process = started("support.committing", "commit_for_ever", address)
         reported = kill_after(process, dice.randint(1, 3), dice.uniform(0, 0.1))
         sync, held = state(location_at(address))
-        # One that was decided on lands with the next commit.
+        # A commit that was decided lands with the next one.
         assert sync in (reported, reported + 1)
         assert held == expected(sync)
         CONNECTIONS.close(location_at(address))
@@ -408,7 +408,7 @@ def test_syncs_over_a_bad_network_keep_the_index_equal_to_its_table(served: Rest
         table.upsert({rid(f"k{dice.randrange(9)}"): values(f"text {n} {i}", i) for i in range(4)})
         table.delete([rid(f"k{dice.randrange(9)}")])
         served.mischief = bad
-        # A call may fail more often than it is tried.
+        # A call may fail more often than it is retried.
         with suppress(StoreError):
             sync(parts, SyncOptions(rebuild=n == 6))
         served.mischief = honest

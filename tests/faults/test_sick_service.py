@@ -1,4 +1,4 @@
-"""A server whose embedding service is sick: other searches go on, and it heals with the service."""
+"""A server whose embedding service fails: other searches work, and it recovers with the service."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from support.embedding_service import (
 from support.serving import CONFIG, DiskLake, Server, serving, wait_until
 
 SEARCH = "/indexes/sample/search"
-#: Seconds for a whole request, and for the model's part of a question.
+#: Seconds for a whole request, and for the model's part of a query.
 LIMIT, MODEL = 20, 4
 CONCURRENT = 3
 
 
 class Sick(Service):
-    """A service of 32 dimensions that can be made well again."""
+    """A service of 32 dimensions that can recover."""
 
     well = True
 
@@ -139,5 +139,5 @@ def test_a_slow_answer_ends_with_the_time_limit_of_the_query(sick: tuple[Sick, S
         began = monotonic()
         assert client.post(SEARCH, json={"text": "smoky red"}).status_code == 503
         assert monotonic() - began < LIMIT
-    # And with it the connection: no thread is left behind.
+    # The connection ended too: no thread is left behind.
     assert service.hung_up.wait(20)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.spark
 
 @contextmanager
 def stalling_service() -> Iterator[tuple[int, threading.Semaphore]]:
-    """An embedding service that never answers: its port, and a permit for each request."""
+    """An embedding service that never answers: its port, and one permit per request."""
     asked, end = threading.Semaphore(0), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
@@ -51,7 +51,7 @@ def test_a_terminated_sync_reports_it_and_removes_the_files_of_a_killed_one(
     temporary.mkdir()
 
     def stopped(number: signal.Signals, asked: threading.Semaphore) -> tuple[int, str, list[Path]]:
-        """Stop a sync while it embeds: its exit code, its words, and its folders."""
+        """Stop a sync while it embeds; return its exit code, its output and its folders."""
         before = set(temporary.iterdir())
         with subprocess.Popen(
             [LAKEWAKE, "sync", "--quiet", "--config", config],
@@ -63,7 +63,7 @@ def test_a_terminated_sync_reports_it_and_removes_the_files_of_a_killed_one(
             assert asked.acquire(timeout=300), process.stderr.read()
             made = [f for f in temporary.glob("lakewake-spark-*") if f not in before]
             if number is signal.SIGKILL:
-                # Its JVM as well, as when the machine runs out of memory.
+                # Kill its JVM too, as when the machine runs out of memory.
                 os.killpg(process.pid, number)
             else:
                 process.send_signal(number)

@@ -1,6 +1,6 @@
-"""Disks that are full, folders that are read-only or gone, files that are damaged.
+"""Full disks, read-only or missing folders, damaged files.
 
-Each: an error with fact, what landed and a hint; nothing false is served; the hint really helps.
+Each is an error with fact, what landed and a hint; nothing false is served; the hint helps.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from support.killing import ROWS, lance_parts, spoil
 from support.oracle import built_from_nothing, indexed
 from support.sampling import SampleParts
 
-#: Takes root's right to write anywhere, then becomes the command; changes nothing for others.
+#: Drops root's right to write anywhere, then runs the command; no effect for other users.
 WITHOUT_OVERRIDE = """
 import ctypes, os, sys
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
 ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0)
 os.execv(sys.argv[1], sys.argv[1:])
 """
-#: Smaller than any batch and any file of an index but its pointer.
+#: Smaller than any batch and any file of an index except its pointer.
 FULL = 1024
-#: Texts that the changed history has and the new one has not.
+#: Texts that the changed history has and the new one lacks.
 CHANGED = sum(n % 7 != 0 for n in range(ROWS * 3 // 4))
 REBUILD = SyncOptions(rebuild=True)
 
 
 class Meddles(Silent):
-    """A reporter that does something to the world when a stage begins for the first time."""
+    """A reporter that calls a function when a stage begins for the first time."""
 
     def __init__(self, stage: str, deed: Callable[[], None]) -> None:
         self._stage, self._deed = stage, deed
@@ -56,7 +56,7 @@ class Meddles(Silent):
 
     @contextmanager
     def stage(self, name: str, total: int | None = None) -> Iterator[Stage]:
-        """A stage that may be disturbed."""
+        """Call the function, then run the stage."""
         if name == self._stage:
             self._stage = ""
             self._deed()
@@ -64,7 +64,7 @@ class Meddles(Silent):
             yield stage
 
     def say(self, text: str) -> None:
-        """Kept."""
+        """Keep the message."""
         self.said.append(text)
 
 
@@ -74,22 +74,22 @@ def fill_the_disk() -> None:
 
 
 def sync_and_tell(folder: str, history: str, full_at: str) -> None:
-    """In a process of its own: sync, and say what it died of, as JSON."""
+    """Sync in a separate process, and print its error as JSON."""
     parts = replace(lance_parts(Path(folder), history), reporter=Meddles(full_at, fill_the_disk))
-    told: dict[str, object] = {"writable": os.access(folder, os.W_OK)}
+    outcome: dict[str, object] = {"writable": os.access(folder, os.W_OK)}
     try:
         sync(parts)
     except LakewakeError as error:
-        told |= error.as_dict()
+        outcome |= error.as_dict()
     try:
-        told["found"] = [hit.key for hit in ask(parts, "text number 3").hits]
+        outcome["found"] = [hit.key for hit in ask(parts, "text number 3").hits]
     except LakewakeError as error:
-        told["found"] = type(error).__name__
-    print(json.dumps(told))
+        outcome["found"] = type(error).__name__
+    print(json.dumps(outcome))
 
 
-def told(folder: Path, history: str, full_at: str = "", *by: str) -> dict[str, str]:
-    """What `sync_and_tell` says."""
+def outcome(folder: Path, history: str, full_at: str = "", *by: str) -> dict[str, str]:
+    """The output of `sync_and_tell`."""
     ran = subprocess.run(
         [*by, sys.executable, __file__, str(folder), history, full_at],
         env=environment(TMPDIR=str(folder.parent / "tmp")),
@@ -109,14 +109,14 @@ def ask(parts: SampleParts, text: str, k: int = 1) -> SearchResult:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where an index is to be, with a folder for temporary files beside it."""
+    """A folder for an index, with one for temporary files beside it."""
     (tmp_path / "tmp").mkdir()
     (tmp_path / "index").mkdir()
     return tmp_path / "index"
 
 
 def check_recovered(parts: SampleParts, options: SyncOptions, *, embedded: int = 0) -> None:
-    """One sync, and the index says what the table says."""
+    """Sync once, and check that the index equals the table."""
     parts.embedder.received.clear()
     report = sync(parts, options)
     assert report.embedded == len(parts.embedder.received) == embedded
@@ -126,7 +126,7 @@ def check_recovered(parts: SampleParts, options: SyncOptions, *, embedded: int =
 
 
 def test_a_full_disk_under_the_batch_lands_nothing_and_names_the_location(folder):
-    said = told(folder, "new", full_at="embed")
+    said = outcome(folder, "new", full_at="embed")
     assert (said["error"], said["landed"]) == ("StoreError", "nothing was written")
     assert f"cannot write the batch to {folder.parent / 'tmp'}" in said["fact"]
     assert "TMPDIR" in said["hint"]
@@ -139,7 +139,7 @@ def test_a_full_disk_under_the_batch_lands_nothing_and_names_the_location(folder
 def test_a_full_disk_under_the_index_changes_nothing(history, folder):
     if history != "new":
         sync(lance_parts(folder, "new"))
-    said = told(folder, history, full_at="write")
+    said = outcome(folder, history, full_at="write")
     assert (said["error"], said["landed"]) == ("StoreError", "nothing was written")
     assert "cannot be written" in said["fact"]
     assert "the disk has room" in said["hint"]
@@ -154,7 +154,7 @@ def test_a_read_only_store_serves_its_old_version_until_it_is_writable(folder):
     for path in inside:
         path.chmod(0o555)
     try:
-        said = told(folder, "changed", "", sys.executable, "-c", WITHOUT_OVERRIDE)
+        said = outcome(folder, "changed", "", sys.executable, "-c", WITHOUT_OVERRIDE)
     finally:
         for path in inside:
             path.chmod(0o755)
@@ -164,7 +164,7 @@ def test_a_read_only_store_serves_its_old_version_until_it_is_writable(folder):
     assert "cannot be written" in said["fact"]
     assert "writable" in said["hint"]
     assert said["found"] == ["k3"]
-    # What was embedded could not be kept either.
+    # The vectors could not be kept either.
     check_recovered(lance_parts(folder, "changed"), SyncOptions(), embedded=CHANGED)
 
 

@@ -1,4 +1,4 @@
-"""What was embedded once is not embedded again: after a kill, a delete, a rebuild, elsewhere."""
+"""A text is embedded once: not again after a kill, a delete or a rebuild, or in another index."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ model = {{ provider = "hashing", dimension = 32 }}
 
 
 def embedded_by(parts: SampleParts, options: SyncOptions = SyncOptions()) -> list[str]:  # noqa: B008
-    """What a sync gives to the embedder, as its report says too."""
+    """The texts that a sync passes to the embedder; its report must agree."""
     parts.embedder.received.clear()
     report = sync(parts, options)
     assert report.embedded == len(parts.embedder.received)
@@ -97,12 +97,12 @@ def test_only_damaged_entries_of_the_file_are_embedded_again(tmp_path):
 
 
 def test_texts_embedded_by_another_syncer_are_not_embedded_again(tmp_path):
-    # Whole lots: which one comes first is left to chance.
+    # Whole groups: which one comes first is random.
     texts = [f"text {n}" for n in range(7 * EMBED_TEXTS)]
     other = stored(tmp_path)
 
     class Beside(HashingEmbedder):
-        """While it embeds its first texts, the other syncer keeps the vectors of all."""
+        """While this embeds its first texts, another syncer caches the vectors of all."""
 
         def embed(self, some):
             if not self.received:

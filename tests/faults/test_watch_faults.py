@@ -1,4 +1,4 @@
-"""Two real watchers on one index, whose folder is deleted and spoilt under them."""
+"""Two real watchers on one index, whose folder is deleted and damaged under them."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_two_watchers_share_the_work_and_survive_damage_to_the_folder(
                 assert index.search("change 2 of 0", k=1).hits[0].key == "k0"
                 assert [watcher.stop() for watcher in watchers] == [0, 0]
 
-            # Others: the slower of the first two may still have been building when it was stopped,
-            # and would have made what is removed now once more.
+            # New watchers: the slower of the first two may still have been building when stopped,
+            # and would have created the removed files again.
             with watching(config) as watchers:
                 received.clear()
                 shutil.rmtree(next(folder.glob("sample.g*.lance")))
@@ -77,7 +77,7 @@ def test_two_watchers_share_the_work_and_survive_damage_to_the_folder(
                 wait_until(lambda: any("is empty" in w.said for w in watchers), watchers)
                 wait_until(healed, watchers)
                 assert index.search("change 2 of 0", k=1).hits[0].key == "k0"
-                # Just the two questions.
+                # Only the two queries.
                 assert received == ["change 2 of 0"] * 2
                 received.clear()
                 assert rebuilt(config)["embedded"] == len(received) == 0
@@ -110,7 +110,7 @@ def test_a_watcher_whose_jvm_is_killed_starts_another(spark, small_tables, tmp_p
             assert "Traceback" not in watcher.said
 
 
-#: The job opens the connection by which Python workers report to the driver.
+#: The job opens the connection through which Python workers report to the driver.
 DYING = """
 from lakewake.spark.session import start_session
 

@@ -1,4 +1,4 @@
-"""The first pass of a comparison leaves out only rows that are alike."""
+"""The first pass of a comparison leaves out only equal rows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def stored_chunks(chance: random.Random, n: int, texts: Texts) -> list[list[obje
 
 
 def damaged(chance: random.Random, chunks: list[list[object]]) -> list[list[object]]:
-    """The same with one thing wrong."""
+    """The same chunks with one error."""
     spoilt = [list(c) for c in chunks]
     one = chance.choice(spoilt)
     kind = chance.randrange(6)
@@ -73,7 +73,7 @@ def damaged(chance: random.Random, chunks: list[list[object]]) -> list[list[obje
 
 
 def history(seed: int) -> tuple[list[tuple[object, ...]], list[list[object]], set[str]]:
-    """A table, an index of it, and the keys of rows that the index holds wrongly."""
+    """A table, an index of it, and the keys of rows that differ in the index."""
     chance = random.Random(seed)
     rows: list[tuple[object, ...]] = []
     stored: list[list[object]] = []
@@ -119,7 +119,7 @@ def alike(n: int) -> list[tuple[object, ...]]:
 
 
 def checked(recipe: Recipe, **wrong: object) -> list[bool]:
-    """What is said of two chunks, of which one has something wrong."""
+    """The check of two chunks, one with an error."""
     row = RowId("p", 'a "quoted" key')
     right = {
         "_id": chunk_id(row, "text", 0),
@@ -131,8 +131,8 @@ def checked(recipe: Recipe, **wrong: object) -> list[bool]:
         "_text": "ü",
     }
     batch = pa.RecordBatch.from_pylist([right, {**right, **wrong}])
-    told = compare.checked(ScanParts(batch.schema, ([batch],)), recipe)
-    return [sound for batch in told for sound in batch["_sound"].to_pylist()]
+    batches = compare.checked(ScanParts(batch.schema, ([batch],)), recipe)
+    return [sound for batch in batches for sound in batch["_sound"].to_pylist()]
 
 
 @pytest.mark.parametrize(

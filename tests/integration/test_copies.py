@@ -1,4 +1,4 @@
-"""Rows that the table holds more than once, where nobody noticed when the second copy came."""
+"""Rows that the table holds twice, where the second copy went unnoticed at first."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Choosy(HashingEmbedder):
 
 
 def said(parts: IndexParts) -> dict[str, str]:
-    """What the index says of each key."""
+    """The text of each key in the index."""
     return {chunk["_key"]: chunk["_text"] for chunk, _ in indexed(parts).values()}
 
 
@@ -68,7 +68,7 @@ def test_a_copy_of_a_quarantined_row_is_recorded(deleted, left, spark, small_tab
 
 
 def written_by_two(table: HudiTables) -> None:
-    """The same new key, upserted by two writers at once."""
+    """Upsert the same new key by two writers at once."""
     other = replace(table)
     table.begin_write([row("new", "by the first", part="b")])
     other.begin_write([row("new", "by the second", part="b")])
@@ -100,7 +100,7 @@ def test_a_key_added_by_two_writers_is_recorded_if_one_completed_before_the_last
     parts = following(spark, table.path, tmp_path / "index")
     sync(parts)
     written_by_two(table)
-    # The one that began later is made to complete later.
+    # Let the writer that began later also complete later.
     timeline = table.path / ".hoodie" / "timeline"
     second = max(timeline.glob("*_*.commit"), key=lambda f: f.name)
     kept = second.rename(tmp_path / "kept")
@@ -130,7 +130,7 @@ def test_an_upsert_that_changes_both_copies_reveals_the_duplicate(spark, small_t
 
 
 @pytest.mark.parametrize("type_", [COW, MOR])
-def test_a_copy_added_by_an_upsert_is_recorded(type_, spark, small_tables, tmp_path):
+def test_a_copy_that_an_upsert_adds_is_recorded(type_, spark, small_tables, tmp_path):
     table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)
     table.write([row("k0"), row("k1")])
     parts = following(spark, table.path, tmp_path / "index")

@@ -1,4 +1,4 @@
-"""Rows that Spark's own workers chunk, embed and stage, and an index that they read themselves."""
+"""Spark's workers chunk, embed and stage rows, and read the index themselves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.oracle import HASHING, HudiParts, built_from_nothing, following, in
 
 pytestmark = pytest.mark.spark
 
-#: Payload columns of every kind that the way through Python workers could bend.
+#: Payload columns of every type that Python workers might change.
 TYPED = """SELECT cast(id AS string) id, 's' sub, 'a' part, {ts}L ts,
     concat('{said} ', id % 4) txt, cast(id AS int) num,
     cast(id / 7 AS decimal(20, 4)) price, date'2024-02-29' day,
@@ -28,7 +28,7 @@ PAYLOAD = ("num", "price", "day", "seen", "tags")
 def distributed(
     spark, table: Path, folder: Path, payload: tuple[str, ...] = ("id", "num")
 ) -> HudiParts:
-    """An index of a table whose rows never come to this process."""
+    """An index of a table whose rows never reach this process."""
     made = following(spark, table, folder, payload=payload)
     there = HudiTable(str(table), made.recipe, lambda: spark, distributed_rows=1)
     return replace(made, table=there, model=HASHING)
@@ -36,7 +36,7 @@ def distributed(
 
 @pytest.fixture(params=["COPY_ON_WRITE", "MERGE_ON_READ"])
 def table(request, spark, small_tables, tmp_path) -> HudiTables:
-    """Ten rows of six texts, in two partitions."""
+    """Ten rows with six different texts, in two partitions."""
     made = HudiTables(spark, tmp_path / "table", request.param, options=small_tables)
     made.write([row(f"k{n}", f"text {n % 6}", part="ab"[n % 2]) for n in range(10)])
     return made

@@ -1,4 +1,4 @@
-"""Every operation on a Hudi table, followed, and compared with a build from nothing."""
+"""Every operation on a Hudi table is followed and compared with a build from nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def table(request, spark, small_tables, tmp_path) -> HudiTables:
 
 @pytest.fixture
 def parts(table, spark, tmp_path) -> IndexParts:
-    """An index of it, built."""
+    """A built index of the table."""
     made = following(spark, table.path, tmp_path / "index")
     sync(made)
     made.embedder.received.clear()
@@ -37,7 +37,7 @@ def parts(table, spark, tmp_path) -> IndexParts:
 
 @dataclass(frozen=True)
 class Case:
-    """What is done to the table, and what following it must do and no more."""
+    """What is done to the table, and exactly what following it must do."""
 
     does: Callable[[HudiTables], None]
     changed: int = 0

@@ -1,4 +1,4 @@
-"""Histories that broke an earlier version of the code, each compared with a build from nothing."""
+"""Histories that broke earlier versions of the code, each compared with a build from nothing."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_an_older_copy_by_a_slow_writer_does_not_replace_the_newer_one(
 
 
 def _name_no_base_file(table: HudiTables) -> None:
-    """Rewrite the newest commit as Flink writes it: a former commit, but not its file."""
+    """Rewrite the newest commit as Flink writes it: with the previous commit, but not its file."""
     file = max((table.path / ".hoodie" / "timeline").glob("*_*.commit"))
     with file.open("rb") as opened:
         reader = fastavro.reader(opened)

@@ -1,4 +1,4 @@
-"""Reads return what the table says, whatever the caller's session, Spark and Hudi are set to."""
+"""Reads return the table's rows, whatever the settings of the caller's session, Spark and Hudi."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
-#: No option of a read takes this back where hudi-defaults.conf has it.
+#: No read option overrides this if hudi-defaults.conf sets it.
 ELSEWHEN = {"as.of.instant": "20200101000000000"}
 
 
 @pytest.fixture
 def hostile(spark) -> Iterator[SparkSession]:
-    """A session of a caller's in which every setting is against us, and Hudi's defaults too."""
+    """A caller's session with hostile settings, and hostile defaults of Hudi."""
     session = spark.newSession()
     for key, value in {**HOSTILE_TO_SPARK, **HOSTILE_TO_HUDI, **ELSEWHEN}.items():
         session.conf.set(key, value)
@@ -52,7 +52,7 @@ def hostile(spark) -> Iterator[SparkSession]:
 
 
 def read_by(parts: HudiParts, session: SparkSession) -> HudiParts:
-    """The same index, its table read in another session."""
+    """The same index, with its table read in another session."""
     return replace(parts, table=HudiTable(parts.table._path, parts.recipe, lambda: session))
 
 
@@ -208,7 +208,7 @@ def test_defaults_that_no_option_overrides_are_refused(spark):
         defaults.clearGlobalProps()
 
 
-#: A process whose Spark and Hudi were set up against us from the start.
+#: A process whose Spark and Hudi have hostile settings from the start.
 PROGRAM = """
 import json, sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Rows that are few and large: they are moved by their bytes, not by their number."""
+"""Few but large rows: they are grouped by bytes, not by number."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from support.oracle import built_from_nothing, following, indexed
 
 pytestmark = pytest.mark.spark
 
-#: A thousandth of what ships: rows of 20 KB are then as large as rows of 20 MB.
+#: A thousandth of the real bounds: rows of 20 KB then count like rows of 20 MB.
 SCALE = 1024
 LARGE = 20_000
 
 
 def long_text(key: str, version: int = 1) -> str:
-    """Sentences of its own, of 20 KB."""
+    """20 KB of unique sentences."""
     lines = [f"Line {n} of {key} says the same every time." for n in range(LARGE // 40)]
     lines[250] = f"Only version {version} says this of {key}."
     return " ".join(lines)
@@ -34,7 +34,7 @@ def long_text(key: str, version: int = 1) -> str:
 
 @pytest.fixture
 def small_memory(spark, monkeypatch) -> Iterator[None]:
-    """Everything that bounds memory is a thousand times smaller, Spark's own bound too."""
+    """Make every memory bound a thousand times smaller, Spark's own included."""
     for module, name in (
         (arrow, "COLLECT_BYTES"),
         (arrow, "PART_BYTES"),
@@ -48,7 +48,7 @@ def small_memory(spark, monkeypatch) -> Iterator[None]:
 
 @contextmanager
 def most_results(spark, size: str) -> Iterator[None]:
-    """As many bytes may come from one job; Spark looks it up whenever one begins."""
+    """Limit the bytes that one job may return; Spark reads the limit when a job begins."""
     conf = spark.sparkContext._jsc.sc().conf()
     conf.set("spark.driver.maxResultSize", size)
     try:

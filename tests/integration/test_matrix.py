@@ -18,7 +18,7 @@ from support.oracle import built_from_nothing, following, indexed
 pytestmark = pytest.mark.spark
 
 CASES = [(name, type_) for name, history in HISTORIES.items() for type_ in history.types]
-#: Metadata table, timeline server, cleaner and archiver as users have them; `make matrix` does all.
+#: Metadata table, timeline server, cleaner and archiver as users have them; `make matrix` runs all.
 ON_DEFAULTS = [
     ("MERGE INTO", MOR),
     ("clustering among updates, deletes and overwrites", COW),
@@ -54,7 +54,7 @@ def test_a_restore_of_a_large_table_embeds_only_texts_that_the_index_lacks(
     table.delete("k3")
     table.write([row("k4", ts=2, num=7), row("new", "brand new")])
     sync(parts)
-    # What the embedding store keeps would hide what the index itself saves.
+    # The vector cache would hide what the index itself saves.
     parts = replace(parts, vector_cache=MemoryVectorCache())
     table.restore(savepoint)
     parts.embedder.received.clear()

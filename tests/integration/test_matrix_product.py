@@ -39,7 +39,7 @@ MARK = "<!-- below: written by `make matrix` -->"
 
 @pytest.fixture(scope="module")
 def results() -> Iterator[Results]:
-    """What each case did. What was run is kept as a document; the other lines stay as they are."""
+    """What each case did. Write the cases that ran to the document; keep its other lines."""
     found: Results = {}
     yield found
     intro, _, lines = DOCS.read_text().partition(MARK)
@@ -75,7 +75,7 @@ def test_the_index_equals_a_build_on_hudis_default_settings(name, type_, spark, 
 
 @pytest.fixture(scope="module")
 def ivy(tmp_path_factory) -> Path:
-    """Where the older bundles are fetched to."""
+    """The folder for the older bundles."""
     return tmp_path_factory.mktemp("ivy")
 
 

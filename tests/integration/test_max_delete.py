@@ -1,4 +1,4 @@
-"""Real tables that lose most of their rows, under a watch: it refuses, says so, and goes on."""
+"""Real tables that lose most of their rows under a watch: it refuses, reports it and goes on."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_watch_refuses_a_table_that_lost_most_rows_and_goes_on_once_deletes_ar
         index.sync()
 
         def refused() -> str:
-            """What one round of a watch says; the index stays as it was."""
+            """The messages of one round of a watch; the index must stay unchanged."""
             before = indexed(index.parts)
             watch(
                 {"sample": index.sync},

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 
 COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
 NESTED = ("tags", "attrs", "box", "seen")
-#: What Spark makes of a row: nothing in it can be null.
+#: A row as Spark makes it: nothing in it can be null.
 SELECT = (
     "SELECT '{key}' AS id, 'a' AS part, {ts}L AS ts, '{txt}' AS txt, {tags} AS tags, "
     "map('k', 'v', {attr}, 'w') AS attrs, "
@@ -61,7 +61,7 @@ def test_invalid_utf8_in_a_nested_payload_is_replaced_and_the_index_stays_readab
     type_, spark, small_tables, tmp_path
 ):
     table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)
-    # Other operations mark broken bytes themselves, on their way through Java's strings.
+    # Other operations replace broken bytes themselves, when they pass through Java's strings.
     raw = "bulk_insert"
     _write(table, {"key": "a", "tags": f"array({BROKEN}, 'b')"}, {"key": "c"}, operation=raw)
     parts = following(spark, table.path, tmp_path / "index", payload=NESTED)

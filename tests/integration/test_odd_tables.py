@@ -1,4 +1,4 @@
-"""Real tables with what real tables hold."""
+"""Real tables with odd content."""
 
 from __future__ import annotations
 

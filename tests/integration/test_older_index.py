@@ -1,4 +1,4 @@
-"""Indexes of an older Lakewake open, answer and are followed, and nothing is embedded."""
+"""Indexes of an older Lakewake can be opened, searched and followed, and nothing is embedded."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ COLUMNS = ("id", "part", "ts", "txt", "tags", "maker", "seen")
 
 @pytest.fixture(params=TYPES)
 def lake(request, tmp_path):
-    """A table with the index of it that the older version left behind."""
+    """A table with the index that the older version left behind."""
     with tarfile.open(OLDER) as archive:
         archive.extractall(tmp_path, filter="data")
     return tmp_path / request.param
 
 
 def embedded(index: Index) -> list[str]:
-    """Every text that its model was given."""
+    """Every text that its model received."""
     embedder = index.parts.embedder
     assert isinstance(embedder, HashingEmbedder)
     return embedder.received

@@ -24,7 +24,7 @@ PARTED = (TextField("text", "{txt} in {part}"),)
 
 
 def _follows(table, parts, changes) -> None:
-    """After each change the index is followed, and equals a build; a reconcile finds nothing."""
+    """Check after each change that the index equals a build and a reconcile finds nothing."""
     for change in changes:
         change()
         report = sync(parts)
@@ -91,7 +91,7 @@ CUSTOM = {
     KEYGEN: "org.apache.hudi.keygen.CustomKeyGenerator",
     f"{WRITE}hive_style_partitioning": "false",
 }
-#: What a table is partitioned by, the columns of it in the index, and how.
+#: The partition columns, those of them in the index, and write options.
 KINDS = {
     "numbers, truth values and days": ("n,l,b,d,dec", ("n", "l", "b", "d", "dec"), COMPLEX),
     "a timestamp, which is shown as null": ("at", ("at",), {}),

@@ -1,4 +1,4 @@
-"""A read of the whole table is of one state of it, whatever is written and cleaned meanwhile."""
+"""A read of the whole table sees one state, whatever is written and cleaned meanwhile."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
 
 @dataclass
 class Moving:
-    """A table that moves at a given moment of a read, and an index of it."""
+    """A table that changes at a given moment of a read, and an index of it."""
 
     table: HudiTables
     parts: IndexParts
     ts: int = 1
 
     def commit_and_clean(self) -> None:
-        """Change one row; the file that a read of the state before needs is gone after it."""
+        """Change one row, and clean the file that a read of the earlier state needs."""
         self.ts += 1
         self.table.write([row("k0", f"text at {self.ts}", ts=self.ts)])
         if self.table.type == MOR:
@@ -43,7 +43,7 @@ class Moving:
         self.table.clean(policy="KEEP_LATEST_FILE_VERSIONS", fileversions__retained="1")
 
     def lose(self, gone: RowId) -> None:
-        """Take a row out of the index behind its back."""
+        """Remove a row from the index without a sync."""
         index = self.parts.store.open()
         assert index is not None
         ids = [chunk_id(gone, "text", 0)]
@@ -52,7 +52,7 @@ class Moving:
         self.parts.store.commit(batch, expect=stands, then=replace(stands, sync=stands.sync + 1))
 
     def right_after(self, method: str, does: Callable[[], object], *, call: int = 1) -> None:
-        """Do it once, when that call of the table's method has returned."""
+        """Call the function once, when this call of the table's method has returned."""
         table, left = self.parts.table, call
         inner = getattr(table, method)
 
@@ -111,7 +111,7 @@ def test_rows_read_by_key_are_there_when_files_are_cleaned_after_the_timeline_wa
 def test_verify_agrees_when_files_are_cleaned_after_it_checked_the_timeline(moving):
     sync(moving.parts)
     moving.right_after("_check_unmoved", moving.commit_and_clean)
-    # Where the files are gone that tell what is pending, it asks to sync first.
+    # Without the files that show what is pending, verify asks to sync first.
     with suppress(HistoryLost):
         report = verify(moving.parts)
         assert report.agrees
@@ -123,7 +123,7 @@ def test_verify_agrees_when_files_are_cleaned_after_it_checked_the_timeline(movi
 def test_a_repair_mends_every_row_when_files_are_cleaned_after_it_checked_the_timeline(moving):
     sync(moving.parts)
     moving.lose(RowId("part=a", "k2"))
-    # The first read finds what is wrong, the second one reads just those rows.
+    # The first read finds the differences, the second reads only those rows.
     moving.right_after("_check_unmoved", moving.commit_and_clean, call=2)
     with suppress(HistoryLost):
         assert repair(moving.parts).agrees
@@ -148,7 +148,7 @@ def test_a_table_that_commits_at_every_look_is_built_reconciled_and_then_followe
     table, look = moving.parts.table, moving.parts.table.look
 
     def commit_then_look(frontier):
-        # The look that a sync begins with is of the index's frontier; the second one checks a read.
+        # A sync begins with a look; the second look checks a read.
         if frontier is not None and not frontier.sync:
             moving.ts += 1
             moving.table.write([row("k0", f"text at {moving.ts}", ts=moving.ts)])

@@ -1,4 +1,4 @@
-"""Properties files, read as the JVM beside us reads them."""
+"""Properties files are read as Java reads them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _read(content: bytes) -> dict[str, str] | None:
 
 
 def _told(read: dict[str, str] | None) -> dict[str, str] | None:
-    # Java makes an empty pair of a backslash with nothing after it, at the end of a file only.
+    # Java reads a lone backslash as an empty pair, but only at the end of a file.
     return read and {k: v for k, v in read.items() if k or v}
 
 

@@ -1,4 +1,4 @@
-"""`lakewake serve --watch` over a real table: it builds, follows, and takes its process with it."""
+"""`lakewake serve --watch` over a real table: it builds, follows and ends its child process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The session as a program meets it: quiet, tidy, with the right Python, not killed by Ctrl-C."""
+"""The session as a program sees it: quiet, tidy, with the right Python, not killed by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-#: Interrupts its whole process group, the JVM in it, while a job that would take hours runs.
+#: Interrupts its whole process group, including the JVM, during a job of hours.
 INTERRUPTED = """
 import faulthandler, os, signal, threading
 from lakewake.spark.session import start_session, stop_session
@@ -45,7 +45,7 @@ except KeyboardInterrupt:
     print("stopped cleanly")
 """
 
-#: A session of somebody else's, with Hudi's classes or without.
+#: A foreign session, with or without Hudi's classes.
 FOREIGN = """
 import sys
 from pyspark.sql import SparkSession
@@ -61,7 +61,7 @@ except SetupError as error:
     print(error)
 """
 
-#: Tells whether PySpark is imported once the JVM is on its way; `true` stands for the JVM.
+#: Prints whether PySpark is imported once the JVM is starting; `true` stands for the JVM.
 JVM_FIRST = """
 import sys
 from lakewake import spark
@@ -77,7 +77,7 @@ with open("log", "ab") as log:
 
 
 def run(program: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program in a folder of its own, with a home that is not there."""
+    """Run a program in its own folder, with a home that does not exist."""
     (folder / "tmp").mkdir()
     (folder / "here").mkdir()
     environment = {"HOME": str(folder / "no-home"), "TMPDIR": str(folder / "tmp")}

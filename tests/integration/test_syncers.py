@@ -1,4 +1,4 @@
-"""Syncers on real tables that race, and that are killed."""
+"""Syncers on real tables race and are killed."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _numbers = count(1)
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory) -> Path:
-    """The server's program."""
+    """The program of the server."""
     found = find_program(tmp_path_factory.mktemp("bin"))
     if found is None:
         pytest.skip("there is neither a versitygw nor the Go that builds it")
@@ -51,13 +51,13 @@ def bucket(gateway: Gateway) -> str:
 
 @pytest.fixture
 def files(gateway: Gateway) -> fs.FileSystem:
-    """What lies in the buckets."""
+    """The file system of the buckets."""
     return gateway.files()
 
 
 @pytest.fixture(scope="session")
 def spark(gateway: Gateway) -> Iterator[SparkSession]:
-    """A session with s3a:// in it, which the one of the other tests has not."""
+    """A session with s3a://, which the session of the other tests lacks."""
     if running_session() is not None:
         pytest.skip("a session without s3a:// runs in this process: run tests/objectstore alone")
     ensure_jars(S3, find_java(), print)

@@ -1,4 +1,4 @@
-"""What a person is told when S3 does not answer as it should."""
+"""Errors when S3 does not answer as it should."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def built(bucket: str) -> LanceStore:
 
 
 def calls(address: str) -> list:
-    """Each way to ask for an index."""
+    """Every operation on an index."""
     store = LanceStore(address, "wines")
     return [
         store.open,

@@ -54,7 +54,7 @@ def config(bucket, tmp_path) -> Path:
 
 
 def make_table(spark, bucket, options, type_="COPY_ON_WRITE") -> HudiTables:
-    """Forty rows in two partitions, of which one's name is a trap for URIs."""
+    """Forty rows in two partitions; the name of one needs escaping in URIs."""
     table = HudiTables(spark, f"s3a://{bucket}/lake/my table", type_, options=options)
     table.write([row(f"k{n}", part=("a", "b %20 ü")[n % 2]) for n in range(40)])
     return table
@@ -71,7 +71,7 @@ def parts_of(spark, table, bucket) -> HudiParts:
 
 
 def run(config: Path, *arguments: str, ends: int = 0, **environment: str | None) -> dict[str, Any]:
-    """What a command says that ends so, run as a person runs it; None takes a variable away."""
+    """The output of a command that must end with this exit code; None unsets a variable."""
     changed = {**os.environ, **environment}
     done = subprocess.run(
         [LAKEWAKE, *arguments, "--json", "--config", config],

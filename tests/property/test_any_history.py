@@ -56,7 +56,7 @@ from support.moments import (
     watched,
 )
 from support.oracle import build, contents
-from support.qdrant.edge_engine import EdgePlace
+from support.qdrant.edge_engine import EdgeLocation
 from support.qdrant.locations import InMemory
 from support.sampling import HASHING, SCHEMA, rid, sample_parts, sample_recipe, values
 
@@ -81,12 +81,12 @@ def _some_rows(count: int = 300) -> list[dict[RowId, dict[str, object]]]:
     ]
 
 
-# Each drawn as one choice, the small ones first: drawing them piece by piece would take longer than
+# Each is drawn as one choice, small ones first: drawing them part by part would take longer than
 # the syncs themselves.
 ROWS = st.sampled_from(_some_rows())
 GONE = st.sampled_from([set(some) for n in (1, 2, 3) for some in combinations(IDS, n)])
 TURNS = st.integers(0, 2**18 - 1).map(lambda bits: [bool(bits >> n & 1) for n in range(18)])
-#: More than a sync or a repair has moments; counted from its first one.
+#: More moments than a sync or a repair has, counted from its first one.
 MOMENTS = st.integers(0, 19)
 RECIPE = sample_recipe(Chunking(tokens=14))
 ASKED = Answering(HashingEmbedder(HASHING), ("an odd end of one sentence",), limits=(2,))
@@ -111,8 +111,8 @@ SPOILT = {
 
 
 @pytest.fixture(autouse=True, scope="module")
-def in_small_pieces():
-    """Six rows are several batches, calls of the embedder, fragments and files of words."""
+def in_small_parts():
+    """Split six rows into several batches, embedder calls, fragments and word files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory, "BATCH_ROWS", 3)
         patch.setattr(prepare, "EMBED_TEXTS", 2)
@@ -129,7 +129,7 @@ class AnyHistory(RuleBasedStateMachine):
     """Rows are written, deleted, overwritten, restored; syncs run and are cut off anywhere.
 
     Attributes:
-        answers: compare answers, too. Those of the memory store are the reference.
+        answers: compare search answers too, with those of the memory store as reference.
     """
 
     answers = False
@@ -143,13 +143,13 @@ class AnyHistory(RuleBasedStateMachine):
         self.compared = ""
 
     def store(self) -> Store:
-        """Where the index lives, opened once more."""
+        """The store of the index, opened again."""
         if not hasattr(self, "_store"):
             self._store = MemoryStore()
         return self._store
 
     def syncer(self) -> Any:
-        """One of those that keep the index in step."""
+        """A syncer of the index."""
         shared = getattr(self, "parts", None)
         vector_cache = shared.vector_cache.inner if shared else None
         made = sample_parts(self.table, self.store(), recipe=RECIPE, vector_cache=vector_cache)
@@ -261,7 +261,7 @@ class AnyHistory(RuleBasedStateMachine):
         at_each_moment(self.parts, never)
 
     def teardown(self) -> None:
-        """Every history ends with a sync that nothing disturbs."""
+        """End every history with an undisturbed sync."""
         at_each_moment(self.parts, never)
         self.sync_undisturbed(NO_OPTIONS)
 
@@ -273,7 +273,7 @@ class AnyHistory(RuleBasedStateMachine):
         received = self.parts.embedder.received
         assert report.embedded == len(received)
         assert not known & {text_hash(text) for text in received}
-        # A row that is tried again by request may have the text of one that was refused just now.
+        # A row that is retried on request may have the text of one refused just now.
         once = [t for t in received if not (options.retry_quarantined and "odd" in t)]
         assert len(once) == len(set(once))
         self.assert_equals_a_build_of(self.table.history)
@@ -327,7 +327,7 @@ class AnyHistory(RuleBasedStateMachine):
             repair(self.parts, Vectors.ALL)
         at_each_moment(self.parts, never)
         sync(self.parts)
-        # Faults in rows that were pending are found once they are not.
+        # Errors in pending rows are found once they are synced.
         assert repair(self.parts, Vectors.ALL).agrees
         self.assert_equals_a_build_of(self.table.history)
 
@@ -342,9 +342,9 @@ _built: dict[object, tuple[dict[str, Any], list[dict[str, Any]]]] = {}
 
 
 def built_of(history: History) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What an index says that is built from nothing of a table in that state, and its chunks.
+    """The content and the chunks of an index built from nothing for a table in this state.
 
-    It is made once.
+    Cached.
     """
     table = MemoryTable(RECIPE, SCHEMA)
     table.history = history
@@ -369,12 +369,12 @@ def row_in(chunk: dict[str, str]) -> RowId:
 
 
 def spoil(parts: IndexParts, chunk_id: str, how: str) -> None:
-    """Put something else into an index behind its back, as a faulty tool would."""
+    """Put something else into an index without a sync, as a faulty tool would."""
     index = parts.store.open()
     rows = [r for b in index.scan(index.schema().names) for r in b.to_pylist()]
     [chunk] = [r for r in rows if r["_id"] == chunk_id]
     if how == "_source_hash" and chunk["_chunk"]:
-        # Only the first chunk's is ever read.
+        # Only that of the first chunk is ever read.
         row = chunk["_partition"], chunk["_key"]
         mine = (r for r in rows if (r["_partition"], r["_key"]) == row)
         chunk = next((r for r in mine if not r["_chunk"]), chunk)
@@ -411,12 +411,12 @@ class AnyHistoryInLance(AnyHistory):
 
 
 class AnyHistoryInQdrant(AnyHistory):
-    """The same on the Qdrant client's own mode."""
+    """The same on the local mode of the Qdrant client."""
 
     answers = True
 
     def location(self) -> QdrantLocation:
-        """Where Qdrant lies."""
+        """The location of Qdrant."""
         return InMemory()
 
     def store(self) -> Store:
@@ -434,7 +434,7 @@ class AnyHistoryInEdge(AnyHistoryInQdrant):
 
     def location(self) -> QdrantLocation:
         self._folder = tempfile.TemporaryDirectory(prefix="lakewake-any-history-")
-        return EdgePlace(self._folder.name)
+        return EdgeLocation(self._folder.name)
 
     def teardown(self) -> None:
         with self._folder:
@@ -448,7 +448,7 @@ FAST = settings(
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
 )
 
-#: Several tests, each with examples of its own, so that they can run side by side.
+#: Several tests with their own examples, so that they can run in parallel.
 PARTS = range(4)
 
 

@@ -1,4 +1,4 @@
-"""For any text: pieces fit, cover the text, and are the same each time."""
+"""For any text: chunks fit, cover the text, and are the same each time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ limits = st.integers(3, 40)
 
 @cache
 def byte_tokenizer() -> str:
-    """A token for each byte, with [CLS] and [SEP]; cuts and pads to 4 when it is asked."""
+    """One token per byte, with [CLS] and [SEP]; cuts and pads to 4 on request."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: n for n, token in enumerate(["[CLS]", "[SEP]", "[PAD]", *alphabet])}
     tokenizer = Tokenizer(models.BPE(vocabulary, []))
@@ -68,7 +68,7 @@ def compact(text: str) -> str:
     return "".join(text.split())
 
 
-# One character of several bytes is more than a piece of few byte tokens can hold.
+# One character of several bytes may exceed a chunk of few byte tokens.
 KINDS = [("bytes", 12), ("minilm", 3)]
 
 
@@ -79,8 +79,8 @@ def test_every_chunk_fits_the_model(
     kind: str, least: int, text: str, room: int, overlap: int
 ) -> None:
     limit = room + least
-    for piece in splitter(kind, 0, overlap, limit).split(text):
-        assert len(counting(kind).encode(piece)) <= limit
+    for chunk in splitter(kind, 0, overlap, limit).split(text):
+        assert len(counting(kind).encode(chunk)) <= limit
 
 
 @pytest.mark.parametrize(("kind", "least"), KINDS)
@@ -89,8 +89,8 @@ def test_every_chunk_fits_the_model(
 def test_chunks_without_overlap_cover_the_text_once_in_order(
     kind: str, least: int, text: str, room: int
 ) -> None:
-    pieces = splitter(kind, room + least, 0, 256).split(text)
-    assert compact("".join(pieces)) == compact(text)
+    chunks = splitter(kind, room + least, 0, 256).split(text)
+    assert compact("".join(chunks)) == compact(text)
 
 
 @settings(max_examples=100, deadline=None)
@@ -98,10 +98,10 @@ def test_chunks_without_overlap_cover_the_text_once_in_order(
 def test_chunks_counted_in_characters_are_as_long_as_allowed(
     text: str, limit: int, overlap: int
 ) -> None:
-    pieces = Splitter(Chunking(0, min(overlap, limit - 1)), limit, None).split(text)
-    assert all(len(p) <= limit * CHARACTERS_PER_TOKEN for p in pieces)
+    chunks = Splitter(Chunking(0, min(overlap, limit - 1)), limit, None).split(text)
+    assert all(len(p) <= limit * CHARACTERS_PER_TOKEN for p in chunks)
     if not overlap:
-        assert compact("".join(pieces)) == compact(text)
+        assert compact("".join(chunks)) == compact(text)
 
 
 @settings(max_examples=50, deadline=None)
@@ -121,7 +121,7 @@ def test_an_edit_at_the_end_keeps_every_chunk_that_begins_a_chunk_length_before_
     cut = splitter("bytes", limit, 0, 0)
     before, after = cut.split("".join(kept) + old), cut.split("".join(kept) + new)
     whole, done = compact("".join(kept)), 0
-    # What a piece takes in is decided by the text that could fit into it, and by no more.
+    # The end of a chunk depends only on the text that could fit into it.
     for one, other in zip(before, after, strict=False):
         if done + limit > len(whole):
             break

@@ -1,7 +1,7 @@
 """A commit and a build in Qdrant, disturbed between each two of their steps.
 
-At each such moment, one after the other: the process dies; another writer comes and is done; upkeep
-runs; readers look. Whatever happens, an index says what it said before or what it is to say.
+At each such moment, one of these happens: the process dies; another writer finishes; upkeep
+runs; readers read. Whatever happens, an index has its old content or its new content.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from lakewake.store.qdrant.location import CONNECTIONS, QdrantLocation
 from lakewake.store.qdrant.points import Points
 from lakewake.store.qdrant.store import QdrantStore
 from support.moments import PowerCut
-from support.qdrant.edge_engine import EdgePlace
+from support.qdrant.edge_engine import EdgeLocation
 from support.qdrant.locations import Disturbed, InMemory, Moments
 from support.store_contract import SCHEMA, as_stored, batch, chunk, contents, frontier, recipe
 
-#: More than any of the works here has; each is tried up to the moment that it does not have.
+#: More moments than any work here has; each work is tried up to its last moment.
 MOMENTS = 60
 ROWS = [chunk("a", "red"), chunk("b", "white"), chunk("c", "rosé")]
 BEFORE = as_stored(*ROWS)
@@ -40,7 +40,7 @@ Work = Callable[[QdrantStore], None]
 
 
 @pytest.fixture(params=["memory", "edge"])
-def fresh_place(request: pytest.FixtureRequest) -> Iterator[Callable[[], QdrantLocation]]:
+def fresh_location(request: pytest.FixtureRequest) -> Iterator[Callable[[], QdrantLocation]]:
     made: list[QdrantLocation] = []
     with tempfile.TemporaryDirectory(prefix="lakewake-steps-") as folder:
 
@@ -48,7 +48,7 @@ def fresh_place(request: pytest.FixtureRequest) -> Iterator[Callable[[], QdrantL
             while made:
                 CONNECTIONS.close(made.pop())
             edge = request.param == "edge"
-            made.append(EdgePlace(tempfile.mkdtemp(dir=folder)) if edge else InMemory())
+            made.append(EdgeLocation(tempfile.mkdtemp(dir=folder)) if edge else InMemory())
             return made[0]
 
         yield make
@@ -56,8 +56,8 @@ def fresh_place(request: pytest.FixtureRequest) -> Iterator[Callable[[], QdrantL
         CONNECTIONS.close(made.pop())
 
 
-def store_in(place: QdrantLocation) -> QdrantStore:
-    return QdrantStore(place, "wines", "wines")
+def store_in(location: QdrantLocation) -> QdrantStore:
+    return QdrantStore(location, "wines", "wines")
 
 
 def build(store: QdrantStore) -> None:
@@ -79,14 +79,14 @@ def commit_staged(store: QdrantStore) -> None:
 
 
 def others(store: QdrantStore) -> None:
-    """What another writer does, starting from the same frontier."""
+    """Commit as another writer, starting from the same frontier."""
     store.commit(batch(chunk("theirs")), frontier(1), frontier(2, "b"))
 
 
-def disturbed(place: QdrantLocation, at: int, deed: Callable[[], None], work: Work) -> bool:
-    """Do a work with something happening at one of its moments; whether it had that moment."""
+def disturbed(location: QdrantLocation, at: int, deed: Callable[[], None], work: Work) -> bool:
+    """Do a work with something happening at one moment; return whether it had that moment."""
     moments = Moments(at, deed)
-    there = Disturbed(place, moments)
+    there = Disturbed(location, moments)
     try:
         work(store_in(there))
     finally:
@@ -95,7 +95,7 @@ def disturbed(place: QdrantLocation, at: int, deed: Callable[[], None], work: Wo
 
 
 class Death:
-    """From one moment on nothing is done any more."""
+    """From this moment on nothing is done."""
 
     def __init__(self) -> None:
         self.dead = False
@@ -105,8 +105,8 @@ class Death:
         raise PowerCut
 
 
-def killed(place: QdrantLocation, at: int, work: Work) -> bool:
-    """Do a work in a process that dies at one of its moments."""
+def killed(location: QdrantLocation, at: int, work: Work) -> bool:
+    """Do a work in a process that dies at one moment."""
     death = Death()
     moments = Moments(at, death)
 
@@ -115,7 +115,7 @@ def killed(place: QdrantLocation, at: int, work: Work) -> bool:
             raise PowerCut
         moments()
 
-    there = Disturbed(place, moment)
+    there = Disturbed(location, moment)
     with suppress(PowerCut):
         work(store_in(there))
     CONNECTIONS.close(there)
@@ -123,7 +123,7 @@ def killed(place: QdrantLocation, at: int, work: Work) -> bool:
 
 
 def each_moment(happened: Callable[[int], bool]) -> None:
-    """Try every moment that there is."""
+    """Try every moment."""
     for at in range(MOMENTS):
         if not happened(at):
             assert at > 6, "hardly any moment was tried"
@@ -131,14 +131,14 @@ def each_moment(happened: Callable[[int], bool]) -> None:
     raise AssertionError("there are more moments")
 
 
-def check_tidy(store: QdrantStore, place: QdrantLocation, expected: dict[str, Any]) -> None:
-    """After upkeep there is what the index says, and nothing else."""
+def check_tidy(store: QdrantStore, location: QdrantLocation, expected: dict[str, Any]) -> None:
+    """Check that upkeep leaves the content of the index and nothing else."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(upkeep, "KEEP_FOR", -1.0)
         store.maintain()
     assert store.maintain() == {}
     assert contents(store.open()) == expected
-    points = Points(place)
+    points = Points(location)
     (collection,) = (n for n in points.names() if upkeep.generation_number("wines", n))
     assert points.count(collection, Filter()) == len(expected)
     assert points.alias("wines") == collection
@@ -146,25 +146,25 @@ def check_tidy(store: QdrantStore, place: QdrantLocation, expected: dict[str, An
 
 @pytest.mark.parametrize("work", [commit, commit_staged])
 def test_a_commit_that_dies_between_any_two_steps_is_finished_by_the_next(
-    work: Work, fresh_place: Callable[[], QdrantLocation]
+    work: Work, fresh_location: Callable[[], QdrantLocation]
 ) -> None:
     landed = []
 
     def happened(at: int) -> bool:
-        place = fresh_place()
-        store = store_in(place)
+        location = fresh_location()
+        store = store_in(location)
         build(store)
         early = store.open()
-        cut = killed(place, at, work)
+        cut = killed(location, at, work)
         reader = store.open()
         stands = {frontier(1).to_json(): BEFORE, frontier(2).to_json(): AFTER}
         assert contents(reader) == stands[reader.frontier().to_json()]
         landed.append(reader.frontier() == frontier(2))
         assert contents(early) == BEFORE
-        commit(store_in(place))
+        commit(store_in(location))
         assert contents(store.open()) == AFTER
         assert contents(early) == BEFORE
-        check_tidy(store, place, AFTER)
+        check_tidy(store, location, AFTER)
         return cut
 
     each_moment(happened)
@@ -173,38 +173,38 @@ def test_a_commit_that_dies_between_any_two_steps_is_finished_by_the_next(
 
 
 def test_after_a_death_another_batch_finds_the_old_frontier_or_raises_stale_frontier(
-    fresh_place: Callable[[], QdrantLocation],
+    fresh_location: Callable[[], QdrantLocation],
 ) -> None:
     outcomes = []
 
     def happened(at: int) -> bool:
-        place = fresh_place()
-        store = store_in(place)
+        location = fresh_location()
+        store = store_in(location)
         build(store)
-        cut = killed(place, at, commit)
+        cut = killed(location, at, commit)
         try:
-            others(store_in(place))
+            others(store_in(location))
             outcomes.append(OTHERS)
         except StaleFrontier:
             outcomes.append(AFTER)
-        check_tidy(store, place, outcomes[-1])
+        check_tidy(store, location, outcomes[-1])
         return cut
 
     each_moment(happened)
     assert OTHERS in outcomes
-    assert outcomes.count(AFTER) > 2, "what was decided is finished by whoever comes next"
+    assert outcomes.count(AFTER) > 2, "the next writer finishes what was decided"
 
 
 def test_upkeep_finishes_a_decided_commit_and_nothing_else(
-    fresh_place: Callable[[], QdrantLocation],
+    fresh_location: Callable[[], QdrantLocation],
 ) -> None:
     finished = []
 
     def happened(at: int) -> bool:
-        place = fresh_place()
-        store = store_in(place)
+        location = fresh_location()
+        store = store_in(location)
         build(store)
-        cut = killed(place, at, commit)
+        cut = killed(location, at, commit)
         finished.append(store.maintain().get("commits_finished", 0))
         reader = store.open()
         expected = AFTER if reader.frontier() == frontier(2) else BEFORE
@@ -216,40 +216,40 @@ def test_upkeep_finishes_a_decided_commit_and_nothing_else(
 
 
 def test_a_build_that_dies_between_any_two_steps_leaves_nothing_or_the_index(
-    fresh_place: Callable[[], QdrantLocation],
+    fresh_location: Callable[[], QdrantLocation],
 ) -> None:
     def happened(at: int) -> bool:
-        place = fresh_place()
-        cut = killed(place, at, build)
-        store = store_in(place)
+        location = fresh_location()
+        cut = killed(location, at, build)
+        store = store_in(location)
         if store.open() is None:
             assert store.generation() == 0
             with pytest.raises(IndexMissing):
                 commit(store)
             build(store)
         assert contents(store.open()) == BEFORE
-        check_tidy(store, place, BEFORE)
+        check_tidy(store, location, BEFORE)
         return cut
 
     each_moment(happened)
 
 
 def test_a_rebuild_that_dies_between_any_two_steps_leaves_the_old_index_or_the_new_one(
-    fresh_place: Callable[[], QdrantLocation],
+    fresh_location: Callable[[], QdrantLocation],
 ) -> None:
     def rebuild(store: QdrantStore) -> None:
         store.create(recipe(), batch(*CHANGED), frontier(2), after=1)
 
     def happened(at: int) -> bool:
-        place = fresh_place()
-        store = store_in(place)
+        location = fresh_location()
+        store = store_in(location)
         build(store)
-        cut = killed(place, at, rebuild)
+        cut = killed(location, at, rebuild)
         expected = {1: BEFORE, 2: as_stored(*CHANGED)}
         assert contents(store.open()) == expected[store.generation()]
         if store.generation() == 1:
             rebuild(store)
-        check_tidy(store, place, as_stored(*CHANGED))
+        check_tidy(store, location, as_stored(*CHANGED))
         return cut
 
     each_moment(happened)
@@ -257,26 +257,26 @@ def test_a_rebuild_that_dies_between_any_two_steps_leaves_the_old_index_or_the_n
 
 @pytest.mark.parametrize("work", [commit, commit_staged])
 def test_of_two_writers_at_any_two_steps_one_lands_and_the_other_raises(
-    work: Work, fresh_place: Callable[[], QdrantLocation]
+    work: Work, fresh_location: Callable[[], QdrantLocation]
 ) -> None:
     winners = []
 
     def happened(at: int) -> bool:
-        place = fresh_place()
-        store = store_in(place)
+        location = fresh_location()
+        store = store_in(location)
         build(store)
         outcome: dict[str, bool] = {}
 
         def meanwhile() -> None:
-            outcome["theirs"] = lands(lambda: others(store_in(place)))
+            outcome["theirs"] = lands(lambda: others(store_in(location)))
 
         def ours(there: QdrantStore) -> None:
             outcome["ours"] = lands(lambda: work(there))
 
-        disturbs = disturbed(place, at, meanwhile, ours)
+        disturbs = disturbed(location, at, meanwhile, ours)
         assert sum(outcome.values()) == 1
         winners.append(outcome["ours"])
-        check_tidy(store, place, AFTER if outcome["ours"] else OTHERS)
+        check_tidy(store, location, AFTER if outcome["ours"] else OTHERS)
         return disturbs
 
     each_moment(happened)
@@ -292,12 +292,12 @@ def lands(work: Callable[[], None]) -> bool:
 
 
 def test_of_two_builders_at_any_two_steps_one_lands_and_the_other_raises(
-    fresh_place: Callable[[], QdrantLocation],
+    fresh_location: Callable[[], QdrantLocation],
 ) -> None:
     def happened(at: int) -> bool:
-        place = fresh_place()
+        location = fresh_location()
         outcome: dict[str, bool] = {}
-        theirs = lambda: store_in(place).create(  # noqa: E731
+        theirs = lambda: store_in(location).create(  # noqa: E731
             recipe(), batch(chunk("theirs")), frontier(1, "b"), after=0
         )
 
@@ -307,10 +307,10 @@ def test_of_two_builders_at_any_two_steps_one_lands_and_the_other_raises(
         def ours(there: QdrantStore) -> None:
             outcome["ours"] = lands(lambda: build(there))
 
-        disturbs = disturbed(place, at, meanwhile, ours)
+        disturbs = disturbed(location, at, meanwhile, ours)
         assert sum(outcome.values()) == 1
         check_tidy(
-            store_in(place), place, BEFORE if outcome["ours"] else as_stored(chunk("theirs"))
+            store_in(location), location, BEFORE if outcome["ours"] else as_stored(chunk("theirs"))
         )
         return disturbs
 
@@ -318,20 +318,20 @@ def test_of_two_builders_at_any_two_steps_one_lands_and_the_other_raises(
 
 
 def test_a_writer_that_slept_through_later_commits_and_upkeep_changes_nothing(
-    fresh_place: Callable[[], QdrantLocation],
+    fresh_location: Callable[[], QdrantLocation],
 ) -> None:
-    """However late it goes on: what it began is done by others or never."""
+    """However late it continues, others finish what it began, or nobody does."""
 
     def happened(at: int) -> bool:
-        place = fresh_place()
-        store = store_in(place)
+        location = fresh_location()
+        store = store_in(location)
         build(store)
         stood: list[dict[str, Any]] = []
         landed: list[bool] = []
 
         def meanwhile() -> None:
-            awake = store_in(place)
-            # Whatever was decided is finished first; then others come from there.
+            awake = store_in(location)
+            # A decided commit is finished first; then others continue from there.
             awake.maintain()
             landed.append(awake.open().frontier() == frontier(2))
             for n in range(3):
@@ -344,35 +344,35 @@ def test_a_writer_that_slept_through_later_commits_and_upkeep_changes_nothing(
             stood.append(contents(awake.open()))
 
         slept = disturbed(
-            place, at, meanwhile, lambda there: landed.append(lands(lambda: commit(there)))
+            location, at, meanwhile, lambda there: landed.append(lands(lambda: commit(there)))
         )
         if slept:
-            # It is told rightly whether its batch landed before the others'.
+            # It learns correctly whether its batch landed before the others'.
             assert landed[0] == landed[1]
             assert contents(store.open()) == stood[0]
-            check_tidy(store, place, stood[0])
+            check_tidy(store, location, stood[0])
         return slept
 
     each_moment(happened)
 
 
 def test_readers_at_any_step_see_the_index_before_or_after(
-    fresh_place: Callable[[], QdrantLocation],
+    fresh_location: Callable[[], QdrantLocation],
 ) -> None:
-    place = fresh_place()
-    build(store_in(place))
-    early = store_in(place).open()
+    location = fresh_location()
+    build(store_in(location))
+    early = store_in(location).open()
     seen: list[dict[str, Any]] = []
 
     def look() -> None:
         assert contents(early) == BEFORE
-        reader = store_in(place).open()
+        reader = store_in(location).open()
         seen.append(contents(reader))
         expected = AFTER if reader.frontier() == frontier(2) else BEFORE
         assert seen[-1] == expected
         assert reader.counts() == (len(expected), len(expected))
 
-    there = Disturbed(place, look)
+    there = Disturbed(location, look)
     commit(store_in(there))
     CONNECTIONS.close(there)
     assert BEFORE in seen
@@ -380,15 +380,15 @@ def test_readers_at_any_step_see_the_index_before_or_after(
 
 
 def test_a_batch_whose_points_upkeep_removed_is_stale(
-    fresh_place: Callable[[], QdrantLocation],
+    fresh_location: Callable[[], QdrantLocation],
 ) -> None:
-    place = fresh_place()
-    store = store_in(place)
+    location = fresh_location()
+    store = store_in(location)
     build(store)
 
     def slow() -> Any:
         yield from batch(*(chunk(str(n)) for n in range(300))).rows()
-        awake = store_in(place)
+        awake = store_in(location)
         others(awake)
         awake.maintain()
         yield from batch(chunk("last")).rows()
@@ -396,4 +396,4 @@ def test_a_batch_whose_points_upkeep_removed_is_stale(
     late = Batch(SCHEMA, lambda: pa.RecordBatchReader.from_batches(SCHEMA, slow()))
     with pytest.raises(StaleFrontier):
         store.commit(late, frontier(1), frontier(2))
-    check_tidy(store, place, OTHERS)
+    check_tidy(store, location, OTHERS)

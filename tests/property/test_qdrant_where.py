@@ -25,7 +25,7 @@ from lakewake.store.qdrant.location import CONNECTIONS
 from lakewake.store.qdrant.reader import QdrantReader
 from lakewake.store.qdrant.store import QdrantStore
 from support.filtering import ROWS, SCHEMA, TABLE, VALUES, filters
-from support.qdrant.edge_engine import EdgePlace
+from support.qdrant.edge_engine import EdgeLocation
 from support.qdrant.locations import InMemory
 
 RECIPE = Recipe(ModelIdentity("hashing", "test", 2), payload=tuple(SCHEMA.names))
@@ -34,15 +34,15 @@ AHEAD = np.array([1.0, 0.0], np.float32)
 
 
 def rows() -> pa.Table:
-    """The rows of the other test, each with a vector of its own before the query."""
-    told = [RowId("", str(n)) for n in range(ROWS)]
+    """The rows of the other test, each with its own vector."""
+    row_ids = [RowId("", str(n)) for n in range(ROWS)]
     own = {
-        "_id": [chunk_id(row, "text", 0) for row in told],
-        "_key": [row.key for row in told],
-        "_partition": [row.partition for row in told],
+        "_id": [chunk_id(row, "text", 0) for row in row_ids],
+        "_key": [row.key for row in row_ids],
+        "_partition": [row.partition for row in row_ids],
         "_field": ["text"] * ROWS,
         "_chunk": [0] * ROWS,
-        "_hash": [text_hash(row.key) for row in told],
+        "_hash": [text_hash(row.key) for row in row_ids],
         "_vector": [[math.cos(n / ROWS), math.sin(n / ROWS)] for n in range(ROWS)],
     }
     columns = []
@@ -58,7 +58,7 @@ def rows() -> pa.Table:
 def reader(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StoreReader]:
-    edge = EdgePlace(str(tmp_path_factory.mktemp("edge")), indexed=True)
+    edge = EdgeLocation(str(tmp_path_factory.mktemp("edge")), indexed=True)
     place = edge if request.param == "edge" else InMemory()
     store = QdrantStore(place, "wines", "wines")
     frontier = Frontier(TableIdentity("wines", "n", "", "COPY_ON_WRITE"), {"1": "1"}, sync=1)
@@ -103,5 +103,5 @@ def test_qdrant_itself_leaves_out_rows_that_do_not_match(
 def test_every_value_is_read_back_unchanged(reader: StoreReader) -> None:
     held = pa.Table.from_batches(reader.scan(reader.schema().names)).sort_by("n")
     names = [n for n in INDEX.names if n != "_vector"]
-    # Told as text: NaN does not equal itself.
+    # Compared as text: NaN does not equal itself.
     assert str(held.select(names).to_pylist()) == str(rows().select(names).to_pylist())

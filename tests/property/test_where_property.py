@@ -1,4 +1,4 @@
-"""For any filter: its text is read back as itself, and both stores find the same rows by it."""
+"""For any filter: its text parses to itself, and both stores find the same rows with it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ any_filter = st.recursive(any_leaf, joined_by_two, max_leaves=8)
 
 
 class Hand:
-    """Writes a filter as a person might: in any case, with any blanks, with or without quotes."""
+    """Writes a filter as a user might: in any case, with any spaces, with or without quotes."""
 
     def __init__(self, draw: st.DrawFn) -> None:
         self._gap = draw(st.sampled_from([" ", "\n", " \t\u00a0 "]))
@@ -149,7 +149,7 @@ def test_a_filter_written_as_text_parses_to_itself(both: tuple[Where, str]) -> N
     where, text = both
     read = parse_where(text)
     assert read == where
-    # True equals 1, so the values being equal does not say it all.
+    # True equals 1, so equal values are not enough.
     assert kinds(read) == kinds(where)
 
 
@@ -181,7 +181,7 @@ def test_any_text_parses_or_raises_a_filter_error(text: str) -> None:
 
 
 def as_json(where: Where) -> dict[str, Any]:
-    """The filter in JSON's shape, each part an object of its own."""
+    """The filter as JSON, each part an object."""
     if isinstance(where, Not):
         return {"not": as_json(where.inner)}
     if isinstance(where, And | Or):
@@ -204,7 +204,7 @@ def json_literal(value: Literal) -> Any:
     return value
 
 
-#: JSON's numbers with a fraction are floats: exactly those that a float's shortest writing tells.
+#: JSON numbers with a fraction are floats: those that the shortest form of a float denotes.
 json_numbers = st.floats(allow_nan=False, allow_infinity=False).map(lambda x: Decimal(repr(x)))
 json_literals = st.one_of(
     st.text(max_size=8),
@@ -214,7 +214,7 @@ json_literals = st.one_of(
     st.dates(),
     st.datetimes(timezones=zones),
 )
-#: These three words join filters in JSON; a column of such a name is asked for by text.
+#: These three words join filters in JSON; a column with such a name needs the text form.
 json_names = names.filter(lambda name: name.lower() not in ("and", "or", "not"))
 json_leaf = st.one_of(
     st.builds(

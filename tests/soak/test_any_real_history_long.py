@@ -1,6 +1,6 @@
 """Hundreds of random histories of real tables.
 
-The seed is printed; LAKEWAKE_SEED repeats a run, LAKEWAKE_HISTORIES says how many.
+The seed is printed; LAKEWAKE_SEED repeats a run, LAKEWAKE_HISTORIES sets their number.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def batch(first: int, made: np.ndarray, deletes: tuple[str, ...] = ()) -> Batch:
 
 
 def asked(store: LanceStore, questions: np.ndarray, there: np.ndarray, kind: str) -> np.ndarray:
-    """The share of the ten nearest that each question finds, by distance."""
+    """The share of the ten nearest chunks that each query finds, by distance."""
     reader = store.open()
     assert reader is not None
     shares, times = [], []
@@ -111,5 +111,5 @@ def test_a_third_deleted_or_replaced_costs_no_recall(
     reader = store.open()
     assert reader is not None
     print(reader.searching())
-    # A third less than 112,500 is below the bound from which on an index is approximate.
+    # A third less than 112,500 is below the bound for an approximate index.
     assert (reader.searching().mode == "approximate") is replaced

@@ -24,7 +24,7 @@ KEYS = 200
 
 
 def commit(table: HudiTables, dice: random.Random, number: int) -> None:
-    """One commit: some rows changed or new, or some gone."""
+    """Make one commit: change or add some rows, or delete some."""
     keys = dice.sample(range(KEYS), dice.randint(1, 10))
     if dice.random() < 0.25:
         table.delete(*(f"k{key}" for key in keys))
@@ -59,7 +59,7 @@ def test_two_watchers_running_for_minutes_lose_and_duplicate_nothing(
                 print(f"seed {seed}: {commits} commits, syncs by each watcher {moved}")
             assert indexed(index.parts) == built_from_nothing(index.parts)
             assert index.status().chunks == len(indexed(index.parts))
-            # Each of two watchers may embed a text before either has kept it, not more often.
+            # Both watchers may embed a text before either has cached it, but not more often.
             assert max(Counter(received).values()) <= 2
             assert index.verify(vectors="all").agrees
             assert [watcher.stop() for watcher in watchers] == [0, 0]

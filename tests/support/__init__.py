@@ -1,4 +1,4 @@
-"""What the tests share: doubles, tables, servers, oracles. No test is in here."""
+"""What the tests share: doubles, tables, servers, oracles. This package contains no tests."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ ROOT = TESTS.parent
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Environment of a process that imports what the tests import: `python -m support.…`."""
+    """The environment of a process that can import `support`: `python -m support.…`."""
     paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **more}

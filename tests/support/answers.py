@@ -1,4 +1,4 @@
-"""Whether two indexes that hold the same give the same answers."""
+"""Check that two indexes with the same content give the same answers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from lakewake.search.run import search
 from lakewake.store import StoreReader
 from lakewake.store.memory import MemoryReader
 
-#: Vectors pass through stores in single precision.
+#: Stores keep vectors in single precision.
 CLOSE = 1e-5
 
 
 @dataclass(frozen=True)
 class Answering:
-    """What indexes are asked.
+    """The queries to compare two indexes by.
 
     Attributes:
-        wheres: filters, each in the form that stores take it in and in the one that people write.
+        wheres: filters, each as stores take it and as users write it.
     """
 
     embedder: Embedder
@@ -35,7 +35,7 @@ class Answering:
     wheres: Sequence[tuple[Where | None, str | None]] = ((None, None),)
 
     def assert_alike(self, index: StoreReader, built: StoreReader) -> None:
-        """The same chunks in the same order, and the same scores: by vector, by words, by both."""
+        """Check chunks, order and scores of vector, keyword and hybrid searches."""
         for text in self.texts:
             vector = self.embedder.embed([text])[0]
             for limit in self.limits:
@@ -66,13 +66,13 @@ def _told(hit: Any) -> tuple[Any, ...]:
 
 
 def built_of(index: StoreReader, chunks: Iterable[dict[str, Any]]) -> MemoryReader:
-    """An index of these chunks, built from nothing, in the reference store."""
+    """Build an index of these chunks from nothing, in the reference store."""
     table = pa.Table.from_pylist(list(chunks), schema=index.schema())
     return MemoryReader(1, index.recipe(), index.frontier(), table)
 
 
 class ByText:
-    """Embeds by a function."""
+    """An embedder that calls a function."""
 
     def __init__(self, identity: ModelIdentity, vector_of: Any) -> None:
         self.identity = identity

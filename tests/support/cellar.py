@@ -1,6 +1,6 @@
-"""A few wines in an index on disk, beside a table that tells its commits but holds no rows.
+"""A few wines in an index on disk, beside a table that has commits but no rows.
 
-Enough for everything that asks an index, and no Spark is needed to make it.
+It is enough for everything that reads an index, and needs no Spark.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ COLUMNS = {
 
 
 def make_cellar(folder: Path, chunk: str = '"whole"') -> Path:
-    """Write the table's timeline, the configuration and the index; the configuration's path."""
+    """Write the timeline, the configuration and the index; return the configuration's path."""
     fields = [{"name": name, "type": ["null", type]} for name, type in COLUMNS.items()]
     schema = json.dumps({"type": "record", "name": "wine", "fields": fields})
     make_timeline(folder / "lake" / "wines", schema)
@@ -63,7 +63,7 @@ def make_cellar(folder: Path, chunk: str = '"whole"') -> Path:
 
 
 def make_timeline(table: Path, schema: str) -> None:
-    """A table's own small files, after one commit."""
+    """Write the metadata of a table after one commit."""
     (table / ".hoodie" / "timeline").mkdir(parents=True)
     properties = {
         "hoodie.table.name": "wines",
@@ -79,13 +79,13 @@ def make_timeline(table: Path, schema: str) -> None:
 
 
 def commit(table: Path, requested: str) -> None:
-    """Another commit on the timeline."""
+    """Add a commit to the timeline."""
     file = table / ".hoodie" / "timeline" / f"{requested}_{int(requested) + 5}.commit"
     file.write_text('{"operationType": "UPSERT"}')
 
 
 def build(index: Index) -> None:
-    """Build the index of the wines as a sync would, from rows that stand here."""
+    """Build the index of the wines as a sync would, from the rows of this module."""
     parts = index.parts
     schema = index_schema(parts.recipe, PAYLOAD)
     plan = build_plan(parts.table.look(None), None, parts.recipe)
@@ -94,7 +94,7 @@ def build(index: Index) -> None:
 
 
 def rows_of(index: Index) -> list[dict[str, Any]]:
-    """The rows of the index: a wine's chunks, with their vectors and the wine's payload."""
+    """The chunks of a wine, with their vectors and the wine's payload."""
     parts = index.parts
     splitter = Splitter(parts.recipe.chunking, 0, None)
     out = []

@@ -1,4 +1,4 @@
-"""A chat service on this machine that speaks the protocol, and misbehaves when told to."""
+"""A chat service on this machine that speaks the protocol and misbehaves on request."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ BOOTS = make_hit("b1", "Sturdy boots for scree.", 0.3, name="Ridge Boots", price
 
 @dataclass
 class Service:
-    """What is done to each request in turn, the last for ever; and what was sent."""
+    """How each request is answered, in turn (the last answer repeats), and what was sent."""
 
     port: int = 0
     script: list[Callable[[Handler], None]] = field(default_factory=list)
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
-    #: Lets go of whoever stalls.
+    #: Set to release answers that stall.
     released: threading.Event = field(default_factory=threading.Event)
     #: Set when a client hung up on an answer.
     hung_up: threading.Event = field(default_factory=threading.Event)
@@ -62,7 +62,7 @@ class Service:
 
     @property
     def prompt(self) -> str:
-        """The message with the rows, as it was sent last."""
+        """The last message with rows."""
         content: str = self.requests[-1]["messages"][-1]["content"]
         return content
 
@@ -89,7 +89,7 @@ class Handler(BaseHTTPRequestHandler):
 
     @property
     def rows(self) -> list[str]:
-        """The rows of the prompt, told apart by the word that only real markers carry."""
+        """The rows of the prompt, found by the nonce that only real markers carry."""
         nonce = re.search(r"the word (\w+) are real", self.body["messages"][0]["content"])
         assert nonce
         marked = rf"<<row \d+ {nonce[1]}>>\n(.*?)\n<<end \d+ {nonce[1]}>>"
@@ -105,7 +105,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def begin(self, kind: str = "text/event-stream") -> None:
-        """An answer of which nobody knows how long it will be."""
+        """Begin an answer of unknown length."""
         self.close_connection = True
         self.send_response(200)
         self.send_header("Content-Type", kind)
@@ -128,7 +128,7 @@ Answer = Callable[[Handler], None]
 
 
 def says(message: str | None, finish: str = "stop", pieces: int = 3) -> Answer:
-    """Answers as it was asked to: in one, or streamed in so many pieces."""
+    """Answer as requested: at once, or streamed in this many parts."""
 
     def answer(handler: Handler) -> None:
         if not handler.body["stream"]:
@@ -166,7 +166,7 @@ def stalls_midway(handler: Handler) -> None:
 
 
 def stalls_after(message: str) -> Answer:
-    """Streams the whole message, and ends it when it is let go."""
+    """Stream the whole message, and end the stream once released."""
 
     def answer(handler: Handler) -> None:
         handler.begin()
@@ -179,7 +179,7 @@ def stalls_after(message: str) -> Answer:
 
 
 def drips(handler: Handler) -> None:
-    """A byte now and then: no limit on a single wait ever runs out."""
+    """Send a byte now and then, so that no limit on a single wait ever expires."""
     handler.begin()
     while not handler.service.released.wait(0.02):
         handler.wfile.write(b":\n")
@@ -219,7 +219,7 @@ def never_ends_in_one(handler: Handler) -> None:
 
 @contextmanager
 def serving() -> Iterator[Service]:
-    """The service while it runs."""
+    """Run the service."""
     service = Service()
     with listening(type("Own", (Handler,), {"service": service})) as service.port:
         try:

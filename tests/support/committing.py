@@ -1,9 +1,9 @@
 """Batches for an index, and processes that commit them. Tests run this module:
 
-commit_for_ever STORE              one batch after the other
-create_until_killed STORE          one generation after the other
+commit_for_ever STORE              one batch after another
+create_until_killed STORE          one generation after another
 commit_raced STORE WRITER RACES    each frontier in a race with another process
-commit_on_a_full_disk STORE        one batch, which does not fit
+commit_on_a_full_disk STORE        one batch that does not fit
 
 STORE is `lance:` and a folder, or Qdrant's folder or address.
 """
@@ -53,7 +53,7 @@ def row(key: str, batch: int) -> dict[str, object]:
 
 
 def batch_number(n: int) -> Batch:
-    """Rewrites four rows, adds one of its own, deletes that of the batch before."""
+    """Rewrite four rows, add one, delete the one that the previous batch added."""
     rows = [*(row(f"k{i}", n) for i in range(4)), row(f"own{n}", n)]
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
     return Batch(SCHEMA, table.to_reader, (chunk_id(RowId("", f"own{n - 1}"), "text", 0),))
@@ -64,14 +64,14 @@ def expected(n: int) -> dict[str, int]:
 
 
 def opened(store: Store) -> StoreReader:
-    """What is in the store now."""
+    """The newest version of the store."""
     reader = store.open()
     assert reader is not None
     return reader
 
 
 def state(store: Store) -> tuple[int, dict[str, int]]:
-    """How far the index is, and the batch that each of its rows is of."""
+    """The number of the last batch, and for each row the batch that wrote it."""
     reader = opened(store)
     rows = [r for b in reader.scan(["_key", "batch"]) for r in b.to_pylist()]
     held = {r["_key"]: r["batch"] for r in rows}
@@ -99,7 +99,7 @@ def create_until_killed(store: Store) -> None:
 
 
 def commit_raced(store: Store, writer: str, races: str) -> None:
-    """Race another process to each of some frontiers; prints how often it won."""
+    """Race another process to several frontiers; print how often this one won."""
     won, at = 0, frontier(0)
     store.open()
     print("ready", flush=True)
@@ -131,7 +131,7 @@ def location_at(address: str) -> QdrantLocation:
 
 
 def store_at(address: str) -> Store:
-    """The store of an argument."""
+    """The store that an argument names."""
     if address.startswith("lance:"):
         return LanceStore(address.removeprefix("lance:"), "wines")
     return QdrantStore(location_at(address), "wines", "wines")

@@ -1,8 +1,8 @@
 """Work in processes that end as `kill -9` ends them. Run by tests as `-m support.dying`:
 
 hudi CONFIG STAGE POINT   one sync of a real table, killed at a point of a stage
-hudi CONFIG               the same, said to be reading and then left to be killed
-cases                     a case for each line of JSON, each in a process of its own
+hudi CONFIG               the same, printing each point, to be killed by someone else
+cases                     one case per line of JSON, each in its own process
 """
 
 from __future__ import annotations
@@ -30,36 +30,36 @@ if TYPE_CHECKING:
 class DiesAt:
     """A reporter that ends the process, as `kill -9` does, at one point of one stage.
 
-    Points are `begin`, `during` (something is done), `at N` (so many are done) and `end`.
+    Points are `begin`, `during` (something is done), `at N` (N items are done) and `end`.
     """
 
     def __init__(self, stage: str, point: str) -> None:
         self._at = (stage, point)
 
     def reached(self, stage: str, point: str) -> None:
-        """Here is a point."""
+        """Called at each point."""
         if (stage, point) == self._at:
             os.kill(os.getpid(), signal.SIGKILL)
 
     @contextmanager
     def stage(self, name: str, total: int | None = None) -> Iterator[Stage]:
-        """A stage that may be the last."""
+        """A stage in which the process may end."""
         self.reached(name, "begin")
         yield _Steps(self, name)
         self.reached(name, "end")
 
     def say(self, text: str) -> None:
-        """Nothing."""
+        """Ignore messages."""
 
 
 class SaysWhere(DiesAt):
-    """A reporter that prints each point instead, for someone else to kill the process there."""
+    """A reporter that prints each point, so that another process can kill this one there."""
 
     def __init__(self) -> None:
         super().__init__("", "")
 
     def reached(self, stage: str, point: str) -> None:
-        """Here is a point."""
+        """Called at each point."""
         print(stage, point, flush=True)
 
 
@@ -76,7 +76,7 @@ class _Steps:
 
 
 class Remembered(HashingEmbedder):
-    """Writes down what it receives, so that it is known after the process was killed."""
+    """An embedder that writes the texts it receives to a file, which survives a kill."""
 
     def __init__(self, folder: Path) -> None:
         from support.killing import RECEIVED
@@ -87,13 +87,13 @@ class Remembered(HashingEmbedder):
         self._file = os.open(folder / RECEIVED, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """The vectors, after the texts were written down."""
+        """Write the texts to the file, then embed them."""
         os.write(self._file, "".join(f"{text}\n" for text in texts).encode())
         return super().embed(texts)
 
 
 def in_memory(case: Case) -> None:
-    """A memory table's index in Lance."""
+    """Work on the Lance index of a memory table."""
     from lakewake.sync import sync
     from lakewake.verify import repair
     from support.killing import lance_parts
@@ -106,7 +106,7 @@ def in_memory(case: Case) -> None:
 
 
 def on_hudi(config: str, *at: str) -> None:
-    """A Hudi table's index, through the public API."""
+    """Work on the index of a Hudi table, through the public API."""
     import lakewake
 
     reporter = DiesAt(*at) if at else SaysWhere()
@@ -115,11 +115,11 @@ def on_hudi(config: str, *at: str) -> None:
 
 
 def serve_cases() -> None:
-    """Fork for each case, since a start takes longer than the work; says how the fork ended."""
+    """Fork for each case, since starting takes longer than the work; print how the fork ended."""
     import lakewake.verify  # noqa: F401
     from support.killing import Case
 
-    # Lance has no threads yet: it makes them when it is first used, which is in the fork.
+    # Lance starts its threads when it is first used, which is in the fork.
     warnings.filterwarnings("ignore", message="lance is not fork-safe")
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     for line in sys.stdin:

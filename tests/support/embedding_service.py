@@ -1,4 +1,4 @@
-"""An embedding service that does as a test says: a real HTTP server on this machine."""
+"""An embedding service that a test controls: a real HTTP server on this machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lakewake.config.settings import ModelSettings
 from lakewake.embed.http import HttpEmbedder
 from support.http_server import listening
 
-#: Refused by the server when among the texts.
+#: The server refuses this text.
 BAD = "bad"
 
 
@@ -30,7 +30,7 @@ def answer(texts: list[str]) -> dict[str, Any]:
 
 @dataclass
 class Service:
-    """What the server does to each request in turn, the last one for ever; and what it was sent."""
+    """How each request is answered, in turn (the last answer repeats), and what was sent."""
 
     port: int = 0
     script: list[Callable[[Handler, list[str]], None]] = field(default_factory=list)
@@ -158,7 +158,7 @@ S = TypeVar("S", bound=Service)
 
 @contextmanager
 def running(service: S) -> Iterator[S]:
-    """The service on a port of this machine; gone with the context."""
+    """Run the service on a port of this machine while the context lasts."""
     with listening(type("Own", (Handler,), {"service": service})) as service.port:
         try:
             yield service

@@ -38,7 +38,7 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 ROWS = 60
 SCHEMA = pa.schema({"n": pa.int32(), **{name: type for name, (type, _) in COLUMNS.items()}})
-# Each column walks through its values at a step of its own, so the rows mix them.
+# Each column steps through its values at its own pace, so that rows mix them.
 TABLE = pa.table(
     [pa.array(range(ROWS), pa.int32())]
     + [

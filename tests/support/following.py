@@ -1,4 +1,4 @@
-"""An index over a memory table, through the public face and without Spark."""
+"""An index over a memory table, through the public API and without Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.sampling import sample_parts
 
 
 class Heard(Silent):
-    """A reporter that keeps what it was told."""
+    """A reporter that keeps its messages."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -32,7 +32,7 @@ def follow(
     recipe: Recipe | None = None,
     home: Path = Path(),
 ) -> Index:
-    """An index called `sample` at a store's address."""
+    """An index named `sample` at a store's address."""
     settings = IndexSettings("sample", "table", store, freshness=freshness)
     index = Index(settings, Sessions({}, None, False), reporter or Silent(), home)
     index.parts = sample_parts(table, open_store(store, "sample"), recipe=recipe)
@@ -40,7 +40,7 @@ def follow(
 
 
 def table_of(index: Index) -> MemoryTable:
-    """The table that it follows."""
+    """The table that the index follows."""
     table = index.parts.table
     assert isinstance(table, MemoryTable)
     return table

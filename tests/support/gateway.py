@@ -17,7 +17,7 @@ START_SECONDS = 60
 
 
 def find_program(folder: Path) -> Path | None:
-    """The server's program, built into the folder where the machine has none; None without Go."""
+    """The server's program, built into the folder if the machine has none; None without Go."""
     if found := shutil.which("versitygw"):
         return Path(found)
     go = shutil.which("go")
@@ -28,7 +28,7 @@ def find_program(folder: Path) -> Path | None:
 
 
 class Gateway:
-    """One server over a folder; buckets are the folders in it."""
+    """A server over a folder, whose subfolders are the buckets."""
 
     def __init__(self, program: Path, folder: Path) -> None:
         self.port = _free_port()
@@ -46,18 +46,18 @@ class Gateway:
         self._wait()
 
     def environment(self) -> dict[str, str]:
-        """What a person sets to use it."""
+        """The variables that a user sets."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_REGION": REGION,
             "AWS_ACCESS_KEY_ID": KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET,
-            # No role is to be asked for at an address that is not on this machine.
+            # Do not ask a remote address for a role.
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
     def profile(self, folder: Path) -> dict[str, str]:
-        """What a person sets whose keys and endpoint are in the usual files, made in the folder."""
+        """Write keys and endpoint to AWS's files in the folder; return variables to use them."""
         keys, settings = folder / "credentials", folder / "config"
         keys.write_text(f"[lake]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n")
         settings.write_text(f"[profile lake]\nregion = {REGION}\nendpoint_url = {self.endpoint}\n")
@@ -69,7 +69,7 @@ class Gateway:
         }
 
     def files(self) -> fs.FileSystem:
-        """Its content, with the right to make buckets."""
+        """A file system of the server, which may create buckets."""
         return fs.S3FileSystem(
             access_key=KEY,
             secret_key=SECRET,
@@ -80,7 +80,7 @@ class Gateway:
         )
 
     def stop(self) -> None:
-        """End it; it was never there."""
+        """Kill the server."""
         self._process.kill()
         self._process.wait()
 

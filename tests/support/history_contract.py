@@ -1,4 +1,4 @@
-"""What every history promises, wherever it is kept."""
+"""What every history promises, wherever it is stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOON = datetime(2025, 3, 1, 12, tzinfo=UTC)
 
 
 def record(second: int, why: str = "1 new commit") -> SyncRecord:
-    """A sync that ended so many seconds after noon."""
+    """A record of a sync that ended this many seconds after noon."""
     return SyncRecord(
         NOON + timedelta(seconds=second, microseconds=7),
         "wines",
@@ -33,7 +33,7 @@ def record(second: int, why: str = "1 new commit") -> SyncRecord:
 
 
 class HistoryContract:
-    """Derive from it, and give a fixture `log`."""
+    """Subclasses provide a fixture `log`."""
 
     def test_an_empty_history_has_no_records(self, log: SyncLog) -> None:
         assert newest(log, 5) == ()

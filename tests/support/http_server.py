@@ -1,4 +1,4 @@
-"""A real HTTP server on this machine, for services that a test plays."""
+"""A real HTTP server on this machine, for simulated services."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @contextmanager
 def listening(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
-    """The port on which requests reach the handler; gone with the context."""
+    """The port on which the handler receives requests while the context lasts."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

@@ -1,4 +1,4 @@
-"""An index of a memory table in Lance, the processes that work on it, and its damage."""
+"""A Lance index of a memory table, the processes that work on it, and ways to damage it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from lakewake.store.lance.store import LanceStore
 from support import environment
 from support.sampling import SCHEMA, SampleParts, rid, sample_parts, sample_recipe, values
 
-#: Its docstring says what it does.
+#: See its docstring.
 DYING = ("-m", "support.dying")
-#: What the processes of a folder gave to their embedder, a text a line.
+#: The texts that processes of a folder passed to their embedder, one per line.
 RECEIVED = "received.txt"
 #: No more than `verify` samples, so that each vector is checked.
 ROWS = 240
@@ -31,7 +31,7 @@ At = tuple[str, str]
 
 
 def deterministic_table(history: str, rows: int = ROWS) -> MemoryTable:
-    """The same history in every process: new, changed since, or changed and then archived."""
+    """Make the same history in every process: new, changed, or changed and then archived."""
     table = MemoryTable(sample_recipe(), SCHEMA)
     table.upsert({rid(f"k{n}"): values(f"text number {n}", n) for n in range(rows)})
     if history != "new":
@@ -43,7 +43,7 @@ def deterministic_table(history: str, rows: int = ROWS) -> MemoryTable:
 
 
 def lance_parts(folder: Path, history: str, rows: int = ROWS) -> SampleParts:
-    """Its index in Lance, with an embedding store on disk."""
+    """Its index in Lance, with a vector cache on disk."""
     recipe = sample_recipe()
     return sample_parts(
         deterministic_table(history, rows),
@@ -54,7 +54,7 @@ def lance_parts(folder: Path, history: str, rows: int = ROWS) -> SampleParts:
 
 
 def spoil(folder: Path) -> None:
-    """One forged text, one wrong vector, one row too many and one too few, as a bad tool leaves."""
+    """Forge a text, break a vector, add a row and remove one, as a faulty tool would."""
     dataset = lance.dataset(str(folder / "sample.g1.lance"))
     chunks = {c["_key"]: c for c in dataset.to_table().to_pylist()}
     forged = {**chunks["k1"], "_text": "forged"}
@@ -67,7 +67,7 @@ def spoil(folder: Path) -> None:
 
 
 def received(folder: Path) -> list[str]:
-    """What the killed processes gave to their embedder."""
+    """The texts that the killed processes passed to their embedder."""
     file = folder / RECEIVED
     return file.read_text().splitlines() if file.exists() else []
 
@@ -87,7 +87,7 @@ def die(*arguments: str, timeout: float = 120) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """A task over a memory table, and when it is killed: at a point of a stage, or after a time."""
+    """A task over a memory table, killed at a point of a stage or after a time."""
 
     task: str
     folder: str
@@ -99,10 +99,10 @@ class Case:
 
 
 class Killer:
-    """Runs tasks in processes that are killed.
+    """Run tasks in processes that are killed.
 
     Attributes:
-        temporary: where these processes put their temporary files.
+        temporary: the folder for temporary files of these processes.
     """
 
     def __init__(self, temporary: Path) -> None:
@@ -118,7 +118,7 @@ class Killer:
     def __call__(
         self, task: str, folder: Path, history: str, at: At = ("", ""), **more: Any
     ) -> int:
-        """Run a task until it is killed; how it ended."""
+        """Run a task until it is killed; return how it ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         case = Case(task, str(folder), history, *at, **more)
@@ -127,7 +127,7 @@ class Killer:
         return int(self._process.stdout.readline())
 
     def close(self) -> None:
-        """No more tasks."""
+        """Stop the process that runs the tasks."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         assert self._process.wait(60) == 0

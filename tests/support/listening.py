@@ -1,7 +1,7 @@
-"""Sees every TCP port that a process and its children open beyond loopback, while they run.
+"""Find every TCP port that a process and its children open beyond loopback while they run.
 
-Processes are known by a variable in their environment, which children inherit. The kernel's table
-of sockets is read every few milliseconds; only what listens beyond loopback is looked into.
+Processes are recognised by an environment variable, which children inherit. The kernel's table
+of sockets is read every few milliseconds; only sockets beyond loopback are examined.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 from uuid import uuid4
 
 VARIABLE = "LAKEWAKE_TEST_LISTENING"
-#: Seconds between two looks.
+#: Seconds between two reads.
 PAUSE = 0.02
 _LISTENS = "0A"
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
@@ -34,7 +34,7 @@ class Port(NamedTuple):
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address as /proc/net/tcp or tcp6 prints it is this machine's own."""
+    """Whether an address, as /proc/net/tcp or tcp6 prints it, is a loopback address."""
     if len(address) == 8:
         return address.endswith(_LOOPBACK_ENDS)
     mapped = address.startswith(_MAPPED) and address.endswith(_LOOPBACK_ENDS)
@@ -42,7 +42,7 @@ def is_loopback(address: str) -> bool:
 
 
 class Listening:
-    """What processes started with `environment` open beyond loopback while the context lasts."""
+    """Ports that processes with `environment` open beyond loopback while the context lasts."""
 
     def __init__(self) -> None:
         self._mark = uuid4().hex
@@ -52,12 +52,12 @@ class Listening:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What a process must have in its environment to be watched."""
+        """The environment of a watched process."""
         return {VARIABLE: self._mark}
 
     @property
     def open_ports(self) -> list[Port]:
-        """Those that were seen so far."""
+        """The ports seen so far."""
         return [port for port in list(self._judged.values()) if port]
 
     def __enter__(self) -> Self:
@@ -88,7 +88,7 @@ class Listening:
                 self._judged[inode] = Port(address, int(port, 16), command) if command else None
 
     def _owner(self, inode: str) -> str:
-        """The command of the watched process that has this socket; empty: none has."""
+        """The command of the watched process that has this socket; empty if none has it."""
         mark = f"{VARIABLE}={self._mark}".encode()
         for process in Path("/proc").glob("[0-9]*"):
             try:

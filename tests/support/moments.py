@@ -1,4 +1,4 @@
-"""A sync as a row of moments, before and after each effect, at which anything may happen."""
+"""A sync as a sequence of moments, before and after each effect, at which anything may happen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Moment = Callable[[], None]
 
 
 class PowerCut(Exception):
-    """The process ends here."""
+    """Raised to end the process at a moment."""
 
 
 def cut_off() -> None:
@@ -29,7 +29,7 @@ def never() -> None:
 
 
 class Choosy(HashingEmbedder):
-    """Refuses texts with a word in them, as providers do: with the other vectors, or without."""
+    """Refuse texts that contain a word, as providers do: with the other vectors, or without."""
 
     def __init__(self) -> None:
         super().__init__(HASHING)
@@ -47,7 +47,7 @@ class Choosy(HashingEmbedder):
 
 
 class Watched:
-    """Something whose named methods have a moment before them and one after."""
+    """A wrapper whose named methods have a moment before and after them."""
 
     def __init__(self, inner: Any, methods: Mapping[str, Callable[..., Any] | None]) -> None:
         self.inner = inner
@@ -69,9 +69,9 @@ class Watched:
 
 
 class WatchedTable(Watched):
-    """A table that looks through its double while it reads.
+    """A table whose reads call `look` through its wrapper.
 
-    So its reads have moments inside, around the second look, which pins what they read.
+    So reads have moments inside, around the second look, which pins what they read.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -95,7 +95,7 @@ KINDS = {"table": WatchedTable, "embedder": Watched, "vector_cache": Watched, "s
 
 
 class Noted:
-    """Notes for each frontier that is written which state of the table its writer had looked at."""
+    """Record for each written frontier the state of the table that its writer had read."""
 
     def __init__(self, parts: IndexParts, states: dict[str, History]) -> None:
         table: Any = parts.table
@@ -116,10 +116,10 @@ class Noted:
 
 
 def watched(parts: IndexParts, states: dict[str, History] | None = None) -> Any:
-    """The same parts, with a moment on both sides of each effect and of each look at the table.
+    """The same parts, with a moment before and after each effect and each look at the table.
 
-    Typed as anything: the doubles have what is in them as well as what a part promises.
-    Of a table in memory `states` learns its state at each frontier.
+    Typed as `Any`: the wrappers offer more than the protocols promise.
+    For a memory table, `states` records its state at each frontier.
     """
     noted = None if states is None else Noted(parts, states)
     doubles = {
@@ -130,13 +130,13 @@ def watched(parts: IndexParts, states: dict[str, History] | None = None) -> Any:
 
 
 def at_each_moment(parts: IndexParts, moment: Moment) -> None:
-    """From now on call `moment` at each moment of what these parts do."""
+    """Call `moment` at each moment of these parts from now on."""
     for part in EFFECTS:
         getattr(parts, part).moment = moment
 
 
 def at_moment(parts: IndexParts, number: int, then: Moment) -> None:
-    """Call `then` once, at that moment counted from now; all later ones pass."""
+    """Call `then` once, at the given moment counted from now."""
     left = number
 
     def moment() -> None:
@@ -150,7 +150,7 @@ def at_moment(parts: IndexParts, number: int, then: Moment) -> None:
 
 
 def known_hashes(parts: IndexParts) -> set[str]:
-    """Hashes of the texts whose vectors the index or the embedding store holds."""
+    """Hashes of the texts whose vectors the index or the vector cache holds."""
     index = parts.store.open()
     kept: Any = parts.vector_cache
     held = (h for b in index.scan(["_hash"]) for h in b["_hash"].to_pylist()) if index else ()
@@ -158,7 +158,7 @@ def known_hashes(parts: IndexParts) -> set[str]:
 
 
 class Turns:
-    """Work in a thread of its own that goes on, moment by moment, only when it is its turn."""
+    """Work in its own thread that advances one moment per turn."""
 
     def __init__(self, work: Callable[[], object]) -> None:
         self._work = work
@@ -169,12 +169,12 @@ class Turns:
         self._thread.start()
 
     def moment(self) -> None:
-        """To be called by the work: the turn ends, and goes on when the next one begins."""
+        """Called by the work: end this turn and wait for the next."""
         self._back.release()
         self._go.acquire()
 
     def take(self) -> None:
-        """One turn, up to the next moment or to the end."""
+        """Run one turn, up to the next moment or the end."""
         if not self.done:
             self._go.release()
             self._back.acquire()
@@ -191,16 +191,16 @@ class Turns:
 
 
 def take_turns(schedule: Iterable[bool], first: Turns, second: Turns) -> None:
-    """Two works by turns as the schedule says."""
+    """Run two works in turns, as the schedule says."""
     for is_second in schedule:
         (second if is_second else first).take()
 
 
 def finish(*works: Turns) -> None:
-    """All works to their ends, by turns.
+    """Run all works to their ends, in turns.
 
     Raises:
-        BaseException: what one of them ended with.
+        BaseException: the error of one of them.
     """
     while not all(work.done for work in works):
         for work in works:

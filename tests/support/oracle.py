@@ -25,13 +25,13 @@ TEXT = (TextField("text", "{txt}"),)
 
 
 def contents(index: StoreReader) -> dict[str, Any]:
-    """All that an index says: chunk id → text, hashes, payload and vector."""
+    """The content of an index: chunk id → text, hashes, payload and vector."""
     columns = [c for c in index.schema().names if c not in ("_checkpoint", "_instant")]
     out = {}
     for batch in index.scan(columns):
         for chunk in batch.to_pylist():
             if chunk["_chunk"]:
-                # Never read: an index of an earlier version has its own there.
+                # Never read; an index of an earlier version has its own value here.
                 del chunk["_source_hash"]
             vector = np.round(np.array(chunk.pop("_vector")), 5)
             out[chunk["_id"]] = (chunk, vector.tolist())
@@ -70,12 +70,12 @@ def following(
 
 
 def built_from_nothing(parts: IndexParts) -> dict[str, Any]:
-    """What the index of these parts would say if it were built now."""
+    """The content of the index of these parts if it were built now."""
     return contents(build(parts))
 
 
 def build(parts: IndexParts) -> StoreReader:
-    """The index of these parts, built now from nothing."""
+    """Build the index of these parts from nothing."""
     fresh = IndexParts(
         name=parts.name,
         table=parts.table,
@@ -91,7 +91,7 @@ def build(parts: IndexParts) -> StoreReader:
 
 
 def indexed(parts: IndexParts) -> dict[str, Any]:
-    """What the index of these parts says now."""
+    """The content of the index of these parts."""
     reader = parts.store.open()
     assert reader is not None
     return contents(reader)

@@ -1,4 +1,4 @@
-"""The page in a real browser, and what a person does with it."""
+"""The page in a real browser, and the actions of a user."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ needs_chromium = pytest.mark.skipif(
     CHROMIUM is None, reason="no chromium on this machine: `apt-get install chromium`"
 )
 
-#: The sample's first wine, which is the same in every sample.
+#: The first wine, which is the same in every sample.
 FIRST = "Casa dell'Airone 2014 Costa del Falco White Blend (Etna)"
 ITS_WORDS = "wild fennel and crushed lava rock"
 
 
 def ask(page: Page, text: str) -> None:
-    """Type a question, and wait until it was sent whole and answered."""
+    """Type a query, and wait until all of it was sent and answered."""
     page.get_by_role("searchbox").press_sequentially(text, delay=5)
     page.wait_for_function(
         """(text) => new URLSearchParams(location.hash.slice(1)).get("q") === text

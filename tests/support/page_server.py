@@ -1,4 +1,4 @@
-"""The real server over a small index of the sample's wines, and a front that holds or fails.
+"""The real server over a small index of the sample's wines, and a front that delays or fails.
 
 Rows, commits, syncs, searches and answers are Lakewake's own. The front only does what a healthy
 server does not do when a test needs it: it keeps an answer back, or refuses in its place.
@@ -48,17 +48,17 @@ RECIPE = Recipe(HashingEmbedder(MODEL).identity, FIELDS, payload=PAYLOAD)
 
 
 class DatedTable(MemoryTable):
-    """A memory table whose commits are as old as they are."""
+    """A memory table whose commits are dated by the real clock."""
 
     def _tick(self) -> str:
         now = datetime.datetime.now(datetime.UTC)
-        # Instants are unique; two commits of a test may fall into one millisecond.
+        # Instants are unique, but two commits of a test may fall into one millisecond.
         self._clock = max(self._clock + 1, int(now.strftime("%Y%m%d%H%M%S%f")[:17]))
         return str(self._clock)
 
 
 class Moody(HashingEmbedder):
-    """An embedder that fails while it has a reason to."""
+    """An embedder that fails while a reason is set."""
 
     failure = ""
 
@@ -70,7 +70,7 @@ class Moody(HashingEmbedder):
 
 @dataclass
 class Fault:
-    """What is answered instead."""
+    """An answer sent instead of the real one."""
 
     path: str
     status: int
@@ -79,11 +79,11 @@ class Fault:
 
 
 class Front:
-    """Passes requests to the application, unless a test wants something else done.
+    """Pass requests to the application, unless a test asks for something else.
 
     Attributes:
-        asked: the searches that came, as JSON.
-        held: the answer to this question waits for its event.
+        asked: the searches received, as JSON.
+        held: the answer to this query waits for its event.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -120,7 +120,7 @@ class Front:
 
 
 class PageServer:
-    """`lakewake serve` in a thread. What a test changes is a method or an attribute of it."""
+    """`lakewake serve` in a thread, with methods and attributes for what a test changes."""
 
     def __init__(self, rows: int = 60) -> None:
         everything = wines(rows)
@@ -136,7 +136,7 @@ class PageServer:
         self.start()
 
     def _make_index(self) -> Index:
-        # A history in memory is that of its address: each server has its own.
+        # A history in memory belongs to its address, so each server needs its own.
         store = f"memory://{uuid4()}"
         settings = IndexSettings(INDEX, "lake", store, FIELDS, payload=PAYLOAD, model=MODEL)
         index = Index(settings, Sessions({}, None, False), Silent())
@@ -151,7 +151,7 @@ class PageServer:
         return f"http://127.0.0.1:{self._port}/"
 
     def start(self) -> None:
-        """Be there (again), at the same address."""
+        """Start the server, again at the same address."""
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", self._port))
@@ -164,17 +164,17 @@ class PageServer:
         wait_until(lambda: self._server.started)
 
     def stop(self) -> None:
-        """Be gone: nobody listens any more."""
+        """Stop listening."""
         self._server.should_exit = self._server.force_exit = True
         self._thread.join(20)
 
     def close(self) -> None:
-        """Be gone for good, with the model's service."""
+        """Stop the server and the model's service for good."""
         self.stop()
         self._closing.close()
 
     def change(self, key: str, **columns: Any) -> None:
-        """Commit a change of one row to the table, and have the index follow."""
+        """Commit a change of one row to the table, and sync the index."""
         self.commit(key, **columns)
         self.sync()
 
@@ -185,41 +185,41 @@ class PageServer:
         self._table.upsert({RowId("", key): self._rows[key]})
 
     def delete(self, key: str) -> None:
-        """Delete a row from the table, and have the index follow."""
+        """Delete a row from the table, and sync the index."""
         self._table.delete([RowId("", key)])
         self.sync()
 
     def sync(self) -> None:
-        """Have the index follow; what the embedder refuses is in the history."""
+        """Sync the index; a failure of the embedder is recorded in the history."""
         with suppress(EmbedError):
             self._index.sync()
 
     def lose_the_index(self) -> None:
-        """As if it had not been built yet."""
+        """Remove the index, as if it had not been built yet."""
         self._index.__dict__["parts"] = replace(self._index.parts, store=MemoryStore())
 
     def ask_for_a_key(self, file: Path) -> str:
-        """Answer only those who have the key that this returns."""
+        """Require an API key, and return it."""
         key = add_key(file, "reader", "read")
         self._front.app = build_app(lake_of(self._index), ServeSettings(), KeyRing(file))
         return key
 
     def recommend_by(self, answer: chat_service.Answer) -> chat_service.Service:
-        """Have a chat service write the recommendations, which answers like this."""
+        """Have a chat service that answers like this write the recommendations."""
         service = self._closing.enter_context(chat_service.serving())
         service.script = [answer]
         self._index._chat = service.settings(key_env="")
         return service
 
     def hold(self, text: str) -> threading.Event:
-        """Keep the answer to this question back until the event is set."""
+        """Hold the answer to this query until the event is set."""
         return self._front.held.setdefault(text, threading.Event())
 
     @property
     def asked(self) -> list[dict[str, Any]]:
-        """The searches that came, as JSON."""
+        """The searches received, as JSON."""
         return self._front.asked
 
     def fail(self, fault: Fault | None) -> None:
-        """Answer like this where it says so; None: as a healthy server."""
+        """Send this fault instead of matching answers; None: answer normally."""
         self._front.fault = fault

@@ -1,4 +1,4 @@
-"""Processes of the tests' own: begun at the same moment, or killed at a random one."""
+"""Processes that start at the same moment, or are killed at a random one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support import environment
 
 
 def started(module: str, *arguments: str) -> subprocess.Popen[str]:
-    """`python -m module arguments`, with pipes to it and from it."""
+    """Start `python -m module arguments`, with pipes for stdin and stdout."""
     return subprocess.Popen(
         [sys.executable, "-m", module, *arguments],
         env=environment(),
@@ -33,7 +33,7 @@ def start_together(writers: Sequence[subprocess.Popen[str]]) -> None:
 
 
 def kill_after(process: subprocess.Popen[str], lines: int, seconds: float) -> int:
-    """Kill the process some time after it printed N lines; the last number that it printed."""
+    """Kill the process some time after it printed N lines; return the last number it printed."""
     assert process.stdout is not None
     said = [process.stdout.readline() for _ in range(lines)]
     try:

@@ -1,4 +1,4 @@
-"""Approximate searches keep the recall that is promised, whatever was deleted: in every store."""
+"""Approximate searches of every store keep the promised recall, whatever was deleted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.store_contract import frontier
 
 DIMENSION, TOPICS, PER_TOPIC = 48, 60, 100
 CHUNKS = TOPICS * PER_TOPIC
-#: Below it an index is searched exactly; in the product it is 100,000.
+#: Below this size an index is searched exactly; in the product it is 100,000.
 LEAST = 3_000
 RECIPE = Recipe(
     ModelIdentity("hashing", "test", DIMENSION), (TextField("text", "{text}"),), payload=("topic",)
@@ -30,7 +30,7 @@ SCHEMA = index_schema(RECIPE, pa.schema([("topic", pa.int32())]))
 
 
 def topics(first: int, count: int) -> np.ndarray:
-    """`PER_TOPIC` vectors for each topic, around a centre of its own."""
+    """`PER_TOPIC` vectors for each topic, around the topic's own centre."""
     rng = np.random.default_rng(first)
     centres = rng.normal(size=(count, DIMENSION))
     noise = rng.normal(size=(count, PER_TOPIC, DIMENSION))
@@ -81,7 +81,7 @@ def searching(store: Store) -> Searching:
 
 
 def shares(reader: StoreReader, questions: np.ndarray, where: Compare | None = None) -> np.ndarray:
-    """The share of the ten nearest that each question finds."""
+    """The share of the ten nearest chunks that each query finds."""
     found = []
     for question in questions:
         near, exact = (
@@ -100,7 +100,7 @@ class RecallContract:
     """`indexed` is a store with all topics of `chunks(0, TOPICS)`, after upkeep.
 
     Attributes:
-        once: what questions about deleted topics found at most before there was a probe.
+        once: the highest recall of queries about deleted topics before probes existed.
     """
 
     once = 0.9
@@ -110,15 +110,15 @@ class RecallContract:
         raise NotImplementedError
 
     def as_once(self, store: Any) -> StoreReader:
-        """A reader that searches as it did before there was a probe."""
+        """A reader that searches as before probes existed."""
         raise NotImplementedError
 
     def decide(self, store: Any, text: str) -> None:
-        """Replace what is kept of the last probe."""
+        """Replace the stored result of the last probe."""
         raise NotImplementedError
 
     def coverage(self, store: Any) -> Any:
-        """How the index stands."""
+        """The coverage of the index."""
         raise NotImplementedError
 
     def sample(self, store: Any) -> DeletedVectors:
@@ -180,7 +180,7 @@ class RecallContract:
         assert "fewer than" not in searching(indexed).why
         gone = (f"c{most * PER_TOPIC}",)
         indexed.commit(chunks(0, 0, deletes=gone), frontier(2), frontier(3))
-        # At once, and as long as it stays so.
+        # At once, and for as long as it stays small.
         for _ in range(2):
             how = searching(indexed)
             assert (how.mode, how.recall_mean) == ("exact", 1)
@@ -190,7 +190,7 @@ class RecallContract:
     def test_a_changed_recall_setting_probes_again(self, indexed: Store, tmp_path: Path) -> None:
         lower = self.opened(tmp_path, recall=0.9)
         assert lower.maintain()["questions_probed"] == 24
-        # What was judged by a lower promise and does not keep the higher one is not relied on.
+        # A result that was good enough for a lower promise but not for this one is not used.
         assert searching(indexed).recall == RECALL
         assert searching(self.opened(tmp_path, recall=1.0)).mode == "exact"
 
@@ -198,7 +198,7 @@ class RecallContract:
         self.decide(indexed, "")
         assert "not probed yet" in searching(indexed).why
         assert recall(indexed, topics(0, TOPICS)[::500]).mean() >= RECALL
-        # Those that were just asked are among them.
+        # The recent queries are among them.
         assert indexed.maintain()["questions_probed"] == 36
         assert searching(indexed).probed_at
 

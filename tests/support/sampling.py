@@ -19,7 +19,7 @@ SCHEMA = pa.schema([("txt", pa.string()), ("num", pa.int64())])
 
 
 def rid(key: str, partition: str = "p") -> RowId:
-    """A row's identity."""
+    """The identity of a row."""
     return RowId(partition, key)
 
 
@@ -41,7 +41,7 @@ class SampleParts(IndexParts):
 
     @property
     def memory(self) -> MemoryStore:
-        """The store, if it is the one in memory."""
+        """The store, if it is a memory store."""
         assert isinstance(self.store, MemoryStore)
         return self.store
 
@@ -68,5 +68,5 @@ def sample_parts(
 
 
 def values(txt: str | None, num: int = 0) -> dict[str, object]:
-    """A row's columns."""
+    """The columns of a row."""
     return {"txt": txt, "num": num}

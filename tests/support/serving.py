@@ -1,7 +1,7 @@
-"""Small lakes to serve: real indexes over the memory table, and ones that another process can open.
+"""Small lakes to serve: real indexes over the memory table, and lakes for another process.
 
-`DiskTable` keeps its rows in memory and its timeline on disk as Hudi does, so that a server in
-another process can look at the table without Spark having written it.
+`DiskTable` keeps its rows in memory and its timeline on disk, as Hudi does, so that a server in
+another process can look at a table that Spark did not write.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ model = {provider = "hashing", name = "hashing", dimension = 32}
 
 
 class Stalling(HashingEmbedder):
-    """An embedder that takes its time with texts that say `stall`, until it is let go.
+    """An embedder that stalls on texts that contain `stall`, until it is released.
 
     Attributes:
-        stalled: as many permits as texts are held up.
+        stalled: one permit per stalled text.
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Stalling(HashingEmbedder):
 
 
 class DiskTable(MemoryTable):
-    """A memory table whose timeline lies in a folder, as Hudi writes it."""
+    """A memory table whose timeline is in a folder, as Hudi writes it."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(sample_recipe(), SCHEMA)
@@ -125,7 +125,7 @@ class DiskLake:
         self.parts = sample_parts(self.table, self.store)
 
     def write(self, rows: Mapping[RowId, Mapping[str, object]] = WINES) -> None:
-        """One commit to the table, and the index brought to it."""
+        """Commit to the table, and sync the index."""
         self.table.upsert(rows)
         sync(self.parts)
 
@@ -163,7 +163,7 @@ def wine_index(**given: Any) -> tuple[Index, MemoryTable]:
 
 
 def lake_of(*indexes: Index) -> Lakewake:
-    """A lake of these indexes."""
+    """A lake with these indexes."""
     settings = Settings(Path("lakewake.toml"), tuple(i.settings for i in indexes))
     lake = Lakewake(settings, Sessions({}, None, False), Silent())
     lake._indexes = {i.name: i for i in indexes}
@@ -177,7 +177,7 @@ def asking(
     app: Mapping[str, Any] | None = None,
     **limits: Any,
 ) -> Iterator[TestClient]:
-    """A client of an application over these indexes."""
+    """A client of an application that serves these indexes."""
     built = build_app(lake_of(*indexes), ServeSettings(**limits), keys, **(app or {}))
     with TestClient(built, base_url=URL) as client:
         yield client
@@ -202,19 +202,19 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The address of the server."""
         return str(self.started["url"]).replace("0.0.0.0", "127.0.0.1")
 
     def client(self, **given: Any) -> httpx.Client:
-        """A client of it, past any proxy."""
+        """An HTTP client of the server that ignores proxies."""
         return httpx.Client(base_url=self.url, trust_env=False, timeout=30, **given)
 
     def connect(self) -> socket.socket:
-        """A connection to it, for what no client would send."""
+        """A raw connection to the server, for bytes that no client would send."""
         return socket.create_connection(("127.0.0.1", self.started["port"]), 20)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, float, str]:
-        """Send a signal; exit code, seconds until then, and all that it said to a person."""
+        """Send a signal; return the exit code, the seconds it took, and the server's output."""
         began = monotonic()
         self.process.send_signal(number)
         _, said = self.process.communicate(timeout=60)
@@ -223,7 +223,7 @@ class Server:
 
 @contextmanager
 def serving(config: Path, *flags: str, **given: Any) -> Iterator[Server]:
-    """A server that is gone afterwards, whatever happens."""
+    """Run a server, and stop it whatever happens."""
     server = Server(config, *flags, **given)
     try:
         assert server.started, server.process.communicate()[1]
@@ -235,7 +235,7 @@ def serving(config: Path, *flags: str, **given: Any) -> Iterator[Server]:
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 30) -> None:
-    """Wait for something that another thread or process brings about."""
+    """Wait until a condition holds that another thread or process brings about."""
     give_up = monotonic() + seconds
     pause = threading.Event()
     while not true():

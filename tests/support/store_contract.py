@@ -84,7 +84,7 @@ def vector_of(text: str, dimension: int = DIMENSION) -> list[float]:
 
 
 def chunk(key: str, text: str = "red", n: int = 0, **values: Any) -> dict[str, Any]:
-    """A row of an index; `values` are payload columns or ours, by name."""
+    """A chunk as an index stores it; `values` sets payload columns or ours by name."""
     row = RowId(values.pop("_partition", "p"), key)
     return {
         "_id": chunk_id(row, "text", n),
@@ -131,12 +131,12 @@ def opened(store: Store) -> StoreReader:
 
 
 def named(count: int) -> frozenset[RowId]:
-    """Rows that a frontier names, more than stand in its text."""
+    """Rows that a frontier names; more than its text holds."""
     return frozenset(RowId("p", f"twice {n}") for n in range(count))
 
 
 def staged(staging: Staging, *rows: dict[str, Any] | str) -> bytes:
-    """What somebody elsewhere wrote to a staging; a key alone stands for a chunk of it."""
+    """A staged write of a task; a key alone stands for its chunk."""
     chunks = [chunk(row) if isinstance(row, str) else row for row in rows]
     sent = pickle.loads(pickle.dumps(staging))
     return sent.write(SCHEMA, iter(batch(*chunks).rows()))
@@ -155,7 +155,7 @@ def keys(found: pa.Table) -> list[str]:
 
 
 def some_rows(dice: random.Random, n: int) -> dict[str, dict[str, Any]]:
-    """Chunks of rows of which there are twenty; texts are often equal, and words rare or common."""
+    """Chunks of up to twenty rows; texts are often equal, and words rare or common."""
     rows = {}
     for key in dice.sample([f"k{n}" for n in range(20)], n):
         for number in range(dice.choice((1, 1, 3))):
@@ -175,7 +175,7 @@ ASKED = Answering(
 
 
 def race(*calls: Any) -> list[BaseException | None]:
-    """Run the calls at the same time; what each raised."""
+    """Run the calls at the same time; return what each raised."""
     gate = threading.Barrier(len(calls))
     outcomes: list[BaseException | None] = [None] * len(calls)
 
@@ -195,10 +195,10 @@ def race(*calls: Any) -> list[BaseException | None]:
 
 
 class StoreContract:
-    """Promises of `Store` and `StoreReader`; a subclass gives the `store` fixture.
+    """Promises of `Store` and `StoreReader`; a subclass provides the `store` fixture.
 
     Attributes:
-        many: as many chunks as one commit must be able to delete.
+        many: how many chunks one commit must be able to delete.
     """
 
     many = 50_000
@@ -493,9 +493,9 @@ class StoreContract:
         assert reader is not None
         found = reader.existing([RowId("p", "a"), RowId("p", "missing")])
         assert list(found) == [RowId("p", "a")]
-        told = {(s.id, s.hash, s.source_hash, s.payload_hash) for s in found[RowId("p", "a")]}
+        hashes = {(s.id, s.hash, s.source_hash, s.payload_hash) for s in found[RowId("p", "a")]}
         columns = ("_id", "_hash", "_source_hash", "_payload_hash")
-        assert told == {tuple(r[c] for c in columns) for r in rows[:2]}
+        assert hashes == {tuple(r[c] for c in columns) for r in rows[:2]}
 
     def test_all_chunks_of_the_given_rows_are_fetched_and_no_others(self, store: Store) -> None:
         rows = [chunk("a", "x", 0), chunk("a", "y", 1), chunk("b"), chunk("a", _partition="q")]
@@ -796,10 +796,10 @@ class StoreContract:
             assert keys(reader.keyword(Words(former, 3))) == []
 
     @pytest.fixture
-    def small_pieces(self) -> None:
-        """A store that keeps an index in pieces makes them so small that there are several."""
+    def small_parts(self) -> None:
+        """Make the parts of an index so small that there are several."""
 
-    @pytest.mark.usefixtures("small_pieces")
+    @pytest.mark.usefixtures("small_parts")
     @pytest.mark.parametrize(("seed", "metric"), [(0, "cosine"), (1, "dot"), (2, "l2")])
     def test_all_answers_equal_those_of_a_fresh_build_after_any_history(
         self, store: Store, seed: int, metric: str

@@ -91,7 +91,7 @@ class Watcher:
 
 @contextmanager
 def watching(config: Path, number: int = 2) -> Iterator[list[Watcher]]:
-    """So many watchers at once; they are gone afterwards, whatever happens."""
+    """Run this many watchers at once, and end them whatever happens."""
     with ExitStack() as started:
         watchers = [Watcher(config, f"watcher{n}") for n in range(number)]
         for watcher in watchers:

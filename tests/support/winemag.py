@@ -1,4 +1,4 @@
-"""A CSV shaped like winemag-data-130k-v2.csv, with what is hard in the real one.
+"""A CSV shaped like winemag-data-130k-v2.csv, with the difficulties of the real one.
 
 Its first column has no name; fields hold quotes, commas and line breaks; some prices, countries,
 designations and tasters are empty; reviews are repeated under other numbers; descriptions are
@@ -17,12 +17,12 @@ HEADER = (
     *("", "country", "description", "designation", "points", "price", "province", "region_1"),
     *("region_2", "taster_name", "taster_twitter_handle", "title", "variety", "winery"),
 )
-#: How many rows there are for each one of the sample.
+#: Rows for each row of the sample.
 COPIES = 5
 
 
 def write_wine_csv(file: Path, rows: int) -> Path:
-    """Write that many reviews: of each wine one, its repetition, and three that are like it."""
+    """Write this many reviews: for each wine one, its repetition, and three similar ones."""
     reviews = []
     for wine in wines(rows // COPIES + 1).to_pylist():
         text = wine["description"]
@@ -31,7 +31,7 @@ def write_wine_csv(file: Path, rows: int) -> Path:
             wine,
             {**wine, "description": text.upper()},
             {**wine, "description": text.replace(". ", '.\n"', 1).replace(", ", ',"" ', 1)},
-            # A title of few words: the bare description fits this one better than the first.
+            # A short title: the bare description fits this wine better than the first.
             {**wine, "title": text.split()[0], "price": None, "country": None},
         ]
     with file.open("w", newline="", encoding="utf-8") as out:

@@ -1,4 +1,4 @@
-"""Answers have one shape: what `as_dict` makes, OpenAPI describes, and MCP describes."""
+"""Answers have one shape: `as_dict`, OpenAPI and MCP describe the same one."""
 
 from __future__ import annotations
 

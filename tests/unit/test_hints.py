@@ -1,4 +1,4 @@
-"""Every error that a user can meet says what to do next."""
+"""Every error that a user can meet has a hint."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "lakewake"
-#: Errors without a hint, by file and function, and why nobody meets them.
+#: Errors without a hint, by file and function, and why no user meets them.
 CAUGHT = {
     ("setup/__init__.py", "_make_archive"): "ensure_archive catches it: sessions only start slower",
 }
@@ -50,7 +50,7 @@ def has_hint(call: ast.Call) -> bool:
 
 
 def without_hint(modules: dict[str, ast.Module]) -> dict[tuple[str, str], int]:
-    """(file, function) → line of an error that is made without a hint."""
+    """(file, function) → line of an error without a hint."""
     errors = error_classes(modules) - OWN_HINT
     return {
         (file, function): call.lineno

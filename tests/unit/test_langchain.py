@@ -1,4 +1,4 @@
-"""The retriever and the read-only vector store: LangChain's own suite, and what is ours."""
+"""The retriever and the read-only vector store: LangChain's own suite, and our tests."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def in_pieces(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same wines, cut into pieces that overlap."""
-    return make_cellar(tmp_path_factory.mktemp("pieces"), "{tokens = 7, overlap = 3}")
+def chunked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same wines, split into chunks that overlap."""
+    return make_cellar(tmp_path_factory.mktemp("chunked"), "{tokens = 7, overlap = 3}")
 
 
 @pytest.fixture
@@ -228,8 +228,8 @@ def test_a_document_is_found_again_by_its_id(store: LakewakeVectorStore) -> None
     for document in found:
         assert again[document.id].page_content == document.page_content
         found_by = {"score", "similarity"}
-        told = {k: v for k, v in document.metadata.items() if k not in found_by}
-        assert again[document.id].metadata == told
+        own = {k: v for k, v in document.metadata.items() if k not in found_by}
+        assert again[document.id].metadata == own
 
 
 @pytest.mark.parametrize(
@@ -254,8 +254,8 @@ def test_an_unknown_id_returns_nothing(store: LakewakeVectorStore, id: str) -> N
     assert keys(store.get_by_ids([id, '["red","fresh"]'])) == ["fresh"]
 
 
-def test_a_whole_row_is_joined_from_its_chunks(in_pieces: Path) -> None:
-    index = lakewake.open(in_pieces)["wines"]
+def test_a_whole_row_is_joined_from_its_chunks(chunked: Path) -> None:
+    index = lakewake.open(chunked)["wines"]
     with index.view() as view:
         _, chunks = view.counts()
     assert chunks > len(WINES)
@@ -265,20 +265,20 @@ def test_a_whole_row_is_joined_from_its_chunks(in_pieces: Path) -> None:
     assert (document.id, document.page_content) == ('["red","fresh"]', text)
     assert whole.get_by_ids([document.id])[0].page_content == text
     assert whole.max_marginal_relevance_search(text, k=1)[0].page_content == text
-    (piece,) = LakewakeVectorStore(index).similarity_search(text, k=1)
-    assert piece.page_content in text
-    assert piece.page_content != text
+    (best,) = LakewakeVectorStore(index).similarity_search(text, k=1)
+    assert best.page_content in text
+    assert best.page_content != text
 
 
-def test_the_retriever_can_return_whole_rows(in_pieces: Path) -> None:
-    retriever = LakewakeRetriever(index="wines", config=in_pieces, k=5, whole_row=True)
+def test_the_retriever_can_return_whole_rows(chunked: Path) -> None:
+    retriever = LakewakeRetriever(index="wines", config=chunked, k=5, whole_row=True)
     found = {document.metadata["key"]: document.page_content for document in retriever.invoke("x")}
     assert found == {key: text for key, (text, *_) in WINES.items()}
 
 
-def test_all_chunks_of_a_row_are_returned_in_order(in_pieces: Path) -> None:
+def test_all_chunks_of_a_row_are_returned_in_order(chunked: Path) -> None:
     rows = [RowId("red", "smoky"), RowId("red", "gone"), RowId("white", "smoky")]
-    with lakewake.open(in_pieces)["wines"].view() as view:
+    with lakewake.open(chunked)["wines"].view() as view:
         held = view.rows(rows)
         assert view.rows([]) == {}
     assert list(held) == [RowId("red", "smoky")]
@@ -288,7 +288,7 @@ def test_all_chunks_of_a_row_are_returned_in_order(in_pieces: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pieces", "overlap", "whole"),
+    ("texts", "overlap", "whole"),
     [
         (["one two", "three"], False, "one two three"),
         (["the red", "dark one"], False, "the red dark one"),
@@ -302,9 +302,9 @@ def test_all_chunks_of_a_row_are_returned_in_order(in_pieces: Path) -> None:
     ],
 )
 def test_joined_chunks_contain_their_overlap_once(
-    pieces: list[str], overlap: bool, whole: str
+    texts: list[str], overlap: bool, whole: str
 ) -> None:
-    chunks = [RowChunk("text", n, piece) for n, piece in enumerate(pieces)]
+    chunks = [RowChunk("text", n, text) for n, text in enumerate(texts)]
     assert whole_text(chunks, overlap=overlap) == whole
 
 

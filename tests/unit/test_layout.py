@@ -1,4 +1,4 @@
-"""The layout that a newcomer meets: few loose modules, the flow on one screen."""
+"""The layout that a newcomer sees: few loose modules, the flow on one screen."""
 
 from __future__ import annotations
 

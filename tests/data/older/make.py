@@ -1,4 +1,4 @@
-"""Makes the two lakes of `tests/data/older`: run by hand, with the sources of an older commit.
+"""Make the two lakes of `tests/data/older`. Run by hand, with the sources of an older commit.
 
 `PYTHONPATH=<older checkout>/src:tests python tests/data/older/make.py OUT.tar.xz`
 """

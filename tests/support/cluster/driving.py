@@ -1,4 +1,4 @@
-"""A driver process: does what it is told on stdin, a line of JSON each, and answers on stdout."""
+"""A driver process. It reads commands from stdin, one line of JSON each, and answers on stdout."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakewake.errors import LakewakeError
 
 
 def peak_megabytes(pid: int | str) -> int:
-    """The most memory that a process ever had."""
+    """The peak memory of a process."""
     status = Path(f"/proc/{pid}/status").read_text()
     peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
     return int(peak.split()[1]) // 1024
@@ -25,13 +25,13 @@ def memory() -> dict[str, int]:
     return {"python": peak_megabytes("self"), "jvm": peak_megabytes(SparkContext._gateway.proc.pid)}
 
 
-def done(index: lakewake.Index, told: dict[str, Any]) -> dict[str, Any]:
-    """What came of one line."""
-    what = told.pop("do")
+def done(index: lakewake.Index, command: dict[str, Any]) -> dict[str, Any]:
+    """Run one line and return the result."""
+    what = command.pop("do")
     if what == "memory":
         return memory()
     try:
-        report: Any = getattr(index, what)(**told)
+        report: Any = getattr(index, what)(**command)
     except LakewakeError as error:
         return error.as_dict()
     return report.as_dict()

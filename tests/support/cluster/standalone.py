@@ -28,7 +28,7 @@ SPARK = Path(pyspark.__file__).parent
 
 @dataclass(frozen=True)
 class Cluster:
-    """A master with its workers."""
+    """A master and its workers."""
 
     master: str
     workers: tuple[int, ...]
@@ -38,13 +38,13 @@ class Cluster:
         return [pid for worker in self.workers for pid in _children(worker)]
 
     def kill_an_executor(self) -> int:
-        """As a machine that fails; which process it was."""
+        """Kill an executor, as a failing machine would; return its process id."""
         killed = self.executors()[0]
         os.kill(killed, signal.SIGKILL)
         return killed
 
     def options(self, **more: str) -> str:
-        """The `[spark]` section of a configuration for it."""
+        """The `[spark]` section of a configuration for this cluster."""
         options = {
             "master": self.master,
             "driver.host": HERE,
@@ -65,27 +65,27 @@ class Driver:
         self._process = process
 
     def tell(self, do: str, **how: Any) -> None:
-        """Begin something."""
+        """Send a command without waiting."""
         assert self._process.stdin
         self._process.stdin.write(json.dumps({"do": do, **how}) + "\n")
         self._process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
-        """What came of it."""
+        """Wait for the result of the last command."""
         assert self._process.stdout
         line = self._process.stdout.readline()
         assert line, "the driver died"
         return json.loads(line)
 
     def ask(self, do: str, **how: Any) -> dict[str, Any]:
-        """Both."""
+        """Send a command and wait for its result."""
         self.tell(do, **how)
         return self.answer()
 
 
 @contextmanager
 def running_driver(config: Path) -> Iterator[Driver]:
-    """A driver of its own, gone with the context."""
+    """Run a driver while the context lasts."""
     with subprocess.Popen(
         [sys.executable, "-m", "support.cluster.driving", str(config)],
         env=environment(),
@@ -118,7 +118,7 @@ def running_cluster(folder: Path) -> Iterator[Cluster]:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Come back when it is so."""
+    """Wait until the condition holds."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
@@ -153,7 +153,7 @@ def _running(folder: Path, kind: str, *arguments: str) -> Iterator[int]:
 
 
 def _workers(page: int) -> int | None:
-    """How many workers the master knows; None while it is not there."""
+    """How many workers the master knows; None while it does not answer."""
     try:
         with urllib.request.urlopen(f"http://{HERE}:{page}/json/") as answer:
             return int(json.load(answer)["aliveworkers"])
@@ -168,7 +168,7 @@ def _free_port() -> int:
 
 
 def _children(pid: int) -> list[int]:
-    """What any thread of a process started."""
+    """The processes started by any thread of a process."""
     lists = [_read(task) for task in Path(f"/proc/{pid}/task").glob("*/children")]
     return [int(child) for some in lists for child in some.split()]
 

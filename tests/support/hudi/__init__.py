@@ -10,7 +10,7 @@ payload = ["id", "num"]
 store = "lance://index"
 model = { provider = "hashing", dimension = 32 }
 """
-#: For a session of its own over a small table: compiling a query costs more than interpreting it.
+#: For a separate session over a small table: compiling a query costs more than interpreting it.
 SMALL_SPARK = """
 [spark]
 sql.shuffle.partitions = 1

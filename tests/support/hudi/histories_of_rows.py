@@ -191,7 +191,7 @@ ROWS: dict[str, History] = {
         partition="ts",
         options=TIMESTAMPS,
     ),
-    # Hudi shows such a column as text, the files hold a number.
+    # Hudi shows such a column as text, but the files hold a number.
     "a timestamp key generator's column in the payload": History(
         (Step(lambda t: t.write([row("n", ts=10**9)]), changed=1, deleted=0, embedded=1),),
         partition="ts",
@@ -211,7 +211,7 @@ ROWS: dict[str, History] = {
     "delete_partition then insert again": History(
         (
             Step(
-                lambda t: (t.delete_partition("a"), t.write([row("k0"), row("k2", "anew")])),
+                lambda t: (t.delete_partition("a"), t.write([row("k0"), row("k2", "added again")])),
                 changed=1,
                 deleted=1,
                 embedded=1,

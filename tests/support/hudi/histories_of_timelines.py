@@ -12,7 +12,7 @@ OCC = {
     "hoodie.clean.failed.writes.policy": "LAZY",
     "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider",
 }
-#: Hudi archives nothing that its metadata table has not compacted; by default that takes days.
+#: Hudi archives only what its metadata table has compacted; by default that takes days.
 ARCHIVED = {"hoodie.metadata.compact.max.delta.commits": "1"}
 
 
@@ -93,7 +93,7 @@ def _finish_and_archive(table: HudiTables) -> None:
     _finish(table)
     table.write([row("k3", "newest", part="b", ts=3)])
     _compact_where_possible(table)
-    # The fast writer's commit stays: it alone would not tell that another one is gone.
+    # The fast writer's commit stays; by itself it would not reveal that another one is gone.
     table.archive(keep=3 if table.type == MOR else 2)
 
 
@@ -252,7 +252,7 @@ TIMELINES: dict[str, History] = {
             Step(_put_back, RECONCILE, "undone", changed=2, deleted=0, embedded=0),
         )
     ),
-    "the table dropped and made anew at its path": History(
+    "the table dropped and created again at its path": History(
         (Step(_recreate, RECONCILE, "keeps history from", changed=1, deleted=5, embedded=1),)
     ),
     "a savepoint restored": History(

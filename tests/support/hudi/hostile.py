@@ -1,8 +1,8 @@
-"""Settings of Spark and of Hudi that are against us."""
+"""Hostile settings of Spark and Hudi."""
 
 from __future__ import annotations
 
-#: Each of them changes what some read returns, or makes some read fail.
+#: Each of these changes what some read returns, or makes some read fail.
 HOSTILE_TO_SPARK = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.ansi.doubleQuotedIdentifiers": "true",
@@ -34,7 +34,7 @@ HOSTILE_TO_SPARK = {
     "spark.sql.sources.default": "csv",
     "spark.sql.timestampType": "TIMESTAMP_NTZ",
 }
-#: As Hudi advised for years: Spark's own reads then find only the newest base file of each group.
+#: Hudi advised this for years: Spark's reads then find only the newest base file of each group.
 HOSTILE_TO_HADOOP = {
     "mapreduce.input.pathFilter.class": "org.apache.hudi.hadoop.HoodieROTablePathFilter",
 }

@@ -1,4 +1,4 @@
-"""Writes to a table with an older Hudi bundle, in a process and JVM of its own.
+"""Write to a table with an older Hudi bundle, in a separate process and JVM.
 
 `python -m support.hudi.older_writer VERSION IVY_FOLDER TABLE TYPE STEP`
 """
@@ -15,14 +15,14 @@ BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12"
 
 
 def first(table: HudiTables) -> None:
-    """Six rows, of which one is updated and one deleted: four texts as written, one new."""
+    """Write six rows, update one and delete one: four texts as written, one new."""
     table.write([row(f"k{n}", part="ab"[n % 2]) for n in range(6)])
     table.write([row("k0", "changed", ts=2)])
     table.delete("k2")
 
 
 def second(table: HudiTables) -> None:
-    """One row more, one changed, one deleted."""
+    """Add one row, change one, delete one."""
     table.write([row("n1", "new", part="c"), row("k1", "changed too", part="b", ts=2)])
     table.delete("k3", part="b")
 

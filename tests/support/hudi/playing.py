@@ -1,4 +1,4 @@
-"""Histories of a table as values: steps with a sync after each, and how they are carried out."""
+"""Histories of a table as values: steps with a sync after each, and how to play them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ FOLLOW, RECONCILE, BUILD = Action.FOLLOW, Action.RECONCILE, Action.BUILD
 
 @dataclass(frozen=True)
 class Step:
-    """What is done to the table, and what the sync after it must do. None: not definite.
+    """What is done to the table, and what the sync after it must do. None: anything is allowed.
 
     Attributes:
-        why: a key word of the reason that the sync gives, or of the error.
+        why: a keyword of the sync's reason, or of the error.
         duplicated: keys that the table now holds more than once.
-        refused: the error that the sync must end with instead.
+        refused: the error that the sync must raise instead.
     """
 
     does: Callable[[HudiTables], Any]
@@ -74,7 +74,7 @@ class History:
 
 
 def play(history: History, type_: str, spark: SparkSession, folder: Path, **settings: str) -> str:
-    """Carries a history out; after each step the index must say what the table says.
+    """Play a history; after each step the index must equal the table.
 
     Returns:
         What the syncs after the first one did, in order: follow, reconcile, build or refused.

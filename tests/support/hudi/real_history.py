@@ -1,4 +1,4 @@
-"""Random histories of real Hudi tables, with an index that follows them, from one seed each."""
+"""Random histories of real Hudi tables and an index that follows them, one seed each."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
 KEYS = [f"k{n}" for n in range(8)]
 #: Hudi shows the second as `50 off`.
 PARTITIONS = ["a", "50%20off"]
-#: Further columns, made of a row's others: nested, some without nulls, one that is not UTF-8.
+#: Columns derived from the others: nested ones, some without nulls, one that is not UTF-8.
 NESTED = {
     "tags": "array(txt, cast(unhex('61FF62') AS string))",
     "sizes": "array(coalesce(num, 0), 1)",
     "attrs": "map('n', coalesce(num, 0), 'a', 1)",
-    # Two fields: Hudi cannot rewrite a file with an array of structs of one.
+    # Two fields: Hudi cannot rewrite a file with an array of structs of a single field.
     "box": "named_struct('t', coalesce(txt, ''), 'in', array(named_struct('n', num, 'm', 1)))",
 }
 PAYLOAD = ("id", "num", "part", *NESTED)
-#: A soft delete adds a column that the other writes do not have.
+#: A soft delete adds a column that other writes lack.
 EVOLVING = {"hoodie.write.set.null.for.missing.columns": "true"}
 TEXTS = ["one", "two", "three", " "]
-#: More than a sync has moments.
+#: More moments than any sync has.
 MOMENTS = 20
-#: Rows of a few kilobytes are large here: everything that bounds memory is smaller by as much.
+#: Rows of a few kilobytes count as large here: every memory bound is scaled down to match.
 CHUNKS = Chunking(tokens=40)
 SMALL_MEMORY = {
     (arrow, "COLLECT_BYTES"): 8_192,
@@ -68,7 +68,7 @@ SMALL_MEMORY = {
 
 
 def large(key: str, edited: int) -> str:
-    """A text of many chunks, one sentence of it another one in each edition."""
+    """A text of many chunks, with one sentence that differs in each edition."""
     lines = [f"Sentence {n} of the long text of {key} says this and that." for n in range(60)]
     lines[20 + edited] = f"Only edition {edited} has this sentence."
     return " ".join(lines)
@@ -76,13 +76,13 @@ def large(key: str, edited: int) -> str:
 
 @dataclass
 class RealHistory:
-    """One table, one index and the dice.
+    """A table, an index and a random generator.
 
     Attributes:
         clean: reads the same table in a session without hostile settings.
-        plans: maintenance is planned and run later, and writers go on meanwhile.
-        blind: some writers do not know where rows are, and store second copies of them.
-        told: what happened, in order; a failure shows it.
+        plans: table services are planned and run later, while writers continue.
+        blind: some writers do not know where rows are, and store second copies.
+        events: what happened, in order; a failure shows it.
         syncs: how many syncs were compared with a build from nothing.
     """
 
@@ -92,7 +92,7 @@ class RealHistory:
     clean: IndexParts
     plans: bool = False
     blind: bool = False
-    told: list[str] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
     syncs: int = 0
     refused: int = 0
     _clock: int = 1
@@ -100,7 +100,7 @@ class RealHistory:
     _savepoints: list[str] = field(default_factory=list)
 
     def play(self, steps: int) -> None:
-        """Carry out so many steps, a sync after every other one and at the end."""
+        """Play this many steps, with a sync after every other one and at the end."""
         try:
             self.table.write(self._rows(6))
             for _ in range(steps):
@@ -109,14 +109,14 @@ class RealHistory:
                     self._sync_and_compare()
             self._sync_and_compare()
         except Exception as error:
-            error.add_note("\n".join([f"a {self.table.type} table:", *self.told]))
+            error.add_note("\n".join([f"a {self.table.type} table:", *self.events]))
             raise
-        assert self.refused * 4 <= steps, self.told
+        assert self.refused * 4 <= steps, self.events
 
     def _happens(self) -> None:
         kinds = [k for k in (MERGED if self.table.type == MOR else COPIED) if self._may(k)]
         name = self.dice.choices(list(kinds), [OPERATIONS[k][0] for k in kinds])[0]
-        self.told.append(name)
+        self.events.append(name)
         try:
             OPERATIONS[name][1](self)
         except (AssertionError, LakewakeError):
@@ -124,10 +124,10 @@ class RealHistory:
         except Exception as error:
             if name in OURS:
                 raise
-            # What Hudi itself does not allow here, such as a restore past a newer savepoint.
+            # Hudi itself does not allow this here, such as a restore past a newer savepoint.
             self.refused += 1
             causes = [x for x in str(error).splitlines() if x.startswith("Caused by")]
-            self.told.append(f"  refused: {(causes or [repr(error)])[-1][:300]}")
+            self.events.append(f"  refused: {(causes or [repr(error)])[-1][:300]}")
 
     def _may(self, kind: str) -> bool:
         if kind == "blind_upsert":
@@ -139,7 +139,7 @@ class RealHistory:
         known = known_hashes(self.parts)
         self.parts.embedder.received.clear()
         report = sync(self.parts)
-        self.told.append(f"sync: {report.action.value}, {report.why}")
+        self.events.append(f"sync: {report.action.value}, {report.why}")
         received = [text_hash(text) for text in self.parts.embedder.received]
         assert report.embedded == len(received) == len(set(received))
         assert not known & set(received)
@@ -152,7 +152,7 @@ class RealHistory:
         return self._clock
 
     def _rows(self, count: int = 0, *, parts: list[str] = PARTITIONS) -> list[tuple]:
-        """Some rows, mostly newer than all before, each key once in a partition."""
+        """Random rows, mostly newer than all before, each key once per partition."""
         now = self._tick()
         ids = [(key, part) for key in KEYS for part in parts]
         chosen = self.dice.sample(ids, min(len(ids), count or self.dice.randint(1, 4)))
@@ -166,7 +166,7 @@ class RealHistory:
 
     def _told_write(self, rows: list[tuple], operation: str) -> None:
         said = ", ".join(f"{key}/{part}@{ts} {text[:30]!r}" for key, _, part, ts, text, _ in rows)
-        self.told.append(f"  {said}")
+        self.events.append(f"  {said}")
         self.table.write(rows, operation)
 
     def upsert(self) -> None:
@@ -180,7 +180,7 @@ class RealHistory:
 
     def blind_upsert(self) -> None:
         rows = self._rows()
-        self.told.append(f"  {[(r[0], r[2]) for r in rows]}")
+        self.events.append(f"  {[(r[0], r[2]) for r in rows]}")
         self.table.write_blindly(rows)
 
     def delete(self) -> None:
@@ -189,7 +189,7 @@ class RealHistory:
     def soft_delete(self) -> None:
         keys = self.dice.sample(KEYS, 2)
         part, ts = self.dice.choice(PARTITIONS), self._tick()
-        self.told.append(f"  {keys}/{part}@{ts}")
+        self.events.append(f"  {keys}/{part}@{ts}")
         self.table.soft_delete(*keys, part=part, ts=ts)
 
     def insert_overwrite(self) -> None:
@@ -201,7 +201,7 @@ class RealHistory:
 
     def delete_partition(self) -> None:
         part = self.dice.choice(PARTITIONS)
-        self.told.append(f"  {part}")
+        self.events.append(f"  {part}")
         self.table.delete_partition(part)
 
     def cluster(self) -> None:
@@ -252,7 +252,7 @@ class RealHistory:
 
     def sync_cut_off(self) -> None:
         at = self.dice.randrange(MOMENTS)
-        self.told.append(f"  at moment {at}")
+        self.events.append(f"  at moment {at}")
         at_moment(self.parts, at, cut_off)
         with suppress(PowerCut):
             sync(self.parts)
@@ -260,7 +260,7 @@ class RealHistory:
 
     def written_meanwhile(self) -> None:
         at, rows = self.dice.randrange(MOMENTS), self._rows()
-        self.told.append(f"  at moment {at}")
+        self.events.append(f"  at moment {at}")
         cleaned = self.dice.random() < 0.5
         at_moment(self.parts, at, lambda: self._written_and_cleaned(rows, cleaned))
         sync(self.parts)
@@ -269,16 +269,16 @@ class RealHistory:
     def _written_and_cleaned(self, rows: list[tuple], cleaned: bool) -> None:
         self._told_write(rows, "upsert")
         if cleaned:
-            self.told.append("  cleaned")
+            self.events.append("  cleaned")
             if self.table.type == MOR and not self.plans:
                 self.table.compact()
             self.clean_up()
 
     def two_syncers(self) -> None:
-        """Two syncs by turns, with a commit to the table after some of them."""
+        """Run two syncs in turns, with a commit to the table after some turns."""
         schedule = [self.dice.random() < 0.5 for _ in range(MOMENTS)]
         at, both = self.dice.randrange(MOMENTS), (self.parts, self._another_syncer())
-        self.told.append(f"  {schedule} {at}")
+        self.events.append(f"  {schedule} {at}")
         works = [Turns(lambda parts=parts: sync(parts)) for parts in both]
         for parts, work in zip(both, works, strict=True):
             at_each_moment(parts, work.moment)
@@ -296,13 +296,13 @@ class RealHistory:
         return watched(other)
 
     def verify(self) -> None:
-        """Agrees, or asks to sync first, whatever is pending."""
+        """Check that verify agrees or asks to sync first, whatever is pending."""
         with suppress(HistoryLost, IndexMissing):
             report = verify(self.parts)
             assert report.agrees, report
 
 
-#: How often each happens, and what it is.
+#: The weight of each operation, and the operation.
 OPERATIONS: Mapping[str, tuple[int, Callable[[RealHistory], None]]] = {
     "upsert": (8, RealHistory.upsert),
     "blind_upsert": (4, RealHistory.blind_upsert),
@@ -330,7 +330,7 @@ OPERATIONS: Mapping[str, tuple[int, Callable[[RealHistory], None]]] = {
     "written_meanwhile": (2, RealHistory.written_meanwhile),
     "two_syncers": (3, RealHistory.two_syncers),
 }
-#: What must never fail; the others are Hudi's.
+#: Operations that must never fail; the others may fail in Hudi.
 OURS = ("verify", "sync_cut_off", "written_meanwhile", "two_syncers")
 MERGED = tuple(OPERATIONS)
 COPIED = tuple(name for name in OPERATIONS if "compact" not in name)
@@ -342,7 +342,7 @@ def real_history(
 ) -> RealHistory:
     """A table of that type without a commit yet, and an index of it that is still to be built.
 
-    Every other one has plans of maintenance, and every third is read in a hostile session. From
+    Every other one plans table services, and every third is read in a hostile session. From
     the 25th on there are blind writers too.
     """
     plans = seed % 4 < 2
@@ -356,7 +356,7 @@ def real_history(
 
 
 def hostile_session(spark: SparkSession) -> SparkSession:
-    """A session with every setting against us."""
+    """A session with hostile settings."""
     session = spark.newSession()
     for key, value in {**HOSTILE_TO_SPARK, **HOSTILE_TO_HUDI, **HOSTILE_TO_HADOOP}.items():
         session.conf.set(key, value)

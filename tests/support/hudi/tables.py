@@ -24,7 +24,7 @@ ROLLS_CLUSTERING_BACK = {
     ),
     "hoodie.clustering.rollback.pending.replacecommit.on.conflict": "true",
 }
-#: Updates of file groups that a clustering is planned for go on, and so do writers in flight.
+#: Allow updates of file groups with a planned clustering, and writers in flight.
 WRITES_GO_ON = {
     "hoodie.clustering.updates.strategy": ROLLS_CLUSTERING_BACK[
         "hoodie.clustering.updates.strategy"
@@ -86,7 +86,7 @@ class HudiTables:
     def write_frame(
         self, frame: DataFrame, operation: str = "upsert", *, mode: str = "append", **more: str
     ) -> None:
-        """The same for rows with columns of their own."""
+        """Write rows with their own columns."""
         options = {**self._options(), "hoodie.datasource.write.operation": operation}
         options |= {k.replace("__", "."): v for k, v in more.items()}
         options = {k: v for k, v in options.items() if v}
@@ -94,9 +94,9 @@ class HudiTables:
         frame.write.format("hudi").options(**options).mode(mode).save(str(self.path))
 
     def write_blindly(self, rows: Iterable[tuple]) -> None:
-        """An upsert by a writer who does not know where rows are, as Flink after a restart."""
+        """An upsert by a writer that does not know where rows are, like Flink after a restart."""
         self.spark._jvm.org.apache.hudi.index.inmemory.HoodieInMemoryHashIndex.clear()
-        # Within a small file Hudi would find the row all the same.
+        # In a small file, Hudi would find the row anyway.
         self.write(rows, hoodie__index__type="INMEMORY", hoodie__parquet__small__file__limit="0")
 
     def delete(self, *keys: str, part: str = "a") -> None:
@@ -164,7 +164,7 @@ class HudiTables:
         )
 
     def savepoint(self) -> str:
-        """Marks the newest commit, and tells which that is."""
+        """Mark the newest commit and return its instant."""
         newest = look_at(str(self.path)).newest
         self.sql(f"CALL create_savepoint(table => '{self.name}', commit_time => '{newest}')")
         return newest
@@ -181,7 +181,7 @@ class HudiTables:
         self.sql(f"CALL rollback_to_instant(table => '{self.name}', instant_time => '{newest}')")
 
     def sql(self, *statements: str) -> None:
-        """Statements about the table, which they call `t`."""
+        """Run statements about the table, which they call `t`."""
         with self._configured():
             self.spark.sql(f"CREATE TABLE {self.name} USING hudi LOCATION '{self.path}'")
             try:
@@ -192,7 +192,7 @@ class HudiTables:
 
     @contextmanager
     def _configured(self) -> Iterator[None]:
-        """The table's own options as the session's: SQL takes them from there."""
+        """Set the table's options in the session, where SQL reads them."""
         for key, value in self.options.items():
             self.spark.conf.set(key, value)
         try:
@@ -202,7 +202,7 @@ class HudiTables:
                 self.spark.conf.unset(key)
 
     def begin_write(self, rows: Iterable[tuple], *, fails: bool = False) -> None:
-        """Starts a write that stays in flight until `finish_write`."""
+        """Start a write that stays in flight until `finish_write`."""
         gate = self.path.with_name("gate")
         held = self.spark.sparkContext.parallelize(list(rows), 1).mapPartitions(
             _held_until(str(gate), fails)
@@ -214,7 +214,7 @@ class HudiTables:
         _wait(lambda: look_at(str(self.path)).in_flight != before or self._slow.done())
 
     def finish_write(self) -> BaseException | None:
-        """Lets the slow write end; the error it ended with, if any."""
+        """Let the slow write end; return its error, if any."""
         assert self._slow is not None
         gate = self.path.with_name("gate")
         gate.touch()
@@ -252,7 +252,7 @@ def _wait(condition: Any) -> None:
 
 def _held_until(gate: str, fails: bool) -> Any:
     def held(rows: Iterator[tuple]) -> Iterator[tuple]:
-        # Runs in a worker of Spark's, which cannot import this module.
+        # This runs in a Spark worker, which cannot import this module.
         import os
         import time
 

@@ -1,4 +1,4 @@
-"""Qdrant's real engine in this process, behind those methods of the client that the store uses."""
+"""Qdrant's real engine in this process, behind the client methods that the store uses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = {
 }
 
 
-#: A small collection is searched by a graph, too, which is as sparse as one of many vectors seems.
+#: Searches a small collection by a graph too, as sparse as that of many vectors.
 GRAPH = {
     "hnsw_config": edge.HnswIndexConfig(m=16, ef_construct=100, full_scan_threshold=1),
     "optimizers": edge.EdgeOptimizersConfig(indexing_threshold=1),
@@ -28,8 +28,8 @@ GRAPH = {
 
 
 @dataclass(frozen=True)
-class EdgePlace:
-    """A folder of shards, one for each collection, that this process has for itself.
+class EdgeLocation:
+    """A folder of shards, one per collection, used by this process alone.
 
     Attributes:
         indexed: whether payload fields are indexed; making one takes the engine a while.
@@ -57,7 +57,7 @@ class EdgePlace:
 
 
 class EdgeClient:
-    """Collections as shards. Aliases are kept in memory: the engine has none."""
+    """Collections as shards. Aliases are kept in memory, since the engine has none."""
 
     def __init__(self, folder: Path, graph: bool = False) -> None:
         self._folder, self._graph = folder, graph
@@ -89,7 +89,7 @@ class EdgeClient:
         return SimpleNamespace(status=self.status, indexed_vectors_count=indexed)
 
     def optimize(self) -> None:
-        """What a server does by itself, some time after a write."""
+        """Build what a server builds by itself some time after a write."""
         for shard in self._shards.values():
             shard.optimize()
 
@@ -203,7 +203,7 @@ def _told(record: Any) -> Any:
 
 
 def edge_filter(given: models.Filter) -> edge.Filter:
-    """A filter in the words of the engine's own binding."""
+    """A filter in the types of the engine's binding."""
     parts = {
         name: [_condition(c) for c in getattr(given, name) or []]
         for name in ("must", "should", "must_not")
@@ -223,7 +223,7 @@ def _condition(given: Any) -> Any:
     if isinstance(given.match, models.MatchAny):
         return edge.FieldCondition(given.key, match=edge.MatchAny(list(given.match.any)))
     if isinstance(given.match.value, bool):
-        # The binding takes a boolean for a number. Whoever has a value may pass, then.
+        # The binding takes a boolean for a number, so any point with a value may match.
         return edge.Filter(must_not=[edge.IsEmptyCondition(given.key)])
     return edge.FieldCondition(given.key, match=edge.MatchValue(given.match.value))
 

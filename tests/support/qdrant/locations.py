@@ -1,4 +1,4 @@
-"""Places of Qdrant for tests: in memory, and with a moment before and after each write."""
+"""Locations of Qdrant for tests: in memory, and with a moment before and after each write."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WRITES = {
 
 @dataclass(frozen=True)
 class InMemory:
-    """The client's own mode, as long as the process lasts."""
+    """The client's local mode, which lasts as long as the process."""
 
     name: str = field(default_factory=lambda: uuid4().hex)
 
@@ -47,7 +47,7 @@ class InMemory:
 
 @dataclass(frozen=True)
 class Disturbed:
-    """Another place, as one process sees it that is disturbed before and after each write."""
+    """Another location, as seen by a process that is disturbed before and after each write."""
 
     inner: QdrantLocation
     moment: Callable[[], None]
@@ -59,7 +59,7 @@ class Disturbed:
 
     @property
     def reached_by_all(self) -> bool:
-        # What lies behind has a lock of its own.
+        # The location behind has its own lock.
         return True
 
     @property
@@ -92,7 +92,7 @@ class _Disturbed:
 
 
 class Moments:
-    """Counts moments; at one of them something happens, and is not disturbed itself."""
+    """Count moments, and call something at one of them, undisturbed itself."""
 
     def __init__(self, at: int, deed: Callable[[], None]) -> None:
         self._left, self._deed = at, deed

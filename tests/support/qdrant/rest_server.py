@@ -1,6 +1,6 @@
-"""A server that speaks as much of Qdrant's REST API as the store uses, and misbehaves when told to.
+"""A server with the part of Qdrant's REST API that the store uses; it misbehaves on request.
 
-Behind it is the client's own mode, so what it answers is what Qdrant's own code makes of a request.
+The client's local mode is behind it, so Qdrant's own code makes the answers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from qdrant_client import QdrantClient, models
 
 from lakewake.store.qdrant.location import QdrantServer
 
-#: What may be done to a request: told its number, method and path, and how to go on.
+#: What may be done to a request, given its number, method and path, and how to continue.
 Mischief = Callable[["Request"], None]
 _ALIASES = TypeAdapter(list[models.AliasOperations])
 
@@ -40,14 +40,14 @@ class Hangup(Exception):
 
 
 class Request:
-    """One request on its way; `do` has it applied, once."""
+    """A request in flight; `do` applies it, once."""
 
     def __init__(self, number: int, method: str, path: str, do: Callable[[], Any]) -> None:
         self.number, self.method, self.path, self.do = number, method, path, do
 
 
 def honest(request: Request) -> None:
-    """No mischief."""
+    """Apply the request normally."""
 
 
 class RestServer:
@@ -114,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
         except Refused as refused:
             status, said, headers = refused.status, {"error": str(refused)}, refused.headers
         except Hangup:
-            # With a reset, as a connection ends whose other side has died.
+            # With a reset, as if the other side had died.
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.close_connection = True
             with suppress(OSError):
@@ -155,10 +155,10 @@ def _plain(value: Any) -> Any:
 
 
 def _apply(client: QdrantClient, method: str, path: str, body: bytes) -> Any:
-    """What the local mode makes of a request.
+    """Apply a request to the local mode.
 
     Raises:
-        Refused: it is about a collection that is not there, or is there already.
+        Refused: the collection does not exist, or exists already.
     """
     match path.strip("/").split("/"):
         case ["collections"]:

@@ -1,4 +1,4 @@
-"""Whether a bar is met is decided by its numbers alone."""
+"""Only its numbers decide whether a bar is met."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows into chunks, and texts into pieces that fit the model."""
+"""Split rows and texts into chunks that fit the model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORDS = ("smoky", "red", "with", "leather", "and", "dry", "plum", "finish", ".",
 
 
 def word_tokenizer() -> str:
-    """One token a word, [CLS] and [SEP] around it, and settings that cut and pad to 8."""
+    """One token per word, [CLS] and [SEP] around the text, and settings that cut and pad to 8."""
     vocabulary = {word: n for n, word in enumerate(("[UNK]", "[CLS]", "[SEP]", "[PAD]", *WORDS))}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
@@ -49,7 +49,7 @@ def words(text: str) -> int:
     return len(pre_tokenizers.Whitespace().pre_tokenize_str(text))
 
 
-def one_piece(text: str) -> tuple[str, ...]:
+def one_chunk(text: str) -> tuple[str, ...]:
     return (text,)
 
 
@@ -69,7 +69,7 @@ def test_the_chunks_of_a_row_are_numbered_from_0_in_each_field() -> None:
 @pytest.mark.parametrize("text", [None, "", "  ", "\n\t\u00a0"])
 def test_a_blank_text_has_no_chunks_and_is_not_split(text: str | None) -> None:
     split: list[str] = []
-    chunks = chunk_row(ROW, {"a": text, "b": "x"}, lambda t: one_piece(split.append(t) or t))
+    chunks = chunk_row(ROW, {"a": text, "b": "x"}, lambda t: one_chunk(split.append(t) or t))
     assert [c.field for c in chunks] == ["b"]
     assert split == ["x"]
 
@@ -87,15 +87,15 @@ def test_the_special_tokens_of_the_model_count_towards_its_limit() -> None:
 
 def test_a_tokenizer_that_cuts_and_pads_does_not_hide_the_length_of_a_text() -> None:
     assert json.loads(TOKENIZER)["truncation"]["max_length"] == 8
-    pieces = Splitter(WHOLE, 22, TOKENIZER).split("Smoky red. " * 100)
-    assert len(pieces) == 17
-    assert max(words(p) for p in pieces) == 18
+    chunks = Splitter(WHOLE, 22, TOKENIZER).split("Smoky red. " * 100)
+    assert len(chunks) == 17
+    assert max(words(p) for p in chunks) == 18
 
 
 def test_chunks_end_at_sentence_ends() -> None:
-    pieces = Splitter(WHOLE, 22, TOKENIZER).split(" ".join(sentences(40)))
-    assert len(pieces) > 5
-    assert all(p.endswith(".") and p[0].isupper() for p in pieces)
+    chunks = Splitter(WHOLE, 22, TOKENIZER).split(" ".join(sentences(40)))
+    assert len(chunks) > 5
+    assert all(p.endswith(".") and p[0].isupper() for p in chunks)
 
 
 def test_a_text_is_not_split_if_no_limit_is_known() -> None:
@@ -105,21 +105,21 @@ def test_a_text_is_not_split_if_no_limit_is_known() -> None:
 
 
 def test_a_configured_token_limit_below_the_models_is_used() -> None:
-    pieces = Splitter(Chunking(tokens=10), 256, TOKENIZER).split("Smoky red. " * 100)
-    assert max(words(p) for p in pieces) == 9
+    chunks = Splitter(Chunking(tokens=10), 256, TOKENIZER).split("Smoky red. " * 100)
+    assert max(words(p) for p in chunks) == 9
 
 
 def test_a_configured_token_limit_above_the_models_is_lowered_to_it() -> None:
-    pieces = Splitter(Chunking(tokens=500), 22, TOKENIZER).split("Smoky red. " * 100)
-    assert max(words(p) for p in pieces) == 18
+    chunks = Splitter(Chunking(tokens=500), 22, TOKENIZER).split("Smoky red. " * 100)
+    assert max(words(p) for p in chunks) == 18
 
 
 def test_overlap_repeats_the_end_of_a_chunk_at_the_start_of_the_next() -> None:
     text = " ".join(sentences(40))
-    pieces = Splitter(Chunking(tokens=20, overlap=8), 256, TOKENIZER).split(text)
-    repeated = [b for a, b in pairwise(pieces) if a.endswith(b.split(".")[0] + ".")]
-    assert len(repeated) > len(pieces) // 2
-    assert max(words(p) for p in pieces) <= 20
+    chunks = Splitter(Chunking(tokens=20, overlap=8), 256, TOKENIZER).split(text)
+    repeated = [b for a, b in pairwise(chunks) if a.endswith(b.split(".")[0] + ".")]
+    assert len(repeated) > len(chunks) // 2
+    assert max(words(p) for p in chunks) <= 20
 
 
 def test_without_a_tokenizer_four_characters_count_as_a_token() -> None:
@@ -178,8 +178,8 @@ def test_an_edit_that_keeps_the_token_count_changes_one_chunk() -> None:
 def test_a_text_without_sentence_borders_is_cut_and_nothing_is_lost(
     text: str, tokenizer: str | None
 ) -> None:
-    pieces = Splitter(WHOLE, 256, tokenizer).split(text)
-    assert "".join("".join(pieces).split()) == "".join(text.split())
+    chunks = Splitter(WHOLE, 256, tokenizer).split(text)
+    assert "".join("".join(chunks).split()) == "".join(text.split())
 
 
 @pytest.mark.timeout(60)
@@ -187,7 +187,7 @@ def test_a_text_of_a_megabyte_is_cut_in_seconds() -> None:
     text = " ".join(sentences(1000) * 35)
     assert len(text) > 1_000_000
     began = time.process_time()
-    pieces = Splitter(WHOLE, 256, TOKENIZER).split(text)
+    chunks = Splitter(WHOLE, 256, TOKENIZER).split(text)
     assert time.process_time() - began < 20
-    assert len(pieces) > 500
-    assert max(words(p) for p in pieces) <= 254
+    assert len(chunks) > 500
+    assert max(words(p) for p in chunks) <= 254

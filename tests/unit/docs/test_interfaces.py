@@ -1,4 +1,4 @@
-"""What docs/interfaces.md says is so."""
+"""The claims of docs/interfaces.md hold."""
 
 from __future__ import annotations
 

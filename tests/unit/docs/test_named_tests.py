@@ -1,4 +1,4 @@
-"""The tests that the documentation names beside its claims are there."""
+"""The tests that the documentation names beside its claims exist."""
 
 from __future__ import annotations
 

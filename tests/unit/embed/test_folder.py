@@ -1,4 +1,4 @@
-"""Models in a folder of the user's own."""
+"""Models in a folder of the user."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def write_bert(folder: Path, seed: int = 0) -> None:
 
 
 def write_ready_graph(path: Path) -> np.ndarray:
-    """A graph such as hubs ship: token vectors out, one row of a table for each token."""
+    """A graph such as model hubs ship: it returns token vectors, one row of a table per token."""
     table = np.random.default_rng(1).normal(size=(len(VOCABULARY), HIDDEN)).astype(np.float32)
     names = ("input_ids", "attention_mask", "token_type_ids")
     inputs = [helper.make_tensor_value_info(n, TensorProto.INT64, ["b", "t"]) for n in names]
@@ -144,7 +144,7 @@ def test_each_precision_keeps_its_own_graph(tmp_path):
     fp32 = open_folder(folder).embed(["red wine", "white"])
     int8 = open_folder(folder, precision="int8").embed(["red wine", "white"])
     assert (fp32 * int8).sum(axis=1).min() > 0.9
-    # Rounded weights, and not the small differences of one processor to another.
+    # The effect of rounded weights, not the small differences between processors.
     assert np.abs(fp32 - int8).max() > 1e-4
     assert len(list(folder.glob("lakewake-*.onnx"))) == 2
 

@@ -1,4 +1,4 @@
-"""How an answer of an embedding service is read, and when it is asked again."""
+"""How an answer of an embedding service is read, and when a request is retried."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from support import TESTS
 REFERENCE = json.loads((TESTS / "data" / "minilm_reference.json").read_text())
 TEXTS: list[str] = REFERENCE["texts"]
 VECTORS = np.array(REFERENCE["vectors"], np.float32)
-#: Ordinary English; int8 is worse on single letters and on scripts the model hardly knows.
+#: Ordinary English; int8 is worse for single letters and for scripts the model hardly knows.
 SENTENCES = [n for n, text in enumerate(TEXTS) if text.isascii() and len(text.split()) > 3]
 
 

@@ -1,4 +1,4 @@
-"""Which embedder the settings mean, and the one that stands for a vector column."""
+"""Which embedder the settings select, and the one that represents a vector column."""
 
 from __future__ import annotations
 

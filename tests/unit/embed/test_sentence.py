@@ -1,4 +1,4 @@
-"""The sentence-transformers provider. What needs torch runs only where the extra is installed."""
+"""The sentence-transformers provider. Tests that need torch run only if the extra is installed."""
 
 from __future__ import annotations
 

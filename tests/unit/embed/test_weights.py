@@ -25,7 +25,7 @@ def sha256(data: bytes) -> str:
 
 
 def overwrite_unseen(path: Path, data: bytes) -> None:
-    """Other bytes, same size and time of change."""
+    """Write other bytes of the same size, and keep the modification time."""
     stat = path.stat()
     assert stat.st_size == len(data)
     path.write_bytes(data)
@@ -90,7 +90,7 @@ def test_a_hash_is_computed_from_the_content_whatever_size_time_and_notes_say(tm
 
 
 def forge(folder: Path, name: str, content: bytes) -> None:
-    """Another file under a model's name, with a note beside it that vouches for it."""
+    """Put another file under a model's name, with a note beside it that vouches for it."""
     file = folder / name
     file.unlink(missing_ok=True)
     file.write_bytes(content)
@@ -101,7 +101,7 @@ def forge(folder: Path, name: str, content: bytes) -> None:
 
 @pytest.fixture
 def forgeable(monkeypatch, tmp_path):
-    """The built-in model's folder, in a home of its own."""
+    """The built-in model's folder, in a separate home."""
     real = minilm_folder()
     OnnxEmbedder(ModelSettings()).embed(["built at the latest now"])
     monkeypatch.setenv("LAKEWAKE_HOME", str(tmp_path))
@@ -149,7 +149,7 @@ def test_a_forged_graph_is_not_loaded_but_built_again(forgeable):
     for forged in (b"13 bytes only", real[:-4] + b"evil"):
         for graph in forgeable.glob("lakewake-fp32-*.onnx"):
             graph.unlink()
-        # Under the name that an older version gave it, and under one that vouches for itself.
+        # Under the name of an older version, and under a name that vouches for itself.
         path.write_bytes(forged)
         path.with_name(f"{path.stem[:30]}-{sha256(forged)}.onnx").write_bytes(forged)
         assert np.array_equal(OnnxEmbedder(ModelSettings()).embed(["red wine"]), before)

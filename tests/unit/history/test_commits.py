@@ -1,4 +1,4 @@
-"""The table's commits, and how each came into the index."""
+"""The table's commits, and the sync that absorbed each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an index remembers of its syncs, on tables and stores without Spark."""
+"""The sync records of an index, on tables and stores without Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.sampling import SCHEMA, rid, sample_recipe, values
 
 @pytest.fixture(params=["memory", "lance"])
 def index(request: pytest.FixtureRequest, tmp_path: Path) -> Index:
-    """An index of two rows, built."""
+    """A built index of two rows."""
     made = follow(f"{request.param}://{tmp_path}/index")
     table_of(made).upsert({rid("a"): values("one"), rid("b"): values("two")})
     made.sync()
@@ -54,10 +54,10 @@ def test_a_build_and_a_follow_are_recorded_newest_first(index: Index) -> None:
 def test_a_record_holds_what_the_sync_reported(index: Index) -> None:
     table_of(index).delete([rid("a")])
     report = index.sync()
-    told = index.history(1)[0].as_dict()
-    assert told.pop("time").endswith("Z")
-    assert told.pop("error") is None
-    assert told == report.as_dict()
+    as_json = index.history(1)[0].as_dict()
+    assert as_json.pop("time").endswith("Z")
+    assert as_json.pop("error") is None
+    assert as_json == report.as_dict()
 
 
 def test_a_sync_with_nothing_to_do_is_not_recorded(index: Index) -> None:

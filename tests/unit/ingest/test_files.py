@@ -1,4 +1,4 @@
-"""Files of rows before they are a table: lines, types, bad lines."""
+"""Files of rows before they become a table: lines, types, bad lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakewake.ingest.lines import BadLine, Row, csv_type, read_csv, read_json
 
 
 class Staging:
-    """Stages a text, and keeps what was told on the way."""
+    """Stage a text, and keep the messages."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

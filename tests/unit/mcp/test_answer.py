@@ -1,4 +1,4 @@
-"""What a model is handed: bounded, and nothing in it that a person would not see."""
+"""What a model receives: bounded, and without anything that a human would not see."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lakewake.recommend.tame import tame
 from lakewake.show.visible import escaped, unescaped, visible
 from support import cellar
 
-#: Tags, directions, controls, selectors, fillers: each says something that nobody sees.
+#: Tags, directions, controls, selectors, fillers: all of them are invisible.
 HIDDEN = "\U000e0041\U000e0042\u202e\u2066\u200b\u00ad\x1b[2J\x07\ufe01\U000e0100\u3164\u2800\ue000"
 UNSEEN = set(HIDDEN) - set("[2J")
 LONG = "Smoky red with leather and no end " * 6_000
@@ -37,7 +37,7 @@ def call(lake: Mapping[str, Any], tool: str, **arguments: Any) -> CallToolResult
     return anyio.run(run)
 
 
-def told(result: CallToolResult) -> dict[str, Any]:
+def answer_of(result: CallToolResult) -> dict[str, Any]:
     assert not result.is_error, result.content
     assert isinstance(result.structured_content, dict)
     return result.structured_content
@@ -45,7 +45,7 @@ def told(result: CallToolResult) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> lakewake.Lakewake:
-    """Twelve rows of 200 KB each, and one with every invisible character in it."""
+    """Twelve rows of 200 KB each, and one with every invisible character."""
     wines = {
         **{f"long {n}": (LONG + str(n), "Italy" * 2_000, 1.0) for n in range(12)},
         f"odd{HIDDEN}key": (f"A {HIDDEN}zeppelin. Old{HIDDEN} wood.", f"Sp{HIDDEN}ain", 8.0),
@@ -61,7 +61,7 @@ def test_an_answer_is_bounded_however_long_its_rows_are(
     lake: lakewake.Lakewake, k: int, mode: str
 ) -> None:
     result = call(lake, "search", text="smoky leather", k=k, mode=mode)
-    found = told(result)
+    found = answer_of(result)
     assert size(found) <= MAX_ANSWER
     assert len(result.content[0].text) <= 1.5 * MAX_ANSWER
     long = [hit for hit in found["hits"] if hit["key"].startswith("long")]
@@ -73,28 +73,28 @@ def test_an_answer_is_bounded_however_long_its_rows_are(
 
 
 def test_a_cut_is_reported_with_how_to_get_the_rest(lake: lakewake.Lakewake) -> None:
-    found = told(call(lake, "search", text="smoky leather", k=2))
+    found = answer_of(call(lake, "search", text="smoky leather", k=2))
     assert found["note"] == NOTE
     assert found["hits"][0]["cut"] == {"text": len(LONG) + 1, "payload": ["country"]}
     assert found["hits"][0]["payload"]["country"].endswith("…")
-    short = told(call(lake, "search", text="zeppelin", mode="keyword", k=1))
+    short = answer_of(call(lake, "search", text="zeppelin", mode="keyword", k=1))
     assert "note" not in short
     assert "cut" not in short["hits"][0]
 
 
 def test_a_text_that_was_cut_can_be_read_whole_part_by_part(lake: lakewake.Lakewake) -> None:
-    (hit,) = told(call(lake, "search", text="smoky leather", k=1))["hits"]
+    (hit,) = answer_of(call(lake, "search", text="smoky leather", k=1))["hits"]
     which = {name: hit[name] for name in ("key", "partition", "field", "chunk")}
     text, start = "", 0
     while start is not None:
-        part = told(call(lake, "read", **which, start=start))
+        part = answer_of(call(lake, "read", **which, start=start))
         assert len(part["text"]) <= MAX_PART
         text, start = text + part["text"], part["next"]
     assert text == LONG + hit["key"].removeprefix("long ")
-    value = told(call(lake, "read", **which, column="country"))
+    value = answer_of(call(lake, "read", **which, column="country"))
     assert (value["text"], value["length"]) == ("Italy" * 2_000, 10_000)
-    assert told(call(lake, "read", **which, column="price"))["text"] == "1.0"
-    assert told(call(lake, "read", **which, start=10**6))["next"] is None
+    assert answer_of(call(lake, "read", **which, column="price"))["text"] == "1.0"
+    assert answer_of(call(lake, "read", **which, start=10**6))["next"] is None
 
 
 @pytest.mark.parametrize(
@@ -116,22 +116,22 @@ def test_a_text_that_cannot_be_read_is_an_error_with_the_reason(
 
 def test_no_invisible_character_reaches_the_model(lake: lakewake.Lakewake) -> None:
     result = call(lake, "search", text="zeppelin", mode="keyword", k=1)
-    (hit,) = told(result)["hits"]
+    (hit,) = answer_of(result)["hits"]
     assert not UNSEEN & set(json.dumps(hit, ensure_ascii=False) + result.content[0].text)
     assert hit["text"] == "A [2Jzeppelin. Old[2J wood."
     start, end = hit["highlight"]
     assert hit["text"][start:end] == "A [2Jzeppelin."
-    again = told(call(lake, "recommend", query="zeppelin", k=1))
+    again = answer_of(call(lake, "recommend", query="zeppelin", k=1))
     assert not UNSEEN & set(json.dumps(again, ensure_ascii=False))
 
 
 def test_a_row_whose_key_has_invisible_characters_can_still_be_named(
     lake: lakewake.Lakewake,
 ) -> None:
-    (hit,) = told(call(lake, "search", text="zeppelin", mode="keyword", k=1))["hits"]
+    (hit,) = answer_of(call(lake, "search", text="zeppelin", mode="keyword", k=1))["hits"]
     which = {"key": hit["key"], "partition": hit["partition"]}
-    assert told(call(lake, "read", **which))["text"] == hit["text"]
-    like = told(call(lake, "similar", **which, k=3))
+    assert answer_of(call(lake, "read", **which))["text"] == hit["text"]
+    like = answer_of(call(lake, "similar", **which, k=3))
     assert len(like["hits"]) == 3
     assert hit["key"] not in [other["key"] for other in like["hits"]]
 
@@ -151,7 +151,7 @@ def test_a_list_of_many_indexes_is_bounded_and_names_the_rest(tmp_path: Path) ->
     file = tmp_path / "lakewake.toml"
     file.write_text("".join(f'[[index]]\nname = "{n}"\n{table}{model}' for n in names))
     lake = lakewake.open(file)
-    listed, status = told(call(lake, "list_indexes")), told(call(lake, "status"))
+    listed, status = answer_of(call(lake, "list_indexes")), answer_of(call(lake, "status"))
     for answer, shown in ((listed, "indexes"), (status, "failures")):
         assert size(answer) <= MAX_ANSWER
         assert 0 < len(answer[shown]) < len(names)

@@ -1,4 +1,4 @@
-"""The MCP server: a real client in this process, and one beside a real `lakewake mcp` process."""
+"""The MCP server: a real client in this process, and one with a real `lakewake mcp` process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def process(config: Path) -> StdioServerParameters:
 
 
 def talk(server: Any, speech: Callable[[Client], Coroutine[Any, Any, Any]]) -> Any:
-    """What a client gets to hear from a server."""
+    """What a client receives from a server."""
 
     async def run() -> Any:
         with anyio.fail_after(60):
@@ -53,8 +53,8 @@ def call(lake: Mapping[str, Index], tool: str, **arguments: Any) -> CallToolResu
     return talk(build_server(lake), lambda client: client.call_tool(tool, arguments))
 
 
-def told(result: CallToolResult) -> dict[str, Any]:
-    """The structured answer; its text says the same."""
+def answer_of(result: CallToolResult) -> dict[str, Any]:
+    """The structured answer; its text must be the same."""
     assert not result.is_error, result.content
     assert json.loads(result.content[0].text) == result.structured_content
     assert isinstance(result.structured_content, dict)
@@ -86,11 +86,11 @@ def test_a_client_of_a_real_process_lists_searches_and_asks_for_the_status(confi
     tools, answers = talk(process(config), speech)
     names = ["search", "similar", "read", "recommend", "status", "list_indexes"]
     assert [tool.name for tool in tools] == names
-    found = told(answers["found"])
+    found = answer_of(answers["found"])
     assert (found["index"], found["instant"]) == ("wines", FIRST)
     assert [hit["key"] for hit in found["hits"]] == ["smoky", "smokier"]
-    assert told(answers["listed"])["indexes"][0]["rows"] == len(WINES)
-    assert told(answers["status"])["indexes"][0]["in_step"] is True
+    assert answer_of(answers["listed"])["indexes"][0]["rows"] == len(WINES)
+    assert answer_of(answers["status"])["indexes"][0]["in_step"] is True
     assert "does not parse" in refusal(answers["refused"])
 
 
@@ -108,7 +108,7 @@ def test_stdout_of_the_process_holds_nothing_but_the_protocol(config: Path) -> N
         },
     ]
     server = process(config)
-    # Spoken line by line: what is left unanswered when stdin ends is dropped.
+    # Line by line: requests unanswered when stdin ends are dropped.
     with subprocess.Popen(
         [server.command, *server.args],
         env={**os.environ, **(server.env or {})},
@@ -163,7 +163,7 @@ def test_every_tool_is_marked_read_only_and_describes_its_arguments(
 
 
 def test_a_hit_carries_the_payload_in_json_types(lake: lakewake.Lakewake) -> None:
-    (hit,) = told(call(lake, "search", text=WINES["fresh"][0], index="wines", k=1))["hits"]
+    (hit,) = answer_of(call(lake, "search", text=WINES["fresh"][0], index="wines", k=1))["hits"]
     assert (hit["key"], hit["partition"], hit["field"], hit["chunk"]) == ("fresh", "red", "text", 0)
     assert hit["payload"] == {"country": "France", "price": 12.0, "day": "2024-01-03", "score": 92}
     assert hit["text"] == WINES["fresh"][0]
@@ -172,8 +172,8 @@ def test_a_hit_carries_the_payload_in_json_types(lake: lakewake.Lakewake) -> Non
 
 def test_a_search_by_words_has_pages_and_marks_the_sentence(lake: lakewake.Lakewake) -> None:
     asked = {"text": "tobacco", "mode": "keyword", "k": 1}
-    first = told(call(lake, "search", **asked))
-    second = told(call(lake, "search", **asked, offset=1))
+    first = answer_of(call(lake, "search", **asked))
+    second = answer_of(call(lake, "search", **asked, offset=1))
     assert (first["mode"], first["more"], second["offset"], second["more"]) == (
         "keyword",
         True,
@@ -186,11 +186,11 @@ def test_a_search_by_words_has_pages_and_marks_the_sentence(lake: lakewake.Lakew
     start, end = one["highlight"]
     assert one["text"][start:end] == "It ends on tobacco."
     best = one["score"]
-    assert told(call(lake, "search", **asked, min_score=best + 1.0))["hits"] == []
+    assert answer_of(call(lake, "search", **asked, min_score=best + 1.0))["hits"] == []
 
 
 def test_rows_like_a_row_are_found_without_it(lake: lakewake.Lakewake) -> None:
-    found = told(call(lake, "similar", key="smoky", partition="red", k=2))
+    found = answer_of(call(lake, "similar", key="smoky", partition="red", k=2))
     assert found["hits"][0]["key"] == "smokier"
     assert "smoky" not in [hit["key"] for hit in found["hits"]]
     assert "holds nothing of row 'gone'" in refusal(call(lake, "similar", key="gone"))
@@ -206,7 +206,7 @@ def test_rows_like_a_row_are_found_without_it(lake: lakewake.Lakewake) -> None:
     ],
 )
 def test_rows_are_filtered_by_text_and_by_json(lake: lakewake.Lakewake, where: Any) -> None:
-    found = told(call(lake, "search", text=QUERY, where=where))
+    found = answer_of(call(lake, "search", text=QUERY, where=where))
     assert [hit["key"] for hit in found["hits"]] == ["fresh"]
 
 
@@ -252,10 +252,10 @@ def test_an_unexpected_error_shows_the_model_no_details(config: Path) -> None:
 
 def test_the_status_reports_how_far_the_index_is_behind(tmp_path: Path) -> None:
     lake = lakewake.open(make_cellar(tmp_path))
-    (status,) = told(call(lake, "status"))["indexes"]
+    (status,) = answer_of(call(lake, "status"))["indexes"]
     assert (status["in_step"], status["lag_commits"], status["would"]) == (True, 0, "nothing")
     commit(tmp_path / "lake" / "wines", SECOND)
-    (status,) = told(call(lake, "status", index="wines"))["indexes"]
+    (status,) = answer_of(call(lake, "status", index="wines"))["indexes"]
     assert (status["in_step"], status["lag_commits"], status["would"]) == (False, 1, "follow")
     assert (status["instant"], status["newest_instant"]) == (FIRST, SECOND)
     assert status["model"]["provider"] == "hashing"
@@ -267,7 +267,7 @@ def test_an_index_whose_status_fails_does_not_hide_the_others(tmp_path: Path) ->
     other = one.replace('"wines"', '"ales"').replace('"lake/wines"', '"lake/ales"')
     config.write_text(f"{one}\n{other}")
     lake = lakewake.open(config)
-    answer = told(call(lake, "status"))
+    answer = answer_of(call(lake, "status"))
     assert [status["index"] for status in answer["indexes"]] == ["wines"]
     (failure,) = answer["failures"]
     assert failure["index"] == "ales"
@@ -279,7 +279,7 @@ def test_an_index_whose_status_fails_does_not_hide_the_others(tmp_path: Path) ->
 
 
 def test_the_list_describes_what_each_index_can_be_asked(lake: lakewake.Lakewake) -> None:
-    (index,) = told(call(lake, "list_indexes"))["indexes"]
+    (index,) = answer_of(call(lake, "list_indexes"))["indexes"]
     assert index == {
         "name": "wines",
         "instant": FIRST,
@@ -297,12 +297,12 @@ def test_the_list_describes_what_each_index_can_be_asked(lake: lakewake.Lakewake
 
 def test_the_list_names_an_index_that_is_not_built_yet(tmp_path: Path, config: Path) -> None:
     (tmp_path / "lakewake.toml").write_text(config.read_text())
-    (index,) = told(call(lakewake.open(tmp_path / "lakewake.toml"), "list_indexes"))["indexes"]
+    (index,) = answer_of(call(lakewake.open(tmp_path / "lakewake.toml"), "list_indexes"))["indexes"]
     assert (index["name"], index["instant"], index["rows"]) == ("wines", "", 0)
 
 
 def test_a_recommendation_names_the_rows_it_used(lake: lakewake.Lakewake) -> None:
-    answer = told(call(lake, "recommend", query="tobacco", k=3, where={"country": "Italy"}))
+    answer = answer_of(call(lake, "recommend", query="tobacco", k=3, where={"country": "Italy"}))
     assert (answer["query"], answer["answered_by"], answer["instant"]) == (
         "tobacco",
         "extract",
@@ -321,7 +321,7 @@ def test_concurrent_calls_are_all_answered(lake: lakewake.Lakewake) -> None:
 
         async def ask(key: str) -> None:
             result = await client.call_tool("search", {"text": WINES[key][0], "k": 1})
-            found[key] = told(result)["hits"][0]["key"]
+            found[key] = answer_of(result)["hits"][0]["key"]
 
         async with anyio.create_task_group() as group:
             for key in WINES:

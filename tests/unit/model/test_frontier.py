@@ -43,7 +43,7 @@ def many(count: int, start: int = 0) -> frozenset[RowId]:
 
 
 class Kept:
-    """Reads the pages of a frontier, and notes which were asked for."""
+    """Read the pages of a frontier, and record which were requested."""
 
     def __init__(self, frontier: Frontier) -> None:
         self._pages = frontier.new_pages(())

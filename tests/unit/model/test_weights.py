@@ -1,4 +1,4 @@
-"""Rows are cut by their bytes, and ids are held outside memory when they are many."""
+"""Rows are sliced by their bytes, and many ids are kept outside memory."""
 
 from __future__ import annotations
 

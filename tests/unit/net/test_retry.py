@@ -1,4 +1,4 @@
-"""How a sync goes on after an attempt failed: decided without doing anything."""
+"""How a sync continues after a failed attempt: decided without doing anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where S3 is, by AWS's variables and files, and how the three that talk to it are told."""
+"""Where S3 is, by AWS's variables and files, and the options for Lance, Hadoop and Arrow."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ def test_lance_gets_the_endpoint_and_whether_http_is_allowed() -> None:
 
 
 def test_hadoop_gets_the_endpoint_and_the_region() -> None:
-    told = spark_options(OURS)
-    assert told["spark.hadoop.fs.s3a.endpoint"] == "http://127.0.0.1:9000"
-    assert told["spark.hadoop.fs.s3a.endpoint.region"] == "eu-west-3"
-    assert told["spark.hadoop.fs.s3a.connection.ssl.enabled"] == "false"
-    assert told["spark.hadoop.fs.s3a.path.style.access"] == "true"
+    options = spark_options(OURS)
+    assert options["spark.hadoop.fs.s3a.endpoint"] == "http://127.0.0.1:9000"
+    assert options["spark.hadoop.fs.s3a.endpoint.region"] == "eu-west-3"
+    assert options["spark.hadoop.fs.s3a.connection.ssl.enabled"] == "false"
+    assert options["spark.hadoop.fs.s3a.path.style.access"] == "true"
 
 
 def test_for_amazons_s3_hadoop_gets_only_the_credentials_provider() -> None:
@@ -87,15 +87,15 @@ def test_arrow_gets_the_region() -> None:
 def test_no_option_holds_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "the-key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "the-secret")
-    told = {**lance_options(find_s3()), **spark_options(find_s3())}
-    assert not {"the-key", "the-secret"} & {*told.values()}
+    options = {**lance_options(find_s3()), **spark_options(find_s3())}
+    assert not {"the-key", "the-secret"} & {*options.values()}
 
 
 def test_an_address_in_s3_is_written_as_a_uri(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "eu-west-3")
-    place = location_at("s3://bucket/my index/")
-    assert place.address("wines.json") == "s3://bucket/my%20index/wines.json"
-    assert place.address() == "s3://bucket/my%20index"
+    location = location_at("s3://bucket/my index/")
+    assert location.address("wines.json") == "s3://bucket/my%20index/wines.json"
+    assert location.address() == "s3://bucket/my%20index"
 
 
 def test_a_location_on_another_file_system_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""Tables on file systems that were never tried, and storages that do not answer."""
+"""Tables on untested file systems, and storage that does not answer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ UNTESTED = [
     "://t",
 ]
 CONFIG = '[[index]]\nname = "wines"\ntable = "{table}"\ntext = "{{t}}"\n'
-#: The whole command, with less patience.
+#: The whole command, with shorter time limits.
 IMPATIENT = """
 import signal, sys
 from lakewake import cli
@@ -127,7 +127,7 @@ def test_a_call_that_does_not_end_in_time_is_an_error(
 
 @contextmanager
 def silent_s3(patience: float) -> Iterator[tuple[subprocess.Popen[str], socket.socket]]:
-    """`lakewake init` of a table in an S3 that takes connections and says nothing."""
+    """`lakewake init` of a table in an S3 that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         environment = {
             **os.environ,

@@ -1,4 +1,4 @@
-"""How far an index may be behind, and whether it is."""
+"""How far an index may lag, and whether it does."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def test_an_index_is_fresh_while_nothing_it_lacks_is_older_than_the_limit(
     index = aged(tmp_path, limit)
     report = index.status()
     assert (report.fresh, report.freshness_limit, report.lag_commits) == (fresh, limit, 1)
-    told = report.as_dict()
-    assert (told["fresh"], told["freshness_limit"]) == (fresh, limit)
+    fields = report.as_dict()
+    assert (fields["fresh"], fields["freshness_limit"]) == (fresh, limit)
     index.sync()
     assert index.status().fresh
 
@@ -129,7 +129,7 @@ def test_an_index_that_waits_for_a_restored_table_goes_stale(tmp_path: Path) -> 
 
 
 def dated(lake: DiskLake, when: datetime, written: float) -> None:
-    """A commit to the table that is dated then, in a file that was written at another time."""
+    """Make a commit with this date, in a file with another modification time."""
     lake.table._clock = int(when.astimezone().strftime("%Y%m%d%H%M%S000"))
     lake.table.upsert({rid("late"): values(f"late {when}")})
     timeline = lake.config.parent / "table" / ".hoodie" / "timeline"
@@ -181,7 +181,7 @@ def test_readiness_reports_a_commit_dated_in_the_future(lake: DiskLake) -> None:
 
 
 def test_a_file_dated_in_the_future_counts_since_the_index_was_in_step(lake: DiskLake) -> None:
-    # The clock of the storage is wrong as well: all that is known is when nothing was lacking.
+    # The clock of the storage is wrong too: only the last time in step is known.
     dated(lake, datetime.now(UTC) + timedelta(hours=1), time.time() + 3600)
     report = lake_index(lake).status()
     assert not report.fresh

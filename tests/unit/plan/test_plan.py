@@ -179,8 +179,8 @@ def test_a_late_writer_whose_schema_the_table_now_shows_is_a_change():
 
 def test_an_index_with_a_longer_spelling_of_a_type_is_followed():
     stamp = '{"logicalType": "timestamp-micros", "type": "long"}'
-    told = {"txt": '{"avro.java.string": "String", "type": "string"}', "num": stamp}
-    frontier = replace(after(done("1", "2")), schema=told)
+    verbose = {"txt": '{"avro.java.string": "String", "type": "string"}', "num": stamp}
+    frontier = replace(after(done("1", "2")), schema=verbose)
     now = {"txt": '"string"', "num": stamp.replace("micros", "millis")}
     plan = build_plan(look(done("1", "2"), done("3", "4"), schema=now, _3=now), frontier, RECIPE)
     assert plan.action is Action.FOLLOW

@@ -1,4 +1,4 @@
-"""A chat service as it is, and as it should not be: a real HTTP server on this machine."""
+"""A chat service that behaves and one that does not: a real HTTP server on this machine."""
 
 from __future__ import annotations
 

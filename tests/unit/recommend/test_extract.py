@@ -14,34 +14,34 @@ def message(query: str, *hits) -> str:
 
 
 def test_the_sentence_that_shares_words_with_the_question_is_quoted_with_its_row() -> None:
-    told = extract("a jacket with a hood", (JACKET,))
-    assert told is not None
-    assert told.message == "Gale Jacket: It has a hood. [1]"
-    assert [(row.key, row.partition) for row in told.used] == [("j1", "p")]
+    quoted = extract("a jacket with a hood", (JACKET,))
+    assert quoted is not None
+    assert quoted.message == "Gale Jacket: It has a hood. [1]"
+    assert [(row.key, row.partition) for row in quoted.used] == [("j1", "p")]
 
 
 def test_words_count_more_than_the_rank_of_their_row() -> None:
     filler = [make_hit(f"f{n}", "Nothing to the point.", 0.9 - n / 100) for n in range(QUOTED + 1)]
     wanted = make_hit("w", "Sturdy boots for scree and snow.", 0.1)
-    told = extract("sturdy boots for scree", (*filler, wanted))
-    assert told is not None
-    assert told.used[-1].key == "w"
-    assert len(told.used) == QUOTED
+    quoted = extract("sturdy boots for scree", (*filler, wanted))
+    assert quoted is not None
+    assert quoted.used[-1].key == "w"
+    assert len(quoted.used) == QUOTED
 
 
 def test_among_equal_sentences_the_better_hits_are_quoted_first() -> None:
     hits = [make_hit(f"k{n}", f"Warm thing number {n}.", 0.9 - n / 10) for n in range(6)]
-    told = extract("warm", hits)
-    assert told is not None
-    assert [row.key for row in told.used] == ["k0", "k1", "k2"]
-    assert told.message.startswith("Warm thing number 0. [1] Warm thing number 1. [2] ")
+    quoted = extract("warm", hits)
+    assert quoted is not None
+    assert [row.key for row in quoted.used] == ["k0", "k1", "k2"]
+    assert quoted.message.startswith("Warm thing number 0. [1] Warm thing number 1. [2] ")
 
 
 def test_scores_of_a_re_ranker_may_be_negative() -> None:
     hits = [make_hit(f"k{n}", f"Thing {n}.", -3.0 - n) for n in range(5)]
-    told = extract("warm", hits)
-    assert told is not None
-    assert [row.key for row in told.used] == ["k0", "k1", "k2"]
+    quoted = extract("warm", hits)
+    assert quoted is not None
+    assert [row.key for row in quoted.used] == ["k0", "k1", "k2"]
 
 
 def test_a_title_is_not_quoted_twice() -> None:

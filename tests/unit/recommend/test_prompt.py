@@ -1,4 +1,4 @@
-"""Rows → messages: nothing a row says gets out of its place."""
+"""Rows → messages: no text of a row escapes its markers."""
 
 from __future__ import annotations
 
@@ -172,9 +172,9 @@ def test_shares_fit_the_room_and_a_longer_text_takes_nothing_from_a_shorter(
 
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_every_row_has_exactly_two_markers(text: str, name: str) -> None:
-    told = user(prompt_of(make_hit("k", text, name=name)))
-    assert (told.count("<<"), told.count(">>")) == (2, 2)
-    assert len(told.splitlines()) <= 8
+    prompt = user(prompt_of(make_hit("k", text, name=name)))
+    assert (prompt.count("<<"), prompt.count(">>")) == (2, 2)
+    assert len(prompt.splitlines()) <= 8
 
 
 @pytest.mark.parametrize(("length", "made"), [(5, "abcde"), (4, "abc…"), (1, "…"), (0, "")])

@@ -41,7 +41,7 @@ model = {provider = "hashing", dimension = 64}
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A configuration beside an index that holds the products."""
+    """A configuration beside an index of the products."""
     monkeypatch.setenv("COLUMNS", "80")
     for name in ("LAKEWAKE_RECOMMEND_URL", "LAKEWAKE_RECOMMEND_NAME", KEY_ENV):
         monkeypatch.delenv(name, raising=False)

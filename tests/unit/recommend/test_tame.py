@@ -1,4 +1,4 @@
-"""Text of rows made fit for a prompt, however it is made."""
+"""Any text of a row is made safe for a prompt."""
 
 import pytest
 

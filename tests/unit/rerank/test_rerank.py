@@ -25,7 +25,7 @@ INSTALLED = importlib.util.find_spec("sentence_transformers") is not None
 
 @dataclass
 class Service:
-    """What the server was asked, and what it answers next."""
+    """The requests received, and the next answer."""
 
     url: str = ""
     asked: list[dict[str, Any]] = field(default_factory=list)
@@ -54,11 +54,11 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Quiet."""
+        """Log nothing."""
 
 
 def by_length(handler: Handler, body: dict[str, Any]) -> None:
-    """Longer texts are better, told best first."""
+    """Rank longer texts higher, best first."""
     scored = [{"index": n, "relevance_score": len(t)} for n, t in enumerate(body["documents"])]
     scored.sort(key=lambda r: -r["relevance_score"])
     handler.reply(200, json.dumps({"results": scored}).encode())
@@ -133,7 +133,7 @@ def test_a_failing_service_is_named_with_a_hint(
 
 
 def drips(handler: Handler, _body: dict[str, Any]) -> None:
-    """A byte now and then, for longer than anybody waits."""
+    """Send a byte now and then, for longer than any time limit."""
     handler.send_response(200)
     handler.end_headers()
     with suppress(OSError):
@@ -243,7 +243,7 @@ def test_a_missing_cross_encoder_is_named(tmp_path: Path) -> None:
 
 
 def tiny_cross_encoder(folder: Path) -> Path:
-    """A cross-encoder of random weights: weights of a trained one cannot be had everywhere."""
+    """A cross-encoder with random weights, since trained weights are not available everywhere."""
     import torch
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 

@@ -1,4 +1,4 @@
-"""The sample data: made here, and read from the real CSV."""
+"""The sample data: generated, and read from the real CSV."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_missing_csv_is_named(tmp_path: Path):
 def test_the_demo_changes_wines_with_a_unique_text(tmp_path: Path):
     assert choose_rows(wines(10)) == (0, 1, 2)
     real = read_wine_csv(write_wine_csv(tmp_path / "wines.csv", 40))
-    # Of each five only the last has a title of its own; the others repeat it or are alike.
+    # Only the last of each five has a unique title; the others repeat it or resemble it.
     assert choose_rows(real) == (4, 9, 14)
 
 

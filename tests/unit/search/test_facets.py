@@ -1,4 +1,4 @@
-"""What the payload columns of an index hold."""
+"""Facets: the values of an index's payload columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words, both, pages, weights, rows alike and re-ranking: what comes after the nearest vector."""
+"""Keyword and hybrid search, pages, weights, similar rows and reranking."""
 
 from __future__ import annotations
 
@@ -226,11 +226,11 @@ def test_reranking_orders_the_best_rows_and_leaves_the_others_in_place(
         seen.append((question, list(texts)))
         return [float(n) for n in range(len(texts))]
 
-    anew = search(reader, embedder, ask(), Ranking({}, backwards, rerank_rows=3)).hits
+    reranked = search(reader, embedder, ask(), Ranking({}, backwards, rerank_rows=3)).hits
     assert seen == [("waterproof jacket", [hit.text for hit in plain[:3]])]
-    assert keys(anew) == [*keys(plain[:3])[::-1], plain[3].key]
-    assert [hit.score for hit in anew] == sorted((hit.score for hit in anew), reverse=True)
-    assert [hit.similarity for hit in anew[:3]] == [hit.similarity for hit in plain[:3]][::-1]
+    assert keys(reranked) == [*keys(plain[:3])[::-1], plain[3].key]
+    assert [hit.score for hit in reranked] == sorted((hit.score for hit in reranked), reverse=True)
+    assert [hit.similarity for hit in reranked[:3]] == [hit.similarity for hit in plain[:3]][::-1]
 
 
 def test_reranking_brings_up_rows_from_behind_the_first_page(

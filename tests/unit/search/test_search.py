@@ -1,4 +1,4 @@
-"""One search, from the question to the hits, on the memory store."""
+"""One search, from the query to the hits, on the memory store."""
 
 from __future__ import annotations
 

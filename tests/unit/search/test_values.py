@@ -1,4 +1,4 @@
-"""Dates and times that Python's calendar has not: Postgres' infinity arrives as the year 294276."""
+"""Dates and times beyond Python's calendar: Postgres' infinity arrives as the year 294276."""
 
 from __future__ import annotations
 

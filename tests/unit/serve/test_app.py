@@ -227,17 +227,17 @@ def test_the_list_shows_the_size_and_the_instant_of_each_index() -> None:
 def test_status_returns_the_same_object_as_the_command() -> None:
     index, _ = wine_index()
     with asking(index) as client:
-        told = client.get("/indexes/sample/status").json()
-    assert {**index.status().as_dict(), "watch": None} == told
+        response = client.get("/indexes/sample/status").json()
+    assert {**index.status().as_dict(), "watch": None} == response
 
 
 @pytest.mark.parametrize("what", ["history", "facets", "commits"])
 def test_lists_name_the_instant_they_describe(what: str) -> None:
     index, table = wine_index()
     with asking(index) as client:
-        told = client.get(f"/indexes/sample/{what}").json()
-    assert (told["index"], told["instant"]) == ("sample", table.look(None).newest)
-    assert isinstance(told[what], list)
+        response = client.get(f"/indexes/sample/{what}").json()
+    assert (response["index"], response["instant"]) == ("sample", table.look(None).newest)
+    assert isinstance(response[what], list)
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "x", "1001"])
@@ -423,9 +423,9 @@ def test_passwords_in_addresses_are_not_shown() -> None:
     index, _ = wine_index()
     index.settings = replace(index.settings, store="qdrant://me:s3cr3t@host:6333/c")
     with asking(index) as client:
-        told = client.get("/indexes/sample/status")
-    assert told.json()["store"] == "qdrant://***@host:6333/c"
-    assert "s3cr3t" not in told.text
+        response = client.get("/indexes/sample/status")
+    assert response.json()["store"] == "qdrant://***@host:6333/c"
+    assert "s3cr3t" not in response.text
 
 
 def test_the_page_and_its_files_come_with_their_types_and_tags(tmp_path: Path) -> None:
@@ -456,7 +456,7 @@ def test_a_read_is_repeated_if_the_index_is_replaced_meanwhile() -> None:
     from lakewake.store.memory import MemoryStore
 
     class Replaced(MemoryStore):
-        """Fails as a store does whose generation is removed, once."""
+        """Fail once, like a store whose generation was removed."""
 
         failures = 1
 
@@ -505,17 +505,17 @@ def test_an_index_that_cannot_be_counted_does_not_hide_the_others() -> None:
     sound, _ = wine_index()
     spoilt, _ = wine_index(store=Spoilt(), name="spoilt")
     with asking(sound, spoilt) as client:
-        told = {index["name"]: index for index in client.get("/indexes").json()["indexes"]}
-    assert (told["sample"]["rows"], told["sample"]["fresh"]) == (3, True)
-    assert (told["spoilt"]["rows"], told["spoilt"]["fresh"]) == (0, False)
+        listed = {index["name"]: index for index in client.get("/indexes").json()["indexes"]}
+    assert (listed["sample"]["rows"], listed["sample"]["fresh"]) == (3, True)
+    assert (listed["spoilt"]["rows"], listed["spoilt"]["fresh"]) == (0, False)
 
 
 def test_addresses_in_the_history_are_shown_without_passwords() -> None:
     from lakewake.model.history import SyncRecord
 
     index, _ = wine_index()
-    told = "http://bob:geh'eim@x@host/v1 did not answer"
-    record = SyncRecord(datetime.now(UTC), "sample", "failed", error=told)
+    error = "http://bob:geh'eim@x@host/v1 did not answer"
+    record = SyncRecord(datetime.now(UTC), "sample", "failed", error=error)
     index._log.append(record)
     with asking(index) as client:
         answers = [client.get(f"/indexes/sample/{path}").text for path in ("status", "history")]
@@ -541,7 +541,7 @@ def test_concurrent_requests_count_facets_once(monkeypatch: pytest.MonkeyPatch) 
     with asking(index) as client, ThreadPoolExecutor(6) as pool:
         asked = [pool.submit(client.get, "/indexes/sample/facets") for _ in range(2)]
         assert begun.wait(30)
-        # However long that takes, whoever asks whether the server is ready is told.
+        # However long that takes, /ready is answered.
         assert client.get("/ready").status_code == 200
         go.set()
         assert [answer.result().status_code for answer in asked] == [200, 200]

@@ -1,4 +1,4 @@
-"""The syncing process beside the server: real processes that live, die and will not end."""
+"""The syncing process beside the server: real processes that run, die or refuse to end."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_the_list_of_indexes_shows_the_state_of_the_watch() -> None:
 
 
 def test_a_tethered_command_ends_with_its_parent(tmp_path: Path) -> None:
-    # Stands for the server: starts the command, tells its number, and is killed.
+    # Stands in for the server: starts the command, prints its process id, and is killed.
     command = list(sync_command(tmp_path / "lakewake.toml", 1))
     assert command[1:3] == ["-m", "lakewake.cli.tethered"]
     waiting = [sys.executable, "-c", _TETHERED]
@@ -154,7 +154,7 @@ def _lives(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    # One that nobody has waited for yet is dead all the same.
+    # A zombie counts as dead.
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

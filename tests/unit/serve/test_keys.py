@@ -1,4 +1,4 @@
-"""API keys: kept as hashes, compared without telling, good for a scope."""
+"""API keys: stored as hashes, compared in constant time, valid for a scope."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ def test_a_body_that_is_too_large_is_refused() -> None:
     index, _ = wine_index()
     with asking(index, max_body_bytes=1000) as client:
         assert client.post(SEARCH, json={"text": "x" * 900}).status_code == 200
-        told = client.post(SEARCH, json={"text": "x" * 1100})
-        pieces = client.post(
+        declared = client.post(SEARCH, json={"text": "x" * 1100})
+        streamed = client.post(
             SEARCH,
             content=(b'{"text": "' + b"x" * 600, b"x" * 600 + b'"}'),
             headers={"Content-Type": "application/json"},
@@ -39,8 +39,8 @@ def test_a_body_that_is_too_large_is_refused() -> None:
         lying = client.post(
             SEARCH, content=b"{}", headers={"Content-Length": "9" * 30, "Content-Type": "a/b"}
         )
-    assert [a.status_code for a in (told, pieces, lying)] == [413, 413, 413]
-    assert "1,000 bytes" in told.json()["error"]
+    assert [a.status_code for a in (declared, streamed, lying)] == [413, 413, 413]
+    assert "1,000 bytes" in declared.json()["error"]
 
 
 def test_k_and_the_length_of_texts_are_limited() -> None:
@@ -68,7 +68,7 @@ def test_a_stalled_search_ends_in_504_while_others_go_on(
         assert client.post(SEARCH, json={"text": "smoky"}).status_code == 200
         assert slow.result().status_code == 504
         assert "0.5 s" in slow.result().json()["error"]
-        # Its thread is still held up, the other one is not.
+        # Its thread is still blocked, the other one is not.
         assert client.post(SEARCH, json={"text": "smoky"}).status_code == 200
 
 
@@ -83,7 +83,7 @@ def test_searches_beyond_the_limit_wait_a_moment_and_then_get_429(
         refused = client.post(SEARCH, json={"text": "smoky"})
         assert refused.status_code == 429
         assert int(refused.headers["retry-after"]) >= 1
-        # What is no search has threads of its own.
+        # Requests that are not searches have their own threads.
         assert client.get("/indexes/sample/status").status_code == 200
         assert client.get("/ready").status_code == 200
         embedder.let_go.set()
@@ -117,7 +117,7 @@ def test_a_timeout_raised_by_the_work_is_not_taken_for_the_servers() -> None:
 def test_a_stream_is_sent_part_by_part() -> None:
     more = threading.Semaphore(0)
 
-    def pieces() -> Iterator[int]:
+    def parts() -> Iterator[int]:
         for n in range(3):
             assert more.acquire(timeout=10)
             yield n
@@ -125,7 +125,7 @@ def test_a_stream_is_sent_part_by_part() -> None:
     async def listen() -> list[int]:
         heard = []
         more.release()
-        async for n in Gate(1, 10.0).stream(pieces):
+        async for n in Gate(1, 10.0).stream(parts):
             heard.append(n)
             more.release()
         return heard
@@ -136,7 +136,7 @@ def test_a_stream_is_sent_part_by_part() -> None:
 def test_a_stream_without_a_client_ends_at_its_next_part() -> None:
     more, closed = threading.Semaphore(0), threading.Event()
 
-    def pieces() -> Iterator[int]:
+    def parts() -> Iterator[int]:
         try:
             while True:
                 assert more.acquire(timeout=10)
@@ -146,7 +146,7 @@ def test_a_stream_without_a_client_ends_at_its_next_part() -> None:
 
     async def leave() -> None:
         more.release()
-        stream = Gate(1, 10.0).stream(pieces)
+        stream = Gate(1, 10.0).stream(parts)
         assert await anext(stream) == 1
         await stream.aclose()  # type: ignore[attr-defined]
         more.release()
@@ -158,12 +158,12 @@ def test_a_stream_without_a_client_ends_at_its_next_part() -> None:
 def test_a_stream_that_stalls_is_ended_by_the_time_limit() -> None:
     let_go = threading.Event()
 
-    def pieces() -> Iterator[int]:
+    def parts() -> Iterator[int]:
         yield 1
         assert let_go.wait(10)
 
     async def listen() -> list[int]:
-        return [n async for n in Gate(1, 0.2).stream(pieces)]
+        return [n async for n in Gate(1, 0.2).stream(parts)]
 
     try:
         with pytest.raises(Refused, match=r"0\.2 s"):
@@ -173,12 +173,12 @@ def test_a_stream_that_stalls_is_ended_by_the_time_limit() -> None:
 
 
 def test_an_error_in_a_stream_is_raised_to_its_reader() -> None:
-    def pieces() -> Iterator[int]:
+    def parts() -> Iterator[int]:
         yield 1
         raise ZeroDivisionError
 
     async def listen() -> list[int]:
-        return [n async for n in Gate(1, 10.0).stream(pieces)]
+        return [n async for n in Gate(1, 10.0).stream(parts)]
 
     with pytest.raises(ZeroDivisionError):
         asyncio.run(listen())

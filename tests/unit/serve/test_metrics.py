@@ -52,12 +52,12 @@ def test_searches_are_timed_and_errors_counted_by_kind() -> None:
         client.post(SEARCH, json={"text": "x", "where": "num <"})
         client.post(SEARCH, json={"k": 0})
         client.get("/health", headers={"Host": "evil.example"})
-        told = read(client)
-    assert told["lakewake_search_seconds_count", "sample", "vector"] == 3
-    assert told["lakewake_search_seconds_sum", "sample", "vector"] > 0
-    assert told["lakewake_errors_total", "FilterError"] == 1
-    assert told["lakewake_errors_total", "shape"] == 1
-    assert told["lakewake_errors_total", "host"] == 1
+        samples = read(client)
+    assert samples["lakewake_search_seconds_count", "sample", "vector"] == 3
+    assert samples["lakewake_search_seconds_sum", "sample", "vector"] > 0
+    assert samples["lakewake_errors_total", "FilterError"] == 1
+    assert samples["lakewake_errors_total", "shape"] == 1
+    assert samples["lakewake_errors_total", "host"] == 1
 
 
 def test_an_unreadable_index_does_not_hide_the_others() -> None:
@@ -70,10 +70,10 @@ def test_an_unreadable_index_does_not_hide_the_others() -> None:
     other = replace(sample_recipe(), payload=())
     odd.__dict__["parts"] = replace(odd.parts, recipe=other)
     with asking(fine, odd) as client:
-        told = read(client)
-    assert (told["lakewake_up", "sample"], told["lakewake_up", "odd"]) == (1, 0)
-    assert told["lakewake_rows", "sample"] == 3
-    assert ("lakewake_rows", "odd") not in told
+        samples = read(client)
+    assert (samples["lakewake_up", "sample"], samples["lakewake_up", "odd"]) == (1, 0)
+    assert samples["lakewake_rows", "sample"] == 3
+    assert ("lakewake_rows", "odd") not in samples
 
 
 def test_two_applications_have_separate_metrics() -> None:
@@ -94,7 +94,7 @@ def test_totals_count_each_sync_once_and_never_fall() -> None:
     totals.read(newest)
     assert totals.sums == {"embedded": 5, "reused": 2, "deleted": 3, "changed": 0}
     history[:] = history[1:]  # the oldest is forgotten
-    history.append(record("2", to_instant="2", embedded=1))  # another one of the same moment
+    history.append(record("2", to_instant="2", embedded=1))  # another record of the same moment
     history.append(record("3", error="gone"))
     totals.read(newest)
     assert totals.sums["embedded"] == 6

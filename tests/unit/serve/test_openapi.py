@@ -1,4 +1,4 @@
-"""The server against its own description, and against what nobody described: no 500s."""
+"""The server against its own description, and against anything else: no 500s."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CHECKS = [
     content_type_conformance,
     response_schema_conformance,
 ]
-#: What a filter, a row and a question can be made of, besides what makes sense.
+#: What a filter, a row and a query may contain besides valid values.
 TEXTS = st.text(max_size=60)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXTS,
@@ -59,7 +59,7 @@ WORDS = st.lists(
         pytest.param(operation, kind, id=f"{operation.label} {kind.value}")
         for operation in OPERATIONS
         for kind in GenerationMode
-        # What takes no arguments cannot be given wrong ones.
+        # Operations without arguments cannot get wrong ones.
         if "{name}" in operation.path or kind is GenerationMode.POSITIVE
     ],
 )
@@ -108,7 +108,7 @@ def test_any_query_text_is_answered_or_refused(part: str) -> None:
 
 
 def send(client: TestClient, body: Any) -> Any:
-    """With NaN and infinity as Python writes them, which is not JSON but is read as if."""
+    """Send with NaN and infinity as Python writes them, which is not JSON but is accepted."""
     headers = {"Content-Type": "application/json"}
     return client.post("/indexes/sample/search", content=json.dumps(body), headers=headers)
 

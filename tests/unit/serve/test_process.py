@@ -1,4 +1,4 @@
-"""A real server in a process of its own: start, refusals to start, signals, keys, hosts."""
+"""A real server in its own process: start, refusals to start, signals, keys, hosts."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_a_server_with_keys_asks_for_them_and_forgets_removed_ones(
     with serving(lake.config, "--host", "0.0.0.0", "--keys", str(file)) as server:
         with server.client(headers={"Authorization": f"Bearer {key}"}) as client:
             assert client.get("/indexes").status_code == 200
-            told = client.get("/metrics").text
+            metrics = client.get("/metrics").text
             assert client.get("/health", headers={"Authorization": ""}).status_code == 200
             assert client.get("/indexes", headers={"Authorization": ""}).status_code == 401
             add_key(file, "two", "read")
@@ -210,7 +210,7 @@ def test_a_server_with_keys_asks_for_them_and_forgets_removed_ones(
             assert client.get("/indexes").status_code == 401
         code, _, said = server.end()
     assert code == 0
-    assert key not in told + said
+    assert key not in metrics + said
 
 
 def test_a_key_file_that_cannot_be_used_stops_the_start(
@@ -239,7 +239,7 @@ def test_another_name_for_this_machine_is_refused(lake: DiskLake) -> None:
 
 
 class Slow(BaseHTTPRequestHandler):
-    """An embedding service that answers when it is let go."""
+    """An embedding service that answers once it is released."""
 
     protocol_version = "HTTP/1.1"
     asked = threading.Semaphore(0)
@@ -355,6 +355,6 @@ def test_a_missing_serve_extra_is_named(
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_answers_are_sent_without_tcp_delay(host: str) -> None:
-    # asyncio switches TCP's delay off only where the socket says that it is one.
+    # asyncio disables Nagle's algorithm only if the socket reports the TCP protocol.
     with listening(host, 0) as listener:
         assert listener.proto == socket.IPPROTO_TCP

@@ -24,7 +24,7 @@ GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 
 
 class Answering:
-    """A server in this process; `/slow` answers when it is let go."""
+    """A server in this process; `/slow` answers once it is released."""
 
     def __init__(self, room: Room) -> None:
         self.let_go, self.asked = threading.Event(), threading.Semaphore(0)
@@ -84,7 +84,7 @@ def server() -> Iterator[Answering]:
 
 
 def whole(connection: socket.socket) -> bytes:
-    """All that comes until the other side closes."""
+    """Everything received until the other side closes."""
     found = b""
     try:
         while part := connection.recv(65_536):
@@ -288,13 +288,13 @@ def many_files(count: int) -> Iterator[None]:
 
 
 def peak_memory(server: Server) -> int:
-    """The most memory that a process ever held, in MB."""
+    """The peak memory of a process, in MB."""
     lines = Path(f"/proc/{server.process.pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def flood(server: Server, parts: Iterator[bytes]) -> int:
-    """Send until the server has enough; the status of its answer."""
+    """Send until the server refuses; return the status of its answer."""
     with socket.create_connection(("127.0.0.1", server.started["port"]), 20) as connection:
         try:
             for part in parts:

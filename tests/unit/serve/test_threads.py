@@ -16,14 +16,14 @@ ROWS, COMMITS, THREADS = 10, 8, 4
 
 
 def write(lake: DiskLake, n: int) -> None:
-    """A commit that gives every row the same number: a mixed answer would show two."""
+    """Commit the same number to every row: a mixed answer would show two numbers."""
     lake.write({rid(f"k{i}"): values(f"row {i} of commit {n}", n) for i in range(ROWS)})
 
 
 def test_searches_see_one_commit_each_while_others_land(tmp_path: Path) -> None:
     lake = DiskLake(tmp_path)
     write(lake, 0)
-    # Another store object, as another process would have.
+    # A separate store object, as another process would have.
     index = served_index(lake.table, LanceStore(str(tmp_path / "index"), "sample"))
     done = threading.Event()
 
@@ -46,10 +46,10 @@ def test_searches_see_one_commit_each_while_others_land(tmp_path: Path) -> None:
             done.set()
         seen = [h.result() for h in hammering]
     by_instant: dict[str, set[int]] = {}
-    for told in seen:
+    for observed in seen:
         # No thread goes back in time.
-        assert told == sorted(told)
-        for instant, number in told:
+        assert observed == sorted(observed)
+        for instant, number in observed:
             by_instant.setdefault(instant, set()).add(number)
     assert all(len(numbers) == 1 for numbers in by_instant.values())
     assert len(by_instant) > 1

@@ -1,4 +1,4 @@
-"""Finding Java, and bringing what is missing, without network and without Spark."""
+"""Finding Java and installing what is missing, without network and without Spark."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_an_existing_bundle_is_not_fetched_again() -> None:
     bundle_path().parent.mkdir(parents=True)
     bundle_path().write_bytes(b"jar")
     said: list[str] = []
-    # This Java does not exist: an attempt to fetch would fail.
+    # This Java does not exist, so an attempt to fetch would fail.
     assert ensure_jars(HUDI, java("17"), said.append) == bundle_path()
     assert bundle_path().read_bytes() == b"jar"
     assert said == ["Hudi bundle: already there"]
@@ -231,7 +231,7 @@ def test_an_archive_that_cannot_be_created_is_reported_and_does_not_fail_setup(
 ) -> None:
     jar = tmp_path / "bundle.jar"
     jar.touch()
-    # It says it could, but is no JVM that Spark could start in.
+    # It claims support, but Spark cannot start in it.
     pretender = Java(fake_java(tmp_path / "java", "17"), "17", "PATH")
     said: list[str] = []
     assert ensure_archive(pretender, jar, said.append) is None

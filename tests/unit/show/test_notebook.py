@@ -62,7 +62,7 @@ ALL = [RESULT, SYNC, PLAN, STATUS, VERIFY]
 
 
 class Page(HTMLParser):
-    """A cell's HTML: which elements are open at each text, and what is in them."""
+    """The HTML of a cell: the elements open at each text, and their content."""
 
     VOID = ("br", "img", "hr", "input")
 
@@ -101,7 +101,7 @@ def page(value: Any) -> Page:
 
 
 def texts_replaced(value: Any) -> Any:
-    """The value with every text of it hostile."""
+    """The value with every text replaced by a hostile one."""
     names = ("index", "why", "table", "store", "instant", "newest_instant", "to_instant")
     hostile = {name: HOSTILE for name in names if hasattr(value, name)}
     if isinstance(value, SearchResult):
@@ -143,12 +143,12 @@ def test_a_result_shows_each_hit_with_its_score_text_and_payload() -> None:
 
 @dataclass(frozen=True)
 class Other(Shown):
-    """A value of a shape that another part of the product adds."""
+    """A value of a shape that another module adds."""
 
-    told: dict[str, Any]
+    facts: dict[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
-        return self.told
+        return self.facts
 
 
 def test_the_highlight_is_marked_in_code_points() -> None:
@@ -160,8 +160,8 @@ def test_the_highlight_is_marked_in_code_points() -> None:
 
 def test_hits_without_a_text_or_a_similarity_are_shown() -> None:
     hit = {**HIT.as_dict(), "text": None, "similarity": None, "score": 0.0}
-    told = {**RESULT.as_dict(), "hits": [hit]}
-    assert "wine_0" in page(Other(told)).text
+    facts = {**RESULT.as_dict(), "hits": [hit]}
+    assert "wine_0" in page(Other(facts)).text
 
 
 def test_only_some_of_many_hits_are_shown_and_the_rest_is_counted() -> None:

@@ -1,4 +1,4 @@
-"""No secret leaves the process: addresses with one are refused, and messages are cleaned."""
+"""No secret leaves the process: addresses with one are refused, and messages are redacted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from lakewake.store.registry import open_store
 from support.cellar import WINES, make_cellar
 from support.serving import asking, wine_index
 
-#: Long and odd enough not to be part of anything else that is said.
+#: Long and odd enough not to occur in any other message.
 ODD = "abcdefXYZ0189+/=%:@?#&$!~-_.,'`<>|(){}[]"
 SECRETS = st.text(st.sampled_from(ODD), min_size=8, max_size=40).map(lambda s: f"Qz{s}zQ")
 NAMES = st.sampled_from(
@@ -74,10 +74,10 @@ INDEX = '[[index]]\nname = "wines"\ntable = "lake"\n'
 def test_a_password_in_an_address_is_neither_shown_nor_accepted(scheme: str, secret: str) -> None:
     address = f"{scheme}://Me:{secret}@bucket/x"
     message = f"cannot reach {address}: Arrow says: no bucket 'Me:{secret}@bucket' at {address}, ok"
-    told = without_secrets(message)
-    assert secret not in told
-    assert told.startswith("cannot reach ")
-    assert told.endswith(", ok")
+    output = without_secrets(message)
+    assert secret not in output
+    assert output.startswith("cannot reach ")
+    assert output.endswith(", ok")
     assert has_secret(address)
 
 
@@ -143,12 +143,12 @@ def test_text_without_a_secret_stays_unchanged(message: str) -> None:
 
 
 def test_a_short_password_that_is_repeated_beside_its_address_is_not_shown() -> None:
-    told = without_secrets("cannot reach s3a://k:pw@b/x: no bucket 'k:pw@b'")
-    assert told == "cannot reach s3a://***@b/x: no bucket '***@b'"
+    output = without_secrets("cannot reach s3a://k:pw@b/x: no bucket 'k:pw@b'")
+    assert output == "cannot reach s3a://***@b/x: no bucket '***@b'"
 
 
 def our_words() -> Iterator[str]:
-    """Every text in the source, with a word in the place of each value."""
+    """Every string in the source, with a word in place of each value."""
     for file in Path(lakewake.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -187,7 +187,7 @@ PLACES = {
     "tokenizer": INDEX + TEXT + '[model]\ntokenizer = "ADDRESS"\n',
     "url of the re-ranker": INDEX + TEXT + 'rerank = {provider = "http", url = "ADDRESS"}\n',
     "url of the chat": INDEX + TEXT + '[recommend]\nname = "m"\nurl = "ADDRESS"\n',
-    "embedding store": INDEX + TEXT + '[embedding_store]\nfolder = "ADDRESS"\n',
+    "vector cache": INDEX + TEXT + '[embedding_store]\nfolder = "ADDRESS"\n',
     "keys": INDEX + TEXT + '[serve]\nkeys = "ADDRESS"\n',
     "a Spark option": INDEX + TEXT + '[spark.hadoop.fs.s3a]\nendpoint = "ADDRESS"\n',
     "a list": INDEX + TEXT + 'payload = ["ADDRESS"]\n',
@@ -312,9 +312,9 @@ def test_neither_an_error_nor_its_cause_shows_a_secret(
     error = chained()
     assert SECRET in "".join(traceback.format_exception(error.__cause__))
     print_error(error, trace=error)
-    told = capsys.readouterr().err + str(error) + repr(error) + json.dumps(error.as_dict())
-    assert "MDENG" not in told
-    assert "s3a://***@bucket/lake" in told
+    output = capsys.readouterr().err + str(error) + repr(error) + json.dumps(error.as_dict())
+    assert "MDENG" not in output
+    assert "s3a://***@bucket/lake" in output
 
 
 def test_reasons_of_refused_texts_show_no_secret() -> None:
@@ -392,9 +392,9 @@ def test_a_model_receives_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(index, "search", lost)
     monkeypatch.setattr(index.parts.store, "open", lost)
-    told = anyio.run(talk)
-    assert "MDENG" not in told
-    assert "***" in told
+    output = anyio.run(talk)
+    assert "MDENG" not in output
+    assert "***" in output
 
 
 def test_the_server_shows_no_secret_and_its_help_stays_readable(tmp_path: Path) -> None:
@@ -419,9 +419,9 @@ def test_the_server_shows_no_secret_and_its_help_stays_readable(tmp_path: Path) 
 
 
 def test_values_of_any_shape_are_redacted_completely() -> None:
-    told = cleaned({"a": [ADDRESS, {"b": (ADDRESS, 1, None)}], "n": 2.5})
-    assert "MDENG" not in json.dumps(told)
-    assert told["n"] == 2.5
+    output = cleaned({"a": [ADDRESS, {"b": (ADDRESS, 1, None)}], "n": 2.5})
+    assert "MDENG" not in json.dumps(output)
+    assert output["n"] == 2.5
 
 
 def test_rows_of_a_table_are_never_changed(

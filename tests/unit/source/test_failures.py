@@ -1,4 +1,4 @@
-"""What is told of a read that Spark did not finish."""
+"""Errors of a read that Spark did not finish."""
 
 import pytest
 from py4j.protocol import Py4JError
@@ -8,7 +8,7 @@ from lakewake.source.failures import reading
 
 
 class OfADeadJvm(Py4JError):
-    """What Java raised last; nobody is there any more to be asked about it."""
+    """An error of a JVM that can no longer be asked about it."""
 
     @property
     def java_exception(self) -> object:

@@ -152,7 +152,7 @@ def test_a_commit_archived_after_it_was_absorbed_still_counts():
 
 
 def followed(look: Look, *absorbed: int):
-    """What a sync would touch that has absorbed these commits and follows the others."""
+    """What a sync touches that absorbed these commits and follows the others."""
     done = {str(r): look.completed[str(r)] for r in absorbed}
     frontier = Frontier(look.table, done)
     pending = sorted(
@@ -231,7 +231,7 @@ def test_the_files_of_a_look_stay_readable_after_newer_commits_and_cleans_that_k
     assert outlives(at(one, two), at(one, two, three, clean), {"4": "2"})
     assert not outlives(at(one, two), at(one, two, three, clean), {"4": "3"})
     assert not outlives(at(one, two), at(one, two, three, clean), {"4": ""})
-    # A writer on its way may have replaced a file that is kept from 3 on only.
+    # A writer in flight may have replaced a file that is kept only from 3 on.
     assert not outlives(at(one, open_, three), at(one, two, three, clean), {"4": "3"})
     assert not outlives(at(one, two), at(two, three), {})
     assert not outlives(at(one, two), at(one, two, Instant("3", "4", "restore")), {})

@@ -1,4 +1,4 @@
-"""Looking at a table that cannot be followed, or that is none."""
+"""Looking at a table that cannot be followed, or at something that is not a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference table: slow writers, older copies, and what a sync makes of them."""
+"""The reference table: slow writers, older copies, and how a sync handles them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.sampling import rid, sample_parts, values
 
 @pytest.fixture
 def parts() -> IndexParts:
-    """An index of one row, built."""
+    """A built index of one row."""
     made = sample_parts()
     made.table.upsert({rid("a"): values("first")})
     sync(made)

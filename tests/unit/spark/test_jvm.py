@@ -1,4 +1,4 @@
-"""The short way to a JVM: the command that Spark's launcher would make, without asking it."""
+"""Starting a JVM directly: the command that Spark's launcher would build, without running it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Temporary folders of processes that are gone are removed, those of the living are not."""
+"""Temporary folders of dead processes are removed, those of living ones are not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def holder() -> tuple[subprocess.Popen[str], Path]:
-    """A process, and the folder that it holds."""
+    """A process, and the folder that it has locked."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER],
         stdin=subprocess.PIPE,

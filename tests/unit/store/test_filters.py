@@ -1,4 +1,4 @@
-"""Filters as Lance's SQL, run on a real dataset, and as a plain function; both say the same."""
+"""Filters as Lance's SQL, run on a real dataset, and as a plain function; both agree."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def found(dataset: Any, where: Where) -> list[int]:
-    """The rows that pass, by Lance; `matches` must agree."""
+    """The rows that Lance finds; `matches` must agree."""
     by_lance = dataset.to_table(columns=["n"], filter=to_sql(where, TABLE.schema))["n"].to_pylist()
     fit = fitted(where, TABLE.schema)
     assert [row["n"] for row in TABLE.to_pylist() if matches(fit, row)] == by_lance

@@ -1,4 +1,4 @@
-"""What an index asks of the folder it lies in."""
+"""What an index needs from its location."""
 
 from __future__ import annotations
 

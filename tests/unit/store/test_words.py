@@ -1,4 +1,4 @@
-"""Words and their scores: the same however the texts lie, and whatever was there before."""
+"""Words and their scores: the same in any layout of the texts, and after any history."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def test_scores_are_those_of_the_live_texts_alone_to_the_last_bit(
 ) -> None:
     parts = [part_of(texts) for texts in pieces]
     found = Corpus(parts).best(question or "", 99)
-    told = [s for of, part in zip(found, parts, strict=True) for s in whole(of, part)[part.live]]
+    scored = [s for of, part in zip(found, parts, strict=True) for s in whole(of, part)[part.live]]
     live = [text for texts in pieces for text, there in texts if there]
-    assert told == relevance(live, question or "").tolist()
+    assert scored == relevance(live, question or "").tolist()
 
 
 def whole(found: Scored, part: Part) -> np.ndarray:
@@ -68,10 +68,10 @@ def test_the_best_are_found_without_looking_at_common_words_everywhere(
     ordered = sorted((s for found in every for s in found.scores.tolist()), reverse=True)
     least = ordered[min(wanted, len(ordered)) - 1] if ordered else 0
     for one, all_of_it in zip(some, every, strict=True):
-        told = dict(zip(*(of.tolist() for of in one), strict=True))
+        scored = dict(zip(*(of.tolist() for of in one), strict=True))
         known = dict(zip(*(of.tolist() for of in all_of_it), strict=True))
-        assert told.items() <= known.items()
-        assert {n for n, score in known.items() if score >= least} <= set(told)
+        assert scored.items() <= known.items()
+        assert {n for n, score in known.items() if score >= least} <= set(scored)
 
 
 def test_a_query_of_very_many_words_scores_as_one_of_few_words_would() -> None:

@@ -1,4 +1,4 @@
-"""Rows worked on in parts, as on executors: the same index, the same counts, no text twice."""
+"""Rows processed by tasks, as on executors: the same index, the same counts, no text twice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PARTS = 3
 
 @pytest.fixture(autouse=True)
 def counted() -> list[str]:
-    """What the one embedder of all parts received."""
+    """What the one embedder of all tasks received."""
     embedder: Any = kept_embedder(HASHING)
     received: list[str] = embedder.received
     received.clear()
@@ -37,7 +37,7 @@ def counted() -> list[str]:
 
 @pytest.fixture(params=["memory", "lance"])
 def distributed(request, tmp_path: Path) -> SampleParts:
-    """An index whose rows are worked on in parts."""
+    """An index whose rows are processed by tasks."""
     store = MemoryStore() if request.param == "memory" else LanceStore(str(tmp_path), "sample")
     made = sample_parts(store=store, model=HASHING)
     made.table.parts = PARTS
@@ -110,7 +110,7 @@ def test_another_model_on_an_executor_is_refused_and_nothing_lands(distributed):
 
 
 class Unlucky(MemoryTable):
-    """A cluster that loses what a part returned, and has it done again."""
+    """A cluster that loses the result of a task, and runs it again."""
 
     def snapshot(self, look) -> Changes:
         found = super().snapshot(look)
@@ -133,7 +133,7 @@ def test_a_task_that_runs_twice_counts_and_lands_once(tmp_path):
 
 
 class Refusing(MemoryTable):
-    """A table of which not every text can be read."""
+    """A table with texts that cannot be read."""
 
     unread = frozenset({rid("k7"), rid("k8")})
 

@@ -1,4 +1,4 @@
-"""A long text of which a part changes: only the chunks that differ are written."""
+"""A part of a long text changes: only the chunks that differ are written."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_the_first_chunk_of_each_field_holds_the_source_hash():
 
 
 def test_an_older_index_with_a_source_hash_on_every_chunk_is_followed(parts):
-    """As an earlier version wrote it."""
+    """An earlier version wrote such indexes."""
     version = parts.store._version
     source = next(c["_source_hash"] for c in version.held.to_pylist() if c["_chunk"] == 0)
     at = version.held.schema.get_field_index("_source_hash")

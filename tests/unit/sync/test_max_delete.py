@@ -1,4 +1,4 @@
-"""A sync that would remove most of an index asks first."""
+"""A sync that would remove most of an index is refused unless that is allowed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.oracle import built_from_nothing, indexed
 from support.sampling import SCHEMA, SampleParts, rid, sample_parts, sample_recipe, values
 
 ROWS = 2_400
-#: Removes rows and is asked about: more than half of the rows, and more than 1,000.
+#: Deletes that are refused: more than half of the rows, and more than 1,000.
 GONE = 1_201
 ALLOWED = SyncOptions(allow_deletes=True)
 
@@ -39,14 +39,14 @@ def parts() -> SampleParts:
 
 
 def replace_table(parts: SampleParts) -> SampleParts:
-    """Another table in the same place, as large, with other keys and texts."""
+    """Put another table of the same size at the same location, with other keys and texts."""
     other = MemoryTable(sample_recipe(), SCHEMA)
     other.upsert(rows(ROWS, 2 * ROWS, "foreign"))
     return replace(parts, table=other)
 
 
 def retype(parts: SampleParts) -> SampleParts:
-    """The same, and a used column has another type: a new generation is built for it."""
+    """The same, with another type of a used column, which needs a new generation."""
     other = MemoryTable(sample_recipe(), SCHEMA)
     other.retype("num", pa.float64())
     other.upsert(rows(ROWS, 2 * ROWS, "foreign"))
@@ -75,7 +75,7 @@ def empty_texts(table: MemoryTable) -> None:
 
 
 def refused(parts: SampleParts, options: SyncOptions = NO_OPTIONS) -> TooManyDeletes:
-    """The refusal; nothing is embedded, the index is as it was."""
+    """The refusal; check that nothing is embedded and the index is unchanged."""
     before, stands = indexed(parts), parts.store.open().frontier()
     with pytest.raises(TooManyDeletes) as caught:
         sync(parts, options)

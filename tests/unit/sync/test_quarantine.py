@@ -22,7 +22,7 @@ from support.sampling import HASHING, SCHEMA, SampleParts, rid, sample_parts, sa
 
 
 class Choosy(HashingEmbedder):
-    """An embedder that refuses texts with a word in them, as a provider does."""
+    """An embedder that refuses texts with a certain word, as a provider does."""
 
     word = "refused"
 
@@ -211,7 +211,7 @@ def test_a_delete_of_an_older_version_than_the_indexed_one_raises(choosy):
 
 
 class TwoCopies(MemoryTable):
-    """A table in which the version of a row that goes is an older copy of it; another stays."""
+    """A table in which the deleted version of a row is an older copy; another one stays."""
 
     def changes(self, look, frontier, pending):
         found = super().changes(look, frontier, pending)

@@ -1,4 +1,4 @@
-"""How often a refused text is tried: once a sync."""
+"""How often a refused text is tried: once per sync."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_a_text_that_another_row_has_is_copied_not_embedded():
 
 
 class Forgetful(MemoryVectorCache):
-    """An embedding store that is switched off."""
+    """A vector cache that is switched off."""
 
     def put(self, vectors):
         pass
@@ -145,8 +145,8 @@ def test_an_edit_embeds_only_the_chunks_that_changed():
     parts = sample_parts(MemoryTable(recipe, SCHEMA), recipe=recipe)
     sentences = [f"This is sentence number {n} of the text." for n in range(8)]
     parts.table.upsert({rid("a"): values(" ".join(sentences))})
-    pieces = sync(parts).embedded
-    assert pieces >= 8
+    chunks = sync(parts).embedded
+    assert chunks >= 8
     parts.embedder.received.clear()
     sentences[7] = "Only the last one says something else."
     parts.table.upsert({rid("a"): values(" ".join(sentences))})
@@ -214,7 +214,7 @@ def test_a_reconcile_overtaken_by_a_follow_still_repairs_what_it_found(parts):
 
 
 def lose_behind_our_back(parts: SampleParts, key: str) -> None:
-    """Take a row out of an index without moving its frontier, as a faulty tool would."""
+    """Remove a row from an index without moving its frontier, as a faulty tool would."""
     index = parts.memory.open()
     chunks = [chunk for chunk in index.held.to_pylist() if chunk["_key"] != key]
     table = pa.Table.from_pylist(chunks, schema=index.schema())
@@ -222,7 +222,7 @@ def lose_behind_our_back(parts: SampleParts, key: str) -> None:
 
 
 def lost_answer(parts: SampleParts) -> None:
-    """Let the next commit land, and its answer get lost."""
+    """Let the next commit land, but lose its answer."""
 
     def lose() -> None:
         parts.memory.fail_after_commit = lambda: None

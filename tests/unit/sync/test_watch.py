@@ -18,7 +18,7 @@ from lakewake.sync.watch import LONGEST_PAUSE, StopSignal, rounds_to_wait, watch
 
 
 class Round:
-    """Counts the rounds, and says when there have been enough."""
+    """Count the rounds, and stop after enough of them."""
 
     def __init__(self, rounds: int) -> None:
         self.left = rounds
@@ -31,7 +31,7 @@ class Round:
 
 
 class Sync:
-    """A sync that does what its script says, and nothing afterwards."""
+    """A sync that follows its script, and then does nothing."""
 
     def __init__(self, name: str, *script: Exception | Action) -> None:
         self.name, self.script, self.calls = name, list(script), 0

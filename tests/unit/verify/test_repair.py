@@ -1,4 +1,4 @@
-"""Verify finds what differs, repair puts just that right."""
+"""Verify finds what differs, and repair corrects exactly that."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def parts() -> SampleParts:
 
 
 def spoil(parts: SampleParts, row: RowId, column: str, value: object) -> None:
-    """Put something else into an index behind its back, as a faulty tool would."""
+    """Put something else into an index without a sync, as a faulty tool would."""
     index = parts.memory.open()
     chunks = index.held.to_pylist()
     for chunk in chunks:
@@ -40,7 +40,7 @@ def spoil(parts: SampleParts, row: RowId, column: str, value: object) -> None:
 
 
 def lose(parts: SampleParts, **where: object) -> None:
-    """Take chunks out of an index behind its back."""
+    """Remove chunks from an index without a sync."""
     index = parts.memory.open()
     chunks = [c for c in index.held.to_pylist() if any(c[k] != v for k, v in where.items())]
     kept = pa.Table.from_pylist(chunks, schema=index.schema())
@@ -61,7 +61,7 @@ def test_a_repair_corrects_what_differs_and_embeds_only_unknown_texts(parts):
     report = repair(mixed, Vectors.NONE)
     assert (report.agrees, report.repaired) == (True, 3)
     assert indexed(mixed) == built_from_nothing(mixed)
-    assert parts.embedder.received == []  # the embedding store knew both
+    assert parts.embedder.received == []  # the vector cache had both
 
 
 @pytest.mark.parametrize(

@@ -56,10 +56,10 @@ def schema_of(type: pa.DataType) -> pa.Schema:
 
 def sent(points: Any) -> list[Any]:
     """Points as they come back from a server."""
-    told = [
+    payloads = [
         json.loads(json.dumps(p.model_dump(), allow_nan=False)) for some in points for p in some
     ]
-    return [SimpleNamespace(**p) for p in told]
+    return [SimpleNamespace(**p) for p in payloads]
 
 
 @pytest.mark.parametrize(("type", "values"), VALUES, ids=lambda v: str(v)[:30])
