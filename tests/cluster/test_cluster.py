@@ -27,8 +27,8 @@ pytestmark = [pytest.mark.matrix, pytest.mark.timeout(3600)]
 ROWS, CHANGED, DELETED = 100_000, 12_000, 500
 #: Some rows share a text.
 TEXTS = 90_000
-#: What a driver may need more than one with a third of the rows. Both have enough rows that
-#: chunks are looked up by indexes, and too few for the approximate one: Lance makes that in the
+#: The most memory of a driver, as a multiple of one with a third of the rows. Both have enough that
+#: chunks are looked up by indexes, and too few for the approximate one: Lance builds that in the
 #: driver, whatever the size (docs/scale.md).
 FLAT, FEW, MANY = 1.3, 33_000, 99_000
 INDEX = """

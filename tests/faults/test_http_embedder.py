@@ -147,7 +147,7 @@ def test_only_the_batch_that_failed_is_sent_again(service):
     assert service.requests == [["a"], ["b"], ["b"], ["c"]]
 
 
-def test_a_service_that_fails_for_ever_is_given_up(service):
+def test_a_service_that_keeps_failing_is_given_up_after_its_retries(service):
     service.script = [status(500, "out of memory")]
     with pytest.raises(EmbedError, match=r"500.*out of memory"):
         service.embedder(retries=3).embed(["a"])

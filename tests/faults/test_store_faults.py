@@ -73,7 +73,7 @@ def fill_the_disk() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (FULL, FULL))
 
 
-def sync_and_tell(folder: str, history: str, full_at: str) -> None:
+def sync_and_report(folder: str, history: str, full_at: str) -> None:
     """Sync in a separate process, and print its error as JSON."""
     parts = replace(lance_parts(Path(folder), history), reporter=Meddles(full_at, fill_the_disk))
     outcome: dict[str, object] = {"writable": os.access(folder, os.W_OK)}
@@ -89,7 +89,7 @@ def sync_and_tell(folder: str, history: str, full_at: str) -> None:
 
 
 def outcome(folder: Path, history: str, full_at: str = "", *by: str) -> dict[str, str]:
-    """The output of `sync_and_tell`."""
+    """The output of `sync_and_report`."""
     ran = subprocess.run(
         [*by, sys.executable, __file__, str(folder), history, full_at],
         env=environment(TMPDIR=str(folder.parent / "tmp")),
@@ -306,4 +306,4 @@ def test_a_damaged_vector_cache_costs_only_time(folder):
 
 
 if __name__ == "__main__":
-    sync_and_tell(*sys.argv[1:])
+    sync_and_report(*sys.argv[1:])

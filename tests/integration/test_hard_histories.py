@@ -99,7 +99,7 @@ def _name_no_base_file(table: HudiTables) -> None:
     file.with_name(f".{file.name}.crc").unlink()
 
 
-def test_a_delete_whose_former_base_file_is_not_named_is_followed(spark, small_tables, tmp_path):
+def test_a_delete_whose_previous_base_file_is_not_named_is_followed(spark, small_tables, tmp_path):
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
     table.write([row("a"), row("b"), row("c")])
     parts = following(spark, table.path, tmp_path / "index")

@@ -1,4 +1,4 @@
-"""`init` on a real table: what it writes is what the table is."""
+"""`init` on a real table: the file describes the table correctly."""
 
 from __future__ import annotations
 

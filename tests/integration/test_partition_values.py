@@ -93,10 +93,10 @@ CUSTOM = {
 }
 #: The partition columns, those of them in the index, and write options.
 KINDS = {
-    "numbers, truth values and days": ("n,l,b,d,dec", ("n", "l", "b", "d", "dec"), COMPLEX),
+    "numbers, booleans and dates": ("n,l,b,d,dec", ("n", "l", "b", "d", "dec"), COMPLEX),
     "a timestamp, which is shown as null": ("at", ("at",), {}),
     "a number formatted as a day": ("l", ("l",), TIMED),
-    "a key generator of one's own": ("part:SIMPLE,n:SIMPLE", ("part", "n"), CUSTOM),
+    "a custom key generator": ("part:SIMPLE,n:SIMPLE", ("part", "n"), CUSTOM),
     "the ordering field": ("ts", ("ts",), {}),
 }
 

@@ -32,7 +32,7 @@ def _read(content: bytes) -> dict[str, str] | None:
         return None
 
 
-def _told(read: dict[str, str] | None) -> dict[str, str] | None:
+def _pairs(read: dict[str, str] | None) -> dict[str, str] | None:
     # Java reads a lone backslash as an empty pair, but only at the end of a file.
     return read and {k: v for k, v in read.items() if k or v}
 
@@ -42,7 +42,7 @@ def test_any_properties_text_is_read_as_java_reads_it(spark):
     @given(TEXTS)
     def same(text: str) -> None:
         content = text.encode("latin-1")
-        assert _told(_read(content)) == _told(_read_by_java(spark, content))
+        assert _pairs(_read(content)) == _pairs(_read_by_java(spark, content))
 
     same()
 

@@ -137,7 +137,7 @@ def test_a_callers_session_without_hudi_is_refused_with_the_options_it_needs(
     assert "--conf spark.sql.extensions=" in said
 
 
-def test_a_session_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_a_session_that_cannot_start_is_an_error_with_the_reason(tmp_path: Path) -> None:
     program = (
         "from lakewake.spark.session import start_session as s; s({'spark.master': 'spak://x'})"
     )

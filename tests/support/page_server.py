@@ -1,7 +1,7 @@
 """The real server over a small index of the sample's wines, and a front that delays or fails.
 
 Rows, commits, syncs, searches and answers are Lakewake's own. The front only does what a healthy
-server does not do when a test needs it: it keeps an answer back, or refuses in its place.
+server does not do, if a test needs it: it holds an answer back, or refuses instead.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class PageServer:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The address of the server."""
         return f"http://127.0.0.1:{self._port}/"
 
     def start(self) -> None:

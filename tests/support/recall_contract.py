@@ -122,7 +122,7 @@ class RecallContract:
         raise NotImplementedError
 
     def sample(self, store: Any) -> DeletedVectors:
-        """Where deleted vectors are kept."""
+        """The sample of deleted vectors that is kept."""
         raise NotImplementedError
 
     def test_a_new_index_is_probed(self, indexed: Store) -> None:

@@ -6,7 +6,7 @@ from lakewake.progress import Lines, Silent, Terminal, choose_reporter, finished
 
 
 class Clock:
-    """A clock that moves only when told to."""
+    """A clock that moves only on request."""
 
     def __init__(self) -> None:
         self.now = 100.0

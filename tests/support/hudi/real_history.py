@@ -164,19 +164,19 @@ class RealHistory:
         text = self.dice.choice([*TEXTS, f"text of {key} at {now}", edited])
         return row(key, text, part=part, ts=ts, num=self.dice.randrange(3))
 
-    def _told_write(self, rows: list[tuple], operation: str) -> None:
+    def _logged_write(self, rows: list[tuple], operation: str) -> None:
         said = ", ".join(f"{key}/{part}@{ts} {text[:30]!r}" for key, _, part, ts, text, _ in rows)
         self.events.append(f"  {said}")
         self.table.write(rows, operation)
 
     def upsert(self) -> None:
-        self._told_write(self._rows(), "upsert")
+        self._logged_write(self._rows(), "upsert")
 
     def insert(self) -> None:
-        self._told_write(self._rows(), "insert")
+        self._logged_write(self._rows(), "insert")
 
     def bulk_insert(self) -> None:
-        self._told_write(self._rows(), "bulk_insert")
+        self._logged_write(self._rows(), "bulk_insert")
 
     def blind_upsert(self) -> None:
         rows = self._rows()
@@ -184,7 +184,7 @@ class RealHistory:
         self.table.write_blindly(rows)
 
     def delete(self) -> None:
-        self._told_write(self._rows(), "delete")
+        self._logged_write(self._rows(), "delete")
 
     def soft_delete(self) -> None:
         keys = self.dice.sample(KEYS, 2)
@@ -194,10 +194,10 @@ class RealHistory:
 
     def insert_overwrite(self) -> None:
         part = self.dice.choice(PARTITIONS)
-        self._told_write(self._rows(parts=[part]), "insert_overwrite")
+        self._logged_write(self._rows(parts=[part]), "insert_overwrite")
 
     def insert_overwrite_table(self) -> None:
-        self._told_write(self._rows(), "insert_overwrite_table")
+        self._logged_write(self._rows(), "insert_overwrite_table")
 
     def delete_partition(self) -> None:
         part = self.dice.choice(PARTITIONS)
@@ -267,7 +267,7 @@ class RealHistory:
         at_each_moment(self.parts, never)
 
     def _written_and_cleaned(self, rows: list[tuple], cleaned: bool) -> None:
-        self._told_write(rows, "upsert")
+        self._logged_write(rows, "upsert")
         if cleaned:
             self.events.append("  cleaned")
             if self.table.type == MOR and not self.plans:
@@ -283,7 +283,7 @@ class RealHistory:
         for parts, work in zip(both, works, strict=True):
             at_each_moment(parts, work.moment)
         take_turns(schedule[:at], *works)
-        self._told_write(self._rows(), "upsert")
+        self._logged_write(self._rows(), "upsert")
         take_turns(schedule[at:], *works)
         finish(*works)
         at_each_moment(self.parts, never)

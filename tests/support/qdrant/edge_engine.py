@@ -32,8 +32,8 @@ class EdgeLocation:
     """A folder of shards, one per collection, used by this process alone.
 
     Attributes:
-        indexed: whether payload fields are indexed; making one takes the engine a while.
-        graph: whether vectors are searched by a graph, once `optimize` has made it.
+        indexed: whether payload fields are indexed; the engine takes a while to build an index.
+        graph: whether vectors are searched by a graph, once `optimize` has built it.
     """
 
     folder: str

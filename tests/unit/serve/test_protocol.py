@@ -246,7 +246,7 @@ def test_a_new_connection_replaces_the_one_idle_longest() -> None:
         b"GET /body HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n",
         b"GET / HTTP/1.1\r\nX: " + b"v" * 70_000,
     ],
-    ids=["bodies that do not come", "refused ones that linger"],
+    ids=["bodies that never arrive", "refused requests that linger"],
 )
 def test_idle_connections_give_way_to_others(sent: bytes) -> None:
     with answering(connections=2) as server, ExitStack() as stack:
@@ -315,7 +315,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.mark.parametrize(
     "part",
     [lambda n: b"v" * 1_000_000, lambda n: b"X-%d: v\r\n" % n * 50_000],
-    ids=["one header of 100 MB", "headers without end"],
+    ids=["one header of 100 MB", "endless headers"],
 )
 def test_endless_headers_cost_no_memory(process: Server, part: Callable[[int], bytes]) -> None:
     before = peak_memory(process)
