@@ -191,7 +191,7 @@ MUTANTS = (
         PLAN,
     ),
     Mutant(
-        "a batch is written whoever moved the frontier",
+        "a batch is written although another writer moved the frontier",
         "store/lance/store.py",
         "if current not in (expect.to_json(), then.to_json()):",
         "if False:",
@@ -205,7 +205,7 @@ MUTANTS = (
         SYNC,
     ),
     Mutant(
-        "the embedding store mixes models",
+        "the vector cache mixes models",
         "embed/cache.py",
         "    return hashlib.sha256(text.encode()).hexdigest()\n\n\ndef _connect",
         '    return ""\n\n\ndef _connect',

@@ -238,7 +238,7 @@ def test_a_request_that_cannot_be_met_writes_nothing(
 
 def test_a_folder_with_other_files_is_left_alone(lake: Lake):
     (lake.table / "others").mkdir(parents=True)
-    with pytest.raises(TableError, match="holds something else"):
+    with pytest.raises(TableError, match="holds something other than a Hudi table"):
         lake.create()
     assert [p.name for p in lake.table.iterdir()] == ["others"]
 
