@@ -15,7 +15,7 @@ from lakewake.model.plan import Action
 from lakewake.model.recipe import TextField
 from lakewake.source import files, view
 from lakewake.source.hudi import HudiTable
-from lakewake.source.session import reading_session
+from lakewake.source.session import active, reading_session
 from lakewake.sync import SyncOptions, sync
 from lakewake.verify import repair, verify
 from support import environment
@@ -114,7 +114,9 @@ def test_how_the_caller_casts_values_does_not_change_a_text(spark, hostile, smal
     fields = (TextField("text", "{txt} {box}"),)
     clean = following(spark, table.path, tmp_path / "index", fields=fields, payload=("id",))
     parts = read_by(clean, hostile)
-    sync(parts)
+    # As in a notebook: the session that a caller passes is also the active one of the thread.
+    with active(hostile):
+        sync(parts)
     assert parts.embedder.received == ["red {n, null}"]
     assert indexed(parts) == built_in_a_clean_session(parts, spark)
 
