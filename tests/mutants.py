@@ -307,7 +307,7 @@ MUTANTS = (
         "source/hudi.py",
         "spark = reading_session(self._start())",
         "spark = self._start()",
-        ("tests/integration/test_hostile_session.py", "-k", "caller_casts_values"),
+        ("tests/integration/test_hostile_session.py", "-k", "callers_session_as_it_was"),
     ),
     Mutant(
         "Hudi's defaults reach reads",
