@@ -64,10 +64,9 @@ except SetupError as error:
 #: Prints whether PySpark is imported once the JVM is starting; `true` stands for the JVM.
 JVM_FIRST = """
 import sys
-from lakewake import spark
-from lakewake.spark import jvm
+from lakewake.spark import jvm, session
 
-assert spark.running_session() is None
+assert session.running_session() is None
 with open("log", "ab") as log:
     try:
         jvm.start(["true"], log, lambda: print("PySpark is there:", "pyspark" in sys.modules))
