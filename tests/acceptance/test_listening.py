@@ -28,15 +28,15 @@ ui.enabled = true
 #: Whole commands in one process, so that one JVM serves all, and the Spark work of `setup`.
 COMMANDS = """
 import sys
-from lakewake import spark
+from lakewake.spark import session
 from lakewake.cli import run
 from lakewake.setup.exercise import exercise
 
 # Each command would end the JVM.
-spark.stop_session = lambda: None
+session.stop_session = lambda: None
 for line in sys.argv[2:]:
     assert run(line.split()) == 0, line
-exercise(spark.start_session({}), sys.argv[1])
+exercise(session.start_session({}), sys.argv[1])
 """
 #: Listens on all interfaces until its stdin ends.
 CARELESS = """
