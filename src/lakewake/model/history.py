@@ -190,7 +190,7 @@ def mark_commits(
 
 
 def _order(instant: Instant) -> tuple[str, str]:
-    # What is in flight is ordered by when it began; else a dead writer would be newest for ever.
+    # What is in flight is ordered by when it began; else a dead writer would be newest forever.
     return instant.completed or instant.requested, instant.requested
 
 

@@ -90,7 +90,7 @@ def within(seconds: float, source: Iterator[T], stop: Callable[[], None]) -> Ite
     """The items of `source` as they come, for `seconds` in total.
 
     They are made in a thread of their own: a socket's time limit starts again with every byte, so a
-    peer that sends one now and then could hold us for ever.
+    peer that sends one now and then could hold us forever.
 
     Args:
         stop: called when no more items are wanted; makes the thread fail at its next step.

@@ -110,7 +110,7 @@ def spark_options(s3: S3) -> dict[str, str]:
             "endpoint": s3.endpoint,
             "connection.ssl.enabled": str(not s3.plain).lower(),
             "path.style.access": "true",
-            # Some stores answer this in a way that makes Hadoop retry for ever.
+            # Some stores answer this in a way that makes Hadoop retry forever.
             "multiobjectdelete.enable": "false",
         }
     return {f"spark.hadoop.fs.s3a.{key}": value for key, value in options.items()}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 
 from lakewake.errors import ConfigError
 from lakewake.model.query import Query
+from lakewake.model.recall import Effort
 
 #: Columns that a search does not return: each one would make every search slower.
 HIDDEN = ("_vector", "_checkpoint", "_source_hash", "_payload_hash", "_instant")
@@ -94,6 +97,37 @@ def settled(found: pa.Table, nearest: pa.Table, metric: str, query: np.ndarray) 
     longest = np.linalg.norm(vectors, axis=1).max() + np.linalg.norm(query)
     scale = 1.0 if metric == "cosine" else float(longest) ** 2
     return bool(last - np.nanmin(near) > APART * scale)
+
+
+def nearest_rows(
+    limit: int,
+    effort: Effort | None,
+    find: Callable[[int, Effort | None], pa.Table],
+    ranked: Callable[[pa.Table], tuple[pa.Table, int]],
+    is_settled: Callable[[pa.Table, pa.Table], bool],
+) -> pa.Table:
+    """The chunks of the `limit` nearest rows: ask a store for more until they are certain.
+
+    Args:
+        effort: how thoroughly to search at first; None means exactly.
+        find: asks the store for this many chunks, with this effort.
+        ranked: the best chunks of those found, and how many rows they have.
+        is_settled: whether those are certainly the nearest of an exact search.
+    """
+    wanted = limit
+    while True:
+        exact = effort is None
+        asked = wanted + SPARE * exact
+        found = find(asked, effort)
+        nearest, rows = ranked(found)
+        exhausted = found.num_rows < asked
+        if exact and exhausted:
+            return nearest
+        if rows == limit and (not exact or is_settled(found, nearest)):
+            return nearest
+        # An approximate search may have missed some, so search exactly.
+        effort = None if exhausted else effort
+        wanted = wanted if exhausted else wanted * 4
 
 
 def first_rows(ranked: pa.Table, limit: int) -> tuple[pa.Table, int]:

@@ -35,10 +35,10 @@ from lakewake.store.lance.words import LanceWords, WordFiles
 from lakewake.store.location import S3
 from lakewake.store.ranking import (
     HIDDEN,
-    SPARE,
     check_query,
     count_rows,
     first_rows,
+    nearest_rows,
     rank,
     settled,
 )
@@ -191,21 +191,14 @@ class LanceReader:
         vector = check_query(query, self._recipe.model.dimension)
         where = None if query.where is None else to_sql(query.where, self.schema())
         self._asking.recent.append(vector)
-        wanted, effort = query.limit, None if query.exact else self._effort(where is not None)
-        while True:
-            exact = effort is None
-            found = self._nearest(vector, wanted + SPARE * exact, where, effort)
-            ranked = rank(found, self._recipe.metric, vector)
-            nearest, rows = first_rows(ranked, query.limit)
-            exhausted = found.num_rows < wanted + SPARE * exact
-            if exact and exhausted:
-                return nearest
-            full = rows == query.limit
-            if full and (not exact or settled(found, nearest, self._recipe.metric, vector)):
-                return nearest
-            # An approximate search may have missed some, so search exactly.
-            effort = None if exhausted else effort
-            wanted = wanted if exhausted else wanted * 4
+        metric = self._recipe.metric
+        return nearest_rows(
+            query.limit,
+            None if query.exact else self._effort(where is not None),
+            lambda wanted, effort: self._nearest(vector, wanted, where, effort),
+            lambda found: first_rows(rank(found, metric, vector), query.limit),
+            lambda found, nearest: settled(found, nearest, metric, vector),
+        )
 
     def searching(self) -> Searching:
         return how_searched(self._coverage, self._asking)

@@ -53,7 +53,7 @@ from lakewake.store.location import Stamp, location_at
 from lakewake.store.memory import check_columns
 from lakewake.store.recall import ANN_MIN_CHUNKS, Asking
 
-#: A compaction or an index refresh may interfere a few times, but not for ever.
+#: A compaction or an index refresh may interfere a few times, but not forever.
 ATTEMPTS = 4
 IDS = pa.schema([pa.field("_id", pa.string())])
 IDS_AT_ONCE = 50_000

@@ -31,7 +31,7 @@ FORMAT = 1
 POINT = str(uuid5(NAMESPACE_URL, "lakewake:frontier"))
 #: How many of the last commits are remembered, with their times.
 REMEMBERED = 1_000
-#: Seconds. A reader that was killed does not keep old points for ever.
+#: Seconds. A reader that was killed does not keep old points forever.
 PINNED_FOR = 24 * 3600.0
 #: Seconds. Longer than any commit takes from writing a page to naming it, and any read of a page.
 PAGES_FOR = 24 * 3600.0

@@ -31,10 +31,10 @@ from lakewake.store.qdrant.recall import Coverage, coverage_of
 from lakewake.store.qdrant.rows import Decoder
 from lakewake.store.ranking import (
     HIDDEN,
-    SPARE,
     check_query,
     count_rows,
     first_rows,
+    nearest_rows,
     rank,
     settled,
 )
@@ -138,20 +138,13 @@ class QdrantReader:
         if self.recipe().metric != "cosine":
             return self._search_all(query, vector, where, decoder)
         self.asking.recent.append(vector)
-        wanted, effort = query.limit, None if query.exact else self._effort(where is not None)
-        while True:
-            exact = effort is None
-            found = self._nearest(vector, wanted + SPARE * exact, where, decoder, effort)
-            nearest, rows = self._ranked(found, vector, where, query.limit)
-            exhausted = found.num_rows < wanted + SPARE * exact
-            if exact and exhausted:
-                return nearest
-            full = rows == query.limit
-            if full and (not exact or settled(_with_vectors(found), nearest, "cosine", vector)):
-                return nearest
-            # An approximate search may have missed some, so search exactly.
-            effort = None if exhausted else effort
-            wanted = wanted if exhausted else wanted * 4
+        return nearest_rows(
+            query.limit,
+            None if query.exact else self._effort(where is not None),
+            lambda wanted, effort: self._nearest(vector, wanted, where, decoder, effort),
+            lambda found: self._ranked(found, vector, where, query.limit),
+            lambda found, nearest: settled(_with_vectors(found), nearest, "cosine", vector),
+        )
 
     def searching(self) -> Searching:
         return how_searched(self._coverage, self.asking)
