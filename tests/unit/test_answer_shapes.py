@@ -1,4 +1,4 @@
-"""Answers have one shape: `as_dict`, OpenAPI and MCP describe the same one."""
+"""Answers have one shape: OpenAPI and MCP describe what `as_dict` returns."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from lakewake import mcp
+from lakewake.model import shapes
+from lakewake.model.choices import ModeName
 from lakewake.model.facets import Facet
 from lakewake.model.history import CommitMark, SyncRecord
 from lakewake.model.query import Hit, Mode, SearchResult
 from lakewake.model.recommendation import AnsweredBy, Recommendation
 from lakewake.model.rows import RowId
-from lakewake.serve import shapes
 from support.serving import wine_index
 
 HIT = Hit("k", "p", 0.5, 0.5, "text", "field", 0, {"num": 1}, (0, 4))
@@ -32,44 +32,24 @@ DESCRIBED: list[tuple[dict[str, Any], type[BaseModel]]] = [
     (Facet("num", "number").as_dict(), shapes.Facet),
     (Facet("a", "text", {"x": 1}).as_dict()["values"][0], shapes.FacetValue),
 ]
-TOOLS: list[tuple[type[BaseModel], type[BaseModel]]] = [
-    (mcp.Row, shapes.RowId),
-    (mcp.FoundRow, shapes.Hit),
-    (mcp.Found, shapes.SearchAnswer),
-    (mcp.Recommended, shapes.RecommendAnswer),
-]
 
 
 @pytest.mark.parametrize(
     ("answer", "shape"), DESCRIBED, ids=lambda given: getattr(given, "__name__", "")
 )
-def test_openapi_describes_every_field_of_an_answer(
+def test_every_field_of_an_answer_is_described(
     answer: dict[str, Any], shape: type[BaseModel]
 ) -> None:
     assert set(shape.model_fields) == set(answer)
     shape.model_validate(answer, strict=False)
 
 
-def test_openapi_describes_the_status_but_for_the_last_sync() -> None:
-    assert set(shapes.Status.model_fields) == {*STATUS, "watch"} - {"last_sync"}
-    shapes.Status.model_validate(STATUS)
-
-
-@pytest.mark.parametrize(("tool", "shape"), TOOLS, ids=lambda given: given.__name__)
-def test_assistants_get_the_fields_that_http_returns(
-    tool: type[BaseModel], shape: type[BaseModel]
-) -> None:
-    assert list(tool.model_fields) == list(shape.model_fields)
-
-
-def test_assistants_get_a_part_of_the_status() -> None:
-    assert set(mcp.IndexStatus.model_fields) < set(STATUS)
-    mcp.IndexStatus.model_validate(STATUS)
+def test_the_status_is_described_but_for_the_last_sync() -> None:
+    assert set(shapes.IndexStatus.model_fields) == {*STATUS} - {"last_sync"}
+    shapes.IndexStatus.model_validate(STATUS)
 
 
 def test_the_choices_are_the_same_everywhere() -> None:
-    modes = tuple(mode.value for mode in Mode)
-    assert get_args(shapes.Mode) == modes
-    assert get_args(get_args(mcp.Mode)[0]) == modes
+    assert get_args(ModeName) == tuple(mode.value for mode in Mode)
     by = get_args(shapes.RecommendAnswer.model_fields["answered_by"].annotation)
     assert by == tuple(kind.value for kind in AnsweredBy)

@@ -24,7 +24,9 @@ try:
     from mcp.server.mcpserver import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.types import ToolAnnotations
-    from pydantic import BaseModel, ConfigDict, Field
+    from pydantic import BaseModel, Field
+
+    from lakewake.mcp.shapes import Found, Listing, Part, Recommended, StatusList
 except ImportError as error:
     raise SetupError("mcp is not installed", hint="pip install 'lakewake[mcp]'") from error
 
@@ -77,119 +79,6 @@ Start = Annotated[
 Offset = Annotated[
     int, Field(ge=0, le=MAX_OFFSET, description="How many of the best rows to skip.")
 ]
-
-
-class Answer(BaseModel):
-    """An answer. Fields that later versions add are passed through."""
-
-    model_config = ConfigDict(extra="allow")
-
-
-class Row(Answer):
-    """The identity of a row of the table."""
-
-    key: str
-    partition: str
-
-
-class FoundRow(Row):
-    """One row that was found, with its best chunk."""
-
-    score: float
-    similarity: float | None
-    text: str | None
-    field: str
-    chunk: int
-    highlight: tuple[int, int] | None
-    payload: dict[str, Any]
-
-
-class Part(Row):
-    """A part of a row's text or of one of its payload values.
-
-    Attributes:
-        length: characters of the whole text.
-        next: where the next part begins; None: this is the last part.
-    """
-
-    index: str
-    instant: str
-    text: str
-    start: int
-    length: int
-    next: int | None
-
-
-class Found(Answer):
-    """The rows that were found, best first, and the table instant that they are from."""
-
-    index: str
-    instant: str
-    mode: str
-    offset: int
-    hits: list[FoundRow]
-    more: bool
-
-
-class Recommended(Answer):
-    """A message based on the rows in `used`, and all rows that were found."""
-
-    query: str
-    message: str
-    answered_by: str
-    used: list[Row]
-    hits: list[FoundRow]
-    instant: str
-    reason: str | None
-
-
-class Failure(Answer):
-    """An index that could not be read, and why."""
-
-    index: str
-    error: str
-    hint: str
-
-
-class IndexStatus(Answer):
-    """How far one index is behind its table."""
-
-    index: str
-    built: bool
-    in_step: bool
-    instant: str
-    newest_instant: str
-    lag_commits: int
-    lag_seconds: float
-    rows: int
-    chunks: int
-    would: str
-    why: str
-
-
-class StatusList(Answer):
-    """How far the indexes are behind; `failures` names those that could not be read."""
-
-    indexes: list[IndexStatus]
-    failures: list[Failure]
-
-
-class Listed(Answer):
-    """What an index can be searched for. Without an instant, it is not built yet."""
-
-    name: str
-    instant: str
-    rows: int
-    chunks: int
-    texts: list[str]
-    payload: dict[str, str]
-
-
-class Listing(Answer):
-    """All indexes; `failures` names those that could not be read."""
-
-    indexes: list[Listed]
-    failures: list[Failure]
 
 
 class Tools:

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lakewake.config.settings import ServeSettings
 from lakewake.errors import LakewakeError
+from lakewake.model.shapes import RecommendAnswer, SearchAnswer
 from lakewake.serve import asking, shapes
 from lakewake.serve.headers import KeyCheck, KnownHosts, SecurityHeaders, hosts_of, is_loopback
 from lakewake.serve.keys import KeyRing
@@ -275,8 +276,8 @@ def _add_routes(app: FastAPI, desk: Desk) -> None:
             path, endpoint, methods=["POST"], response_model=answer, responses=refusals
         )
 
-    post("/indexes/{name}/search", desk.search, shapes.SearchAnswer)
-    post("/indexes/{name}/recommend", desk.recommend, shapes.RecommendAnswer, _STREAM)
+    post("/indexes/{name}/search", desk.search, SearchAnswer)
+    post("/indexes/{name}/recommend", desk.recommend, RecommendAnswer, _STREAM)
     get("/indexes", desk.list_indexes, shapes.Indexes, _REFUSALS)
     get("/indexes/{name}/status", desk.status, shapes.Status)
     get("/indexes/{name}/history", desk.history, shapes.History)

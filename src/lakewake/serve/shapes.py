@@ -1,18 +1,20 @@
-"""The bodies of HTTP requests and answers, as types. OpenAPI is generated from them."""
+"""The bodies of HTTP requests, and the answers that only HTTP has, as types.
+
+OpenAPI is generated from them and from `model.shapes`.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from lakewake.model.choices import ModeName
+from lakewake.model.shapes import CommitMark, Facet, IndexStatus, Instant, SyncRecord
 from lakewake.search.run import MAX_K
 
 #: The most keys of a body. No valid body has as many.
 MOST_KEYS = 50
-Mode = ModeName
-Instant = Annotated[str, Field(description="The table commit that the answer is based on.")]
 Filter = Annotated[
     str | dict[str, Any] | None,
     Field(
@@ -53,7 +55,7 @@ class SearchBody(Asked):
     k: int = Field(5, ge=1, le=MAX_K, description="How many rows.")
     offset: int = Field(0, ge=0, le=MAX_K, description="How many of the best rows to skip.")
     where: Filter = None
-    mode: Mode = "vector"
+    mode: ModeName = "vector"
     min_score: FiniteFloat | None = None
     rerank: bool | None = None
     exact: bool = False
@@ -65,55 +67,8 @@ class RecommendBody(Asked):
     query: str
     k: int = Field(5, ge=1, le=MAX_K)
     where: Filter = None
-    mode: Mode = "vector"
+    mode: ModeName = "vector"
     stream: bool = Field(False, description="Send server-sent events: `piece`s, then the `answer`.")
-
-
-class RowId(BaseModel):
-    """The identity of a row in Hudi."""
-
-    key: str
-    partition: str
-
-
-class Hit(BaseModel):
-    """One row that was found, with its best chunk."""
-
-    key: str
-    partition: str
-    score: float
-    similarity: float | None
-    text: str | None
-    field: str
-    chunk: int
-    highlight: Annotated[
-        tuple[int, int] | None,
-        Field(description="Start and end of the best sentence in `text`, in code points."),
-    ] = None
-    payload: dict[str, Any]
-
-
-class SearchAnswer(BaseModel):
-    """Rows, best first."""
-
-    index: str
-    instant: Instant
-    mode: Mode
-    offset: int = 0
-    hits: list[Hit]
-    more: bool
-
-
-class RecommendAnswer(BaseModel):
-    """A message based on the rows in `used`."""
-
-    query: str
-    message: str
-    answered_by: Literal["model", "extract", "none"]
-    used: list[RowId]
-    hits: list[Hit]
-    instant: Instant
-    reason: str | None = None
 
 
 class Following(BaseModel):
@@ -132,7 +87,7 @@ class IndexSummary(BaseModel):
     rows: int
     chunks: int
     payload: list[str]
-    modes: list[Mode]
+    modes: list[ModeName]
     fresh: bool
 
 
@@ -143,53 +98,10 @@ class Indexes(BaseModel):
     watch: Following | None = None
 
 
-class Status(BaseModel):
+class Status(IndexStatus):
     """How far an index is behind its table, as `lakewake status --json` reports it."""
 
-    model_config = ConfigDict(extra="allow")
-
-    index: str
-    built: bool
-    in_step: bool
-    table: str
-    store: str
-    instant: Instant
-    newest_instant: str
-    lag_commits: int
-    lag_seconds: float
-    ahead_seconds: float = 0.0
-    rows: int
-    chunks: int
-    generation: int
-    duplicates: int
-    quarantined: int
-    model: dict[str, Any]
-    would: str
-    why: str
-    fresh: bool
-    freshness_limit: float | None = None
-    searching: dict[str, Any] | None = None
     watch: Following | None = None
-
-
-class SyncRecord(BaseModel):
-    """One sync that did something, or failed."""
-
-    time: str
-    index: str
-    action: str
-    why: str
-    from_instant: str
-    to_instant: str
-    rows_changed: int
-    rows_deleted: int
-    chunks_upserted: int
-    chunks_deleted: int
-    embedded: int
-    reused: int
-    quarantined: int
-    seconds: dict[str, float]
-    error: str | None = None
 
 
 class History(BaseModel):
@@ -200,43 +112,12 @@ class History(BaseModel):
     history: list[SyncRecord]
 
 
-class FacetValue(BaseModel):
-    """A value of a column, and how many rows have it."""
-
-    value: Any
-    count: int
-
-
-class Facet(BaseModel):
-    """What a payload column holds, for filters."""
-
-    column: str
-    type: Literal["text", "number", "boolean", "time"]
-    values: list[FacetValue] | None = None
-    min: Any = None
-    max: Any = None
-    more: Annotated[
-        int, Field(description="How many more values the column has than `values` lists.")
-    ] = 0
-
-
 class Facets(BaseModel):
     """What the payload columns of an index hold."""
 
     index: str
     instant: Instant
     facets: list[Facet]
-
-
-class CommitMark(BaseModel):
-    """A commit of the table, and the sync that brought it into the index."""
-
-    instant: str
-    action: str
-    completed: str | None
-    absorbed: bool
-    synced: str | None
-    record: SyncRecord | None
 
 
 class Commits(BaseModel):
