@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lakewake.config.file import DEFAULT_FILE, DEFAULT_STORE, parse_config
+from lakewake.config.file import DEFAULT_FILE, parse_config
+from lakewake.config.index import DEFAULT_STORE
 from lakewake.config.section import locate
 from lakewake.config.settings import IndexSettings, Settings
 from lakewake.errors import ConfigError

@@ -89,6 +89,15 @@ class Section:
             raise self.fail(f"`{key}` is blank", "give it a value, or remove the line")
         return value
 
+    def table(self, key: str) -> Section:
+        """The table at a key; empty if it is absent."""
+        value = self.values.get(key, {})
+        if not isinstance(value, dict):
+            raise self.fail(
+                f"`{key}` is {kind_of(value)}, expected a table", f"begin it with a line [{key}]"
+            )
+        return Section(f"{self.where}: {key}", value)
+
     def need(self, key: str, example: str) -> str:
         """A required string."""
         value: str | None = self.get(key, str)
@@ -142,3 +151,14 @@ def locate(folder: Path, path: str) -> str:
     if "://" in path:
         return path
     return os.path.normpath(folder / Path(path).expanduser())
+
+
+def refuse_twins(fact: str, word: str, names: list[str]) -> None:
+    """Refuse a name that is there twice; `fact` and `word` begin the error.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    twins = sorted({n for n in names if names.count(n) > 1})
+    if twins:
+        raise ConfigError(f"{fact} {word} {twins[0]!r}", hint="use each name once")

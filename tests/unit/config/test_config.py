@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lakewake.config.file import (
-    _EMBEDDING_STORE_KEYS,
-    _INDEX_KEYS,
-    load_config,
-    parse_config,
-)
+from lakewake.config.embedding_store import EMBEDDING_STORE_KEYS
+from lakewake.config.file import load_config, parse_config
+from lakewake.config.index import INDEX_KEYS
 from lakewake.config.models import MODEL_KINDS, RERANK_KINDS
 from lakewake.config.recommend import KINDS
 from lakewake.config.serve import SERVE_KEYS
@@ -510,5 +507,5 @@ def test_every_example_of_the_documentation_is_accepted():
 def test_the_documentation_names_every_key():
     guide = (ROOT / "docs" / "config.md").read_text()
     named = set(re.findall(r"^\| `(\w+)` \|", guide, re.MULTILINE))
-    kinds = (_INDEX_KEYS, MODEL_KINDS, RERANK_KINDS, _EMBEDDING_STORE_KEYS, KINDS, SERVE_KEYS)
+    kinds = (INDEX_KEYS, MODEL_KINDS, RERANK_KINDS, EMBEDDING_STORE_KEYS, KINDS, SERVE_KEYS)
     assert named == set().union(*kinds)

@@ -1,0 +1,207 @@
+"""`[[index]]` of lakewake.toml."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from lakewake.config.models import read_rerank, read_text_model, read_vector_model
+from lakewake.config.section import Section, kind_of, locate, refuse_twins
+from lakewake.config.settings import (
+    MAX_DELETE,
+    EmbeddingStoreSettings,
+    IndexSettings,
+    ModelSettings,
+)
+from lakewake.model.choices import LOCAL_STORES, METRICS
+from lakewake.model.chunks import RESERVED
+from lakewake.model.recall import RECALL
+from lakewake.model.recipe import Chunking, TextField
+
+MAX_WEIGHT = 1000
+DEFAULT_STORE = "lance://index"
+_IN_FILE = {"fields": "text", "chunking": "chunk"}
+#: `weights` are written with the text fields that they belong to.
+INDEX_KEYS = (
+    *(_IN_FILE.get(f.name, f.name) for f in fields(IndexSettings) if f.name != "weights"),
+    "dimension",
+)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+def read_index(
+    section: Section, default: ModelSettings, kept: EmbeddingStoreSettings | None, folder: Path
+) -> IndexSettings:
+    """The settings of one index.
+
+    Args:
+        default: the model, if the index names none.
+        kept: the vector cache of the configuration.
+        folder: relative paths start from it.
+
+    Raises:
+        ConfigError: one of them cannot be used.
+    """
+    section.refuse_unknown(INDEX_KEYS)
+    name = section.need("name", '"wines"')
+    if not _NAME.fullmatch(name):
+        raise section.fail(
+            f"`name` is {name!r}", "use letters, digits, _ and -, beginning with a letter or digit"
+        )
+    if ("text" in section.values) == ("vector" in section.values):
+        raise section.fail(
+            "needs exactly one of `text` and `vector`",
+            'text = "{title}. {description}", or vector = "embedding" with dimension = 384',
+        )
+    vector: str | None = section.get("vector", str)
+    # Vectors that come from the table are not embedded, so there is nothing to cache.
+    keeps = section.get("embedding_store", bool, True) and not vector
+    return IndexSettings(
+        name=name,
+        table=locate(folder, section.need("table", '"lake/wine_reviews"')),
+        store=read_store(section, folder),
+        fields=() if vector else _text_fields(section),
+        vector=vector,
+        payload=_payload(section),
+        chunking=_chunking(section),
+        model=read_vector_model(section, vector, folder)
+        if vector
+        else read_text_model(section, default, folder),
+        metric=section.choice("metric", METRICS, "cosine"),
+        embedding_store=kept if keeps else None,
+        weights={} if vector else _weights(section),
+        rerank=read_rerank(section, folder),
+        freshness=section.seconds("freshness"),
+        max_delete=_max_delete(section),
+        recall=_recall(section),
+    )
+
+
+def _max_delete(section: Section) -> float:
+    share: float = section.get("max_delete", float, MAX_DELETE)
+    if not 0 <= share <= 1:
+        raise section.fail(
+            f"`max_delete` is {share:g}, expected a share from 0 to 1",
+            "max_delete = 0.5 lets one sync remove up to half of the rows without --allow-deletes",
+        )
+    return share
+
+
+def _recall(section: Section) -> float:
+    value: float = section.get("recall", float, RECALL)
+    # Written so that it refuses NaN too.
+    if not 0 < value <= 1:
+        raise section.fail(
+            f"`recall` is {value:g}, expected more than 0 and at most 1",
+            f"recall = {RECALL}, or recall = 1 for exact searches only",
+        )
+    return value
+
+
+def read_store(section: Section, folder: Path) -> str:
+    """The address of the index; a local one has an absolute path."""
+    uri: str = section.get("store", str, DEFAULT_STORE)
+    scheme, mark, path = uri.partition("://")
+    if not mark or not path:
+        valid = 'write it as "lance://FOLDER", "lance+s3://BUCKET/FOLDER" or "qdrant://HOST:6333"'
+        raise section.fail(f"`store` is {uri!r}", valid)
+    return f"{scheme}://{locate(folder, path)}" if scheme in LOCAL_STORES else uri
+
+
+def _text_fields(section: Section) -> tuple[TextField, ...]:
+    value = section.values["text"]
+    if isinstance(value, str):
+        found: tuple[TextField, ...] = (TextField("text", section.get("text", str)),)
+    elif isinstance(value, list) and value and all(isinstance(v, dict) for v in value):
+        found = tuple(_text_field(Section(f"{section.where}: text", v)) for v in value)
+    else:
+        raise section.fail(
+            f"`text` is {kind_of(value)}, expected a template or a list of tables",
+            'text = "{title}. {description}", or text = [{column = "title"}, '
+            '{name = "story", template = "{title}. {description}"}]',
+        )
+    for field in found:
+        _check_template(section, field)
+    refuse_twins(f"{section.where}: two text fields are", "called", [f.name for f in found])
+    return found
+
+
+def _text_field(section: Section) -> TextField:
+    if "column" in section.values:
+        section.refuse_unknown(("column", "weight"))
+        column = section.need("column", '"description"')
+        return TextField(column, f"{{{column}}}")
+    section.refuse_unknown(("name", "template", "weight"))
+    name = section.need("name", '"story"')
+    return TextField(name, section.need("template", '"{title}. {description}"'))
+
+
+def _weights(section: Section) -> dict[str, float]:
+    """What each text field's scores are multiplied by; fields without a weight are left out."""
+    value, out = section.values["text"], {}
+    for table in value if isinstance(value, list) else []:
+        inner = Section(f"{section.where}: text", table)
+        if "weight" in table:
+            weight: float = inner.get("weight", float)
+            if not 0 < weight <= MAX_WEIGHT:
+                raise inner.fail(
+                    f"`weight` is {weight}, expected more than 0, at most {MAX_WEIGHT}",
+                    "weight = 2",
+                )
+            out[_text_field(inner).name] = weight
+    return out
+
+
+def _check_template(section: Section, field: TextField) -> None:
+    example = 'write columns in braces, as in "{title}. {description}"; a brace itself is {{ or }}'
+    try:
+        columns = field.columns
+    except ValueError as error:
+        raise section.fail(f"`text` {field.template!r}: {error}", example) from error
+    if not columns:
+        raise section.fail(f"`text` {field.template!r} names no column", example)
+
+
+def _payload(section: Section) -> tuple[str, ...]:
+    value = section.values.get("payload", [])
+    if not isinstance(value, list) or not all(isinstance(v, str) and v.strip() for v in value):
+        raise section.fail(
+            "`payload` is not a list of column names", 'payload = ["title", "price"]'
+        )
+    for column in value:
+        if "." in column or "`" in column:
+            raise section.fail(
+                f"payload column {column!r} has a '.' or a '`' in its name, which Lance refuses",
+                "leave it out, or rename it in the table",
+            )
+        if column.startswith(RESERVED):
+            raise section.fail(
+                f"payload column {column!r} begins with {RESERVED!r}, which marks Lakewake's own",
+                "leave it out: a row's key, partition and instant are in every hit",
+            )
+    refuse_twins(f"{section.where}: payload names", "column", value)
+    return tuple(value)
+
+
+def _chunking(section: Section) -> Chunking:
+    value = section.values.get("chunk", "whole")
+    if value == "whole":
+        return Chunking()
+    if "vector" in section.values:
+        raise section.fail("`chunk` has no effect with `vector`", "remove it")
+    if not isinstance(value, dict):
+        raise section.fail(
+            '`chunk` is neither "whole" nor a table', "chunk = {tokens = 200, overlap = 40}"
+        )
+    inner = Section(f"{section.where}: chunk", value)
+    inner.refuse_unknown(("tokens", "overlap"))
+    if "tokens" not in value:
+        raise inner.fail("`tokens` is missing", "chunk = {tokens = 200, overlap = 40}")
+    tokens, overlap = inner.count("tokens", 0, least=1), inner.count("overlap", 0)
+    if overlap >= tokens:
+        raise inner.fail(
+            f"`overlap` {overlap} is not smaller than `tokens` {tokens}",
+            "chunk = {tokens = 200, overlap = 40}",
+        )
+    return Chunking(tokens, overlap)
