@@ -1,19 +1,16 @@
-"""The public API: the indexes of a configuration, and what can be done with one."""
+"""One index: what can be done with it."""
 
 from __future__ import annotations
 
-import difflib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakewake.config.file import load_config
-from lakewake.config.settings import IndexSettings, ModelSettings, RecommendSettings, Settings
+from lakewake.config.settings import IndexSettings, ModelSettings, RecommendSettings
 from lakewake.embed.registry import load_embedder
 from lakewake.errors import ConfigError, IndexMissing, StoreError
 from lakewake.history.log import SyncLog, newest, open_history
@@ -23,16 +20,14 @@ from lakewake.model.facets import Facet
 from lakewake.model.history import CommitMark, SyncRecord, mark_commits
 from lakewake.model.query import Mode, Question, SearchResult
 from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
-from lakewake.progress import Reporter, Silent
+from lakewake.progress import Reporter
 from lakewake.search.facets import FacetCache
 from lakewake.search.view import SearchParts, View, again
-from lakewake.spark.sessions import Sessions as Sessions
+from lakewake.spark.sessions import Sessions
 from lakewake.sync import IndexParts
 from lakewake.sync.wiring import wire
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from lakewake.embed import Embedder
     from lakewake.model.recommendation import Recommendation
     from lakewake.model.rows import RowId
@@ -40,89 +35,6 @@ if TYPE_CHECKING:
     from lakewake.search.run import Ranking
 
 T = TypeVar("T")
-
-
-def open(
-    config: str | Path | None = None,
-    *,
-    spark: SparkSession | None = None,
-    reporter: Reporter | None = None,
-    verbose: bool = False,
-) -> Lakewake:
-    """Open the indexes of a configuration file.
-
-    Args:
-        config: the file. Default: the file that `LAKEWAKE_CONFIG` names, else ./lakewake.toml.
-        spark: a session that has Hudi; it is never stopped. Without one, a session is started
-            when rows must be read, and `close` stops it.
-        reporter: receives progress. By default, progress is not reported.
-        verbose: show the logs of Spark and Hudi.
-
-    Raises:
-        ConfigError: the configuration cannot be used.
-        SetupError: `spark` does not have Hudi.
-    """
-    reporter = reporter or Silent()
-    sessions = Sessions({}, spark, verbose, reporter)
-    settings = load_config(config)
-    sessions.options = settings.spark
-    sessions.tables = tuple(index.table for index in settings.indexes)
-    return Lakewake(settings, sessions, reporter)
-
-
-class Lakewake(Mapping[str, "Index"]):
-    """All indexes of one configuration, by name."""
-
-    def __init__(self, settings: Settings, sessions: Sessions, reporter: Reporter) -> None:
-        self.settings = settings
-        self._sessions = sessions
-        home, chat = settings.path.parent, settings.recommend
-        # Indexes with the same model share it, so a server of ten indexes loads it once.
-        load = cache(load_embedder)
-        self._indexes = {
-            s.name: Index(s, sessions, reporter, home, chat, load) for s in settings.indexes
-        }
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the indexes, in the order of the file."""
-        return tuple(self._indexes)
-
-    def __getitem__(self, name: str) -> Index:
-        if name not in self._indexes:
-            near = difflib.get_close_matches(name, self.names, 1)
-            raise ConfigError(
-                f"there is no index '{name}' in {self.settings.path}",
-                hint=(f"did you mean '{near[0]}'? " if near else "")
-                + f"its indexes are {', '.join(self.names)}",
-            )
-        return self._indexes[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._indexes
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._indexes)
-
-    def __len__(self) -> int:
-        return len(self._indexes)
-
-    def close(self) -> None:
-        """Close all indexes, and stop the Spark session if Lakewake started it."""
-        for index in self._indexes.values():
-            index.close()
-        self._sessions.close()
-
-    def __enter__(self) -> Lakewake:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class Index:
