@@ -220,7 +220,7 @@ def test_no_text_is_embedded_twice_to_find_the_refused_ones(service):
     assert len(service.requests) == 9
 
 
-def test_a_service_that_refuses_everything_is_not_asked_about_every_text(service):
+def test_a_service_that_refuses_everything_does_not_receive_every_text_alone(service):
     service.script = [status(400, "no such parameter")]
     with pytest.raises(EmbedError, match="no such parameter") as caught:
         service.embedder().embed([f"{n}" for n in range(640)])

@@ -165,7 +165,7 @@ def test_a_build_starts_again_if_files_vanish_while_it_reads_them(spark, small_t
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_a_text_that_is_not_utf8_is_set_aside_and_the_rest_is_indexed(
+def test_a_text_that_is_not_utf8_is_quarantined_and_the_rest_is_indexed(
     spark, small_tables, tmp_path
 ):
     table = HudiTables(spark, tmp_path / "table", options=small_tables)

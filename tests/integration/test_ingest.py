@@ -182,7 +182,7 @@ def test_a_file_without_a_usable_row_writes_nothing(lake: Lake):
 
 def test_equal_keys_without_an_ordering_field_are_refused(lake: Lake):
     error = lake.refused("a.csv", "id,t\n1,a\n1,b\n", key=("id",))
-    assert "1 rows repeat the key" in error.fact
+    assert "1 row with the key of another row" in error.fact
     assert not lake.table.exists()
 
 

@@ -1,4 +1,4 @@
-"""The whole product of histories, table types and Hudi versions, for `make matrix`.
+"""Every combination of history, table type and Hudi version, for `make matrix`.
 
 A run writes its results to docs/matrix.md.
 """
@@ -39,7 +39,7 @@ MARK = "<!-- below: written by `make matrix` -->"
 
 @pytest.fixture(scope="module")
 def results() -> Iterator[Results]:
-    """What each case did. Write the cases that ran to the document; keep its other lines."""
+    """What each case did. Afterwards, docs/matrix.md gets the cases that ran; others stay."""
     found: Results = {}
     yield found
     intro, _, lines = DOCS.read_text().partition(MARK)

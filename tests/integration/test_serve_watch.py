@@ -72,7 +72,7 @@ def table_instant(config: Path) -> str:
 
 
 def processes_of(config: Path) -> list[str]:
-    """Command lines of living processes that name the configuration, the JVM's among them."""
+    """Command lines of running processes that name the folder, including the JVM's."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:

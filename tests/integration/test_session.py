@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-#: Interrupts its whole process group, including the JVM, during a job of hours.
+#: Interrupts its whole process group, including the JVM, during a job that would take hours.
 INTERRUPTED = """
 import faulthandler, os, signal, threading
 from lakewake.spark.session import start_session, stop_session
 
-# Should it ever hang, this tells where.
+# If it hangs, this shows where.
 faulthandler.dump_traceback_later(90, exit=True)
-# A shell starts what runs in its background with SIGINT ignored, and children inherit that.
+# A shell starts background jobs with SIGINT ignored, and their children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 spark = start_session({"spark.master": "local[1]"})
@@ -61,7 +61,7 @@ except SetupError as error:
     print(error)
 """
 
-#: Prints whether PySpark is imported once the JVM is starting; `true` stands for the JVM.
+#: Prints whether PySpark is imported once the JVM is starting; `true` replaces the JVM.
 JVM_FIRST = """
 import sys
 from lakewake.spark import jvm, session
@@ -130,10 +130,10 @@ def test_ctrl_c_ends_a_job_quietly_and_keeps_the_jvm(tmp_path: Path) -> None:
 def test_a_callers_session_without_hudi_is_refused_with_the_options_it_needs(
     kind: str, fact: str, tmp_path: Path
 ) -> None:
-    said = run(FOREIGN, kind, folder=tmp_path).stdout
-    assert fact in said
-    assert "--packages org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0" in said
-    assert "--conf spark.sql.extensions=" in said
+    output = run(FOREIGN, kind, folder=tmp_path).stdout
+    assert fact in output
+    assert "--packages org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0" in output
+    assert "--conf spark.sql.extensions=" in output
 
 
 def test_a_session_that_cannot_start_is_an_error_with_the_reason(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Table and index in a bucket: built, followed, raced for, killed, reconciled, verified."""
+"""Table and index in a bucket: build, follow, race, kill, reconcile, verify."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def parts_of(spark, table, bucket) -> HudiParts:
 
 
 def run(config: Path, *arguments: str, ends: int = 0, **environment: str | None) -> dict[str, Any]:
-    """The output of a command that must end with this exit code; None unsets a variable."""
+    """The output of a command that must exit with the code `ends`; None unsets a variable."""
     changed = {**os.environ, **environment}
     done = subprocess.run(
         [LAKEWAKE, *arguments, "--json", "--config", config],
@@ -119,7 +119,7 @@ def test_an_archived_timeline_is_reconciled(type_, spark, bucket, small_tables):
     assert indexed(parts) == built_from_nothing(parts)
 
 
-def test_two_syncers_at_once_leave_every_row_once(table, spark, bucket):
+def test_two_syncs_at_once_leave_every_row_once(table, spark, bucket):
     both = [parts_of(spark, table, bucket) for _ in range(2)]
     for change in range(3):
         with ThreadPoolExecutor(2) as pool:
@@ -222,9 +222,9 @@ def test_keys_and_endpoint_in_the_aws_files_are_enough(config, gateway, tmp_path
 def test_two_processes_build_one_index(table, spark, config):
     command = [LAKEWAKE, "sync", "--json", "--config", config]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [json.loads(process.communicate(timeout=600)[0])["indexes"][0] for process in both]
+    reports = [json.loads(process.communicate(timeout=600)[0])["indexes"][0] for process in both]
     assert [process.returncode for process in both] == [0, 0]
-    assert "build" in [report["action"] for report in said]
+    assert "build" in [report["action"] for report in reports]
     with lakewake.open(config, spark=spark) as lake:
         index = lake["sample"]
         assert index.sync().action is Action.NOTHING

@@ -28,7 +28,7 @@ limits = st.integers(3, 40)
 
 @cache
 def byte_tokenizer() -> str:
-    """One token per byte, with [CLS] and [SEP]; cuts and pads to 4 on request."""
+    """One token per byte, with [CLS] and [SEP]; truncates and pads to 4 unless told not to."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: n for n, token in enumerate(["[CLS]", "[SEP]", "[PAD]", *alphabet])}
     tokenizer = Tokenizer(models.BPE(vocabulary, []))
@@ -68,7 +68,7 @@ def compact(text: str) -> str:
     return "".join(text.split())
 
 
-# One character of several bytes may exceed a chunk of few byte tokens.
+# A character of several bytes may not fit into a chunk of a few byte tokens.
 KINDS = [("bytes", 12), ("minilm", 3)]
 
 
@@ -95,11 +95,11 @@ def test_chunks_without_overlap_cover_the_text_once_in_order(
 
 @settings(max_examples=100, deadline=None)
 @given(text=texts, limit=st.integers(1, 10), overlap=st.integers(0, 1))
-def test_chunks_counted_in_characters_are_as_long_as_allowed(
+def test_chunks_counted_in_characters_keep_to_the_limit(
     text: str, limit: int, overlap: int
 ) -> None:
     chunks = Splitter(Chunking(0, min(overlap, limit - 1)), limit, None).split(text)
-    assert all(len(p) <= limit * CHARACTERS_PER_TOKEN for p in chunks)
+    assert all(len(chunk) <= limit * CHARACTERS_PER_TOKEN for chunk in chunks)
     if not overlap:
         assert compact("".join(chunks)) == compact(text)
 

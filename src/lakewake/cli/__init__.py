@@ -1,6 +1,6 @@
 """The command line: `lakewake COMMAND`, one file for each.
 
-Exit codes: 0 fine, 1 failed, 2 usage or configuration, 3 out of sync or too many deletes,
+Exit codes: 0 fine, 1 failed, 2 usage or configuration, 3 out of step or too many deletes,
 130 interrupted, 143 terminated.
 With `--json` stdout holds exactly one object, also for an error
 (`{"error", "fact", "landed", "hint"}`); messages for people then go to stderr.

@@ -30,10 +30,14 @@ columns_option = partial(
 
 
 @click.argument("file", help="A file, a folder or a pattern.")
-@click.argument("table", help="Its path; created if missing.")
-@columns_option("--key", help="Identify a row; needed for a new table.")
-@click.option("--ordering", metavar="COLUMN", help="The version with the greater value wins.")
-@columns_option("--partition", help="Partition a new table by these.")
+@click.argument("table", help="The table's path; created if missing.")
+@columns_option("--key", help="Columns that identify a row; needed for a new table.")
+@click.option(
+    "--ordering",
+    metavar="COLUMN",
+    help="If keys are equal, the row with the greater value here wins.",
+)
+@columns_option("--partition", help="Columns to partition a new table by.")
 @click.option(
     "--type", "table_type", metavar="cow|mor", help="Type of a new table.  [default: cow]"
 )
@@ -49,7 +53,11 @@ columns_option = partial(
 @click.option("--strict", is_flag=True, help="Write nothing if any line is bad.")
 @click.option("--bad", type=Path, metavar="FILE", help="List all bad lines in this file.")
 @click.option(
-    "--config", "-c", type=Path, metavar="FILE", help="Use the Spark options of this file."
+    "--config",
+    "-c",
+    type=Path,
+    metavar="FILE",
+    help="Use [spark] and untested_schemes of this file.",
 )
 @with_flags
 def ingest(
@@ -65,7 +73,10 @@ def ingest(
     bad: Path | None,
     flags: Flags,
 ) -> int:
-    """Write CSV, JSON lines or Parquet to a Hudi table. In one commit; creates the table."""
+    """Write CSV, JSON lines or Parquet to a Hudi table.
+
+    Writes one commit, and creates the table if it is missing.
+    """
     from lakewake.config.file import load_config
     from lakewake.ingest import IngestRequest, check_request
     from lakewake.ingest import ingest as write_rows
@@ -111,7 +122,7 @@ def show_ingest(report: IngestReport) -> None:
         ("took", duration(report.seconds)),
     ]
     if report.duplicates:
-        facts.append(("same key", f"{count(report.duplicates, 'row')} more than once in the files"))
+        facts.append(("same key", f"{count(report.duplicates, 'row')} with the key of another row"))
     if report.new_columns:
         facts.append(("new columns", ", ".join(report.new_columns)))
     if report.bad:

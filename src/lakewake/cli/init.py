@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EXAMPLE = "lakewake init lake/wine_reviews --name wines"
 
 
-@click.argument("table", help="Its path, or s3a://….")
+@click.argument("table", help="The table's path, or s3a://….")
 @click.option("--name", metavar="NAME", help="Name of the index; the table's unless given.")
 @click.option("--force", is_flag=True, help="Replace an existing configuration.")
 @click.option(
@@ -37,7 +37,7 @@ def init(table: str, name: str | None, force: bool, untested_schemes: bool, flag
     from lakewake.source.look import look_at
 
     if not untested_schemes:
-        schemes.refuse_untested(table, "--untested-schemes tries it anyway")
+        schemes.refuse_untested(table, "to try it anyway, add --untested-schemes")
     file = flags.config or Path(DEFAULT_FILE)
     look = look_at(table)
     found = draft_config(table, look, file, name, replace=force, untested_schemes=untested_schemes)

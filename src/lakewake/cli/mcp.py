@@ -18,7 +18,8 @@ WAITING = "lakewake mcp: waiting for a client on stdin; Ctrl-C stops"
 def mcp(config: Path | None) -> int:
     """Serve the indexes to an assistant over MCP.
 
-    The tools are search, recommend and status; the protocol runs on stdin and stdout.
+    The tools are search, similar, read, recommend, status and list_indexes. The protocol runs on
+    stdin and stdout.
     """
     from lakewake.mcp import serve
 

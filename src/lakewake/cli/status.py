@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lakewake.model.report import StatusReport
 
 EXAMPLE = "lakewake status --json"
-OUT_OF_SYNC = 3
+OUT_OF_STEP = 3
 
 
 @name_argument
@@ -24,10 +24,10 @@ OUT_OF_SYNC = 3
 @config_option
 @with_flags
 def status(name: str | None, check: bool, flags: Flags) -> int:
-    """Show how far the index is behind its table, and what it holds. Exit 3: out of sync."""
+    """Show how far the index is behind its table, and what it holds. Exit 3: out of step."""
 
     def code(report: StatusReport) -> int:
-        return 0 if (report.fresh if check else report.in_step) else OUT_OF_SYNC
+        return 0 if (report.fresh if check else report.in_step) else OUT_OF_STEP
 
     return run_each(flags, name, lambda i: i.status(), show_status, code)
 
@@ -61,7 +61,7 @@ def status_facts(report: StatusReport) -> list[tuple[str, str]]:
         model = f"{report.model.get('name')} {report.model.get('precision')}"
         facts += [
             ("index", report.store),
-            ("stands at", moment(report.instant)),
+            ("index at", moment(report.instant)),
             ("holds", f"{held}, generation {report.generation}"),
             ("model", f"{model}, {report.model.get('dimension')} dimensions"),
         ]

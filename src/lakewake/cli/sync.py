@@ -136,7 +136,9 @@ def sync_facts(report: SyncReport) -> list[tuple[str, str]]:
         texts = f"{count(report.embedded, 'text')} embedded, {report.reused:,} reused"
         facts += [("rows", rows), ("texts", texts)]
     if report.quarantined:
-        facts.append(("set aside", f"{count(report.quarantined, 'row')} the embedder refused"))
+        facts.append(
+            ("quarantined", f"{count(report.quarantined, 'row')} whose text could not be embedded")
+        )
     facts.append(("table at", moment(report.to_instant)))
     if report.seconds:
         facts.append(("took", took(report)))

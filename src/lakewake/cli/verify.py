@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lakewake.model.rows import RowId
 
 EXAMPLE = "lakewake verify wines --repair"
-OUT_OF_SYNC = 3
+DIFFERS = 3
 #: How many row ids of each kind are shown to a person; `--json` lists more.
 SHOWN = 5
 
@@ -40,7 +40,7 @@ def verify(name: str | None, repair: bool, vectors: str, flags: Flags) -> int:
         name,
         lambda i: i.verify(repair=repair, vectors=vectors),
         show_verify,
-        lambda r: 0 if r.agrees else OUT_OF_SYNC,
+        lambda r: 0 if r.agrees else DIFFERS,
     )
 
 
@@ -59,7 +59,9 @@ def verify_facts(report: VerifyReport) -> list[tuple[str, str]]:
     if report.pending:
         facts.append(("pending", f"{count(report.pending, 'row')} changed since the last sync"))
     if report.quarantined:
-        facts.append(("quarantined", f"{count(report.quarantined, 'row')} the embedder refused"))
+        facts.append(
+            ("quarantined", f"{count(report.quarantined, 'row')} whose text could not be embedded")
+        )
     if report.repaired:
         facts.append(("repaired", count(report.repaired, "row")))
     for kind in ("missing", "orphaned", "stale", "duplicated"):

@@ -10,7 +10,7 @@ from lakewake.config.section import Section
 from lakewake.config.settings import RecommendSettings
 
 KINDS = {f.name: float if f.default is None else type(f.default) for f in fields(RecommendSettings)}
-#: What instructions and template must leave for the rules, the question and the rows.
+#: Characters that instructions and template must leave for the rules, the question and the rows.
 ROOM = 2_000
 LONGEST_TIMEOUT, MOST_ROWS, MOST_CHARS = 3600, 1000, 1_000_000
 URL, TEMPLATE = 'url = "http://localhost:8080/v1"', 'template = "{question}\\n\\n{rows}"'
@@ -34,7 +34,7 @@ def _check_service(section: Section, chat: RecommendSettings) -> None:
     if bool(chat.url) != bool(chat.name):
         lacking, line = ("name", 'name = "gpt-4o-mini"') if chat.url else ("url", URL)
         variable = f"LAKEWAKE_RECOMMEND_{lacking.upper()}"
-        hint = f"add a line such as {line}, or set the variable {variable}"
+        hint = f"add a line such as {line}, or set the environment variable {variable}"
         raise section.fail(f"`{lacking}` is missing", hint)
     try:
         address = urlsplit(chat.url)
@@ -61,8 +61,8 @@ def _check_bounds(section: Section, chat: RecommendSettings) -> None:
 
 
 def _check_prompt(section: Section, chat: RecommendSettings) -> None:
-    places = re.findall(r"\{(\w+)\}", chat.template)
-    if chat.template and sorted(places) != ["question", "rows"]:
+    names = re.findall(r"\{(\w+)\}", chat.template)
+    if chat.template and sorted(names) != ["question", "rows"]:
         raise section.fail(
             "`template` must hold {question} and {rows}, each once, and no other name in braces",
             TEMPLATE,
@@ -71,6 +71,6 @@ def _check_prompt(section: Section, chat: RecommendSettings) -> None:
     if not least <= chat.max_prompt_chars <= MOST_CHARS:
         raise section.fail(
             f"`max_prompt_chars` is {chat.max_prompt_chars}, expected {least} to {MOST_CHARS}",
-            "change it, or shorten `instructions` and `template`: they share it with our rules, "
-            "the question and the rows",
+            "change it, or shorten `instructions` and `template`: they share it with the built-in "
+            "rules, the question and the rows",
         )

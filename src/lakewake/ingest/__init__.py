@@ -44,6 +44,7 @@ from lakewake.ingest.table import (
 from lakewake.net import schemes
 from lakewake.net.address import check_address
 from lakewake.progress import Reporter, Silent
+from lakewake.show.plain import count
 from lakewake.spark.scratch import own_folder
 
 if TYPE_CHECKING:
@@ -62,11 +63,11 @@ class IngestRequest:
         table: path of the table; created if nothing is there.
         format: `csv`, `json` (one object per line) or `parquet`; None: by the file names.
         key, ordering, partition, table_type, name: how to create the table (`table_type` is `cow`
-            or `mor`). An existing table keeps its own; different ones are an error.
+            or `mor`). For an existing table, values that differ from its own are an error.
         strict: write nothing if any line is bad.
         bad_file: where to list all bad lines, as JSON lines.
         staging: a folder that Spark's executors can read too; None: one on this machine.
-        options: further Hudi options, which win over ours.
+        options: further Hudi options, which override ours.
         untested_schemes: the table may be on a file system that was never tested.
     """
 
@@ -96,11 +97,12 @@ class IngestReport:
     """What one ingest did.
 
     Attributes:
-        read: all rows, taken or bad; `duplicates` of the taken ones share a key with another.
-        inserted, updated, deleted: as the commit itself counts them.
+        read: all rows, written or bad.
+        duplicates: how many of the rows to write repeat the key of another one.
+        inserted, updated, deleted: counts from the commit itself.
         bad_lines: the first few of them.
         new_columns: columns that the table did not have before.
-        instant: that of the commit; empty if there was nothing to write.
+        instant: the commit's instant; empty if there was nothing to write.
     """
 
     table: str
@@ -143,7 +145,8 @@ def ingest(
     """Write files of rows to a Hudi table, in one commit.
 
     Raises:
-        ConfigError: the request, a file or a column cannot be used; or `strict` and a bad line.
+        ConfigError: the request, a file or a column cannot be used; or a line is bad and
+            `strict` is set.
         TableError: the table cannot be written to as asked.
     """
     started = time.monotonic()
@@ -200,7 +203,7 @@ def check_request(request: IngestRequest) -> tuple[Source, Shape, bool]:
         if value is not None and value not in valid:
             raise ConfigError(f"--{name} is {value!r}", hint=f"use one of {', '.join(valid)}")
     if not request.untested_schemes:
-        hint = f"a configuration with `{schemes.KEY} = true` tries it anyway: --config FILE"
+        hint = f"to try it anyway, pass --config FILE with `{schemes.KEY} = true` in the file"
         schemes.refuse_untested(request.table, hint)
     if request.staging is not None and not request.staging.is_dir():
         raise ConfigError(
@@ -221,8 +224,8 @@ def _agreed_shape(request: IngestRequest, found: Shape | None) -> Shape:
         check_claims(request.table, found, request.claims)
         if not found.key and request.operation in ("upsert", "delete"):
             raise ConfigError(
-                f"the table at {request.table} has no key of its own to {request.operation} by",
-                hint="Hudi makes this table's keys: use --operation insert, bulk_insert or "
+                f"the table at {request.table} has no key, and {request.operation} needs one",
+                hint="Hudi generates this table's keys: use --operation insert, bulk_insert or "
                 "insert_overwrite",
             )
         return found
@@ -283,7 +286,7 @@ def bad_lines_error(bad: BadLines) -> LakewakeError:
     named = "; ".join(f"{b.file} line {b.line}: {b.reason}" for b in bad.first)
     more = f"; and {bad.count - len(bad.first)} more" if bad.count > len(bad.first) else ""
     return ConfigError(
-        f"{bad.count} bad lines: {named}{more}",
+        f"{count(bad.count, 'bad line')}: {named}{more}",
         hint="correct them, or leave out --strict to write the other lines",
     )
 
@@ -317,8 +320,10 @@ def _count_duplicates(
     ids = dict.fromkeys((*shape.key, *shape.partition))
     duplicates = converted.rows - int(frame.select(*ids).distinct().count())
     if duplicates and request.operation == "upsert" and not shape.ordering:
+        repeated = count(duplicates, "row")
         raise ConfigError(
-            f"{duplicates} rows repeat the key of another row, and the table has no ordering field",
-            hint="remove them, or create the table with --ordering COLUMN: the newest then wins",
+            f"the files hold {repeated} with the key of another row, and the table has no ordering "
+            "field",
+            hint="remove them, or create the table with --ordering COLUMN: the greatest then wins",
         )
     return duplicates

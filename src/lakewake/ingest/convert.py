@@ -65,7 +65,7 @@ class Wanted:
         filled: columns that must have a value in every row.
         present: columns that must exist, but may be empty.
         types: types decided beforehand, such as those of an existing table.
-        complete: a file with a fixed set of columns must have all of `types`.
+        complete: a file with a fixed set of columns must have every column of `types`.
         only: take these columns and no others; None takes all.
     """
 
@@ -78,7 +78,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Converted:
-    """What was converted: one Parquet file, how many rows it has, and how many were read."""
+    """The result: one Parquet file, how many rows it has, and how many were read."""
 
     file: Path
     schema: pa.Schema
@@ -87,7 +87,7 @@ class Converted:
 
 
 def find_source(source: str, format: str | None = None) -> Source:
-    """The files that a path, a folder or a pattern means, and their one format.
+    """The files at a path, in a folder or of a pattern, and the format they share.
 
     Raises:
         ConfigError: there are none, or their names do not imply one format.
@@ -210,7 +210,7 @@ def _parquet_blocks(file: Path) -> Iterator[_Block]:
 
 
 def _text_schema(source: Source) -> pa.Schema:
-    """The types that all values of all files have; one pass over them."""
+    """The narrowest types that hold every value of every file, found in one pass."""
     type_of = TYPE_OF[source.format]
     types = dict.fromkeys(_csv_names(source) if source.format == "csv" else (), pa.null())
     for file in source.files:
@@ -248,7 +248,7 @@ def _text(value: Any) -> str | None:
 
 
 def _take(block: _Block, target: pa.Schema, filled: Sequence[str], bad: BadLines) -> pa.RecordBatch:
-    """The rows of a block that can be converted; the others are added to `bad`."""
+    """The rows of a block that can be converted. The others are added to `bad`."""
     faults: dict[int, str] = {}
     columns: dict[str, pa.Array] = {}
     for want in target:

@@ -1,7 +1,7 @@
 """Text files of rows, read line by line in Python.
 
-So each refused line is reported with the number that an editor shows for it, even after fields
-with line breaks. Nothing is dropped: what is not a `Row` is a `BadLine`.
+A refused line is reported with the number that an editor shows for it, even after fields with line
+breaks. Nothing is dropped: what is not a `Row` is a `BadLine`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Reader = Callable[[Path], Iterator[Row | BadLine]]
 
 
 class _Lines:
-    """A file's lines as text; keeps how far it was read, and whether all of it was UTF-8."""
+    """A file's lines as text. Counts them, and notes whether one was not UTF-8."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -146,7 +146,7 @@ def _header(file: Path, reader: Iterator[list[str]], lines: _Lines) -> list[str]
         )
     if not header:
         raise ConfigError(
-            f"{file}: the first line is empty", hint="put the names of the columns there"
+            f"{file}: the first line is empty", hint="write the names of the columns there"
         )
     names = [name.strip() or f"column_{n}" for n, name in enumerate(header, 1)]
     for name in names:
@@ -191,7 +191,7 @@ READERS: Mapping[str, Reader] = {"csv": read_csv, "json": read_json}
 
 
 def csv_type(text: str | None) -> pa.DataType:
-    """The narrowest type that keeps a CSV field as it is written: `007` stays text."""
+    """The narrowest type that keeps a CSV field exactly as it is written: `007` stays text."""
     if text is None:
         return pa.null()
     if _INTEGER.fullmatch(text):

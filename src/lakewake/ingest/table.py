@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 TYPES = {"cow": "COPY_ON_WRITE", "mor": "MERGE_ON_READ"}
-#: Every ingest gives this key a value of its own in the commit, to find its instant afterwards.
+#: Every ingest writes its own value under this key into the commit, to find the commit afterwards.
 MARK = "lakewake.ingest"
 
 #: Hudi's messages can hold a whole stack trace.
@@ -57,7 +57,7 @@ class Claims:
 
 @dataclass(frozen=True)
 class Written:
-    """What one commit did, in its own figures."""
+    """What one commit did, as counted by the commit itself."""
 
     instant: str
     inserted: int = 0
@@ -135,7 +135,7 @@ def check_claims(path: str, shape: Shape, claims: Claims) -> None:
         if claimed and claimed != true:
             raise ConfigError(
                 f"the table at {path} has {what} {_shown(true)}, not {_shown(claimed)}",
-                hint=f"leave out --{what}: an existing table keeps its own",
+                hint=f"leave out the {what}: an existing table keeps its own",
             )
 
 
@@ -188,7 +188,7 @@ def write(frame: DataFrame, path: str, options: Mapping[str, str]) -> Written:
     """Write the rows and return what the commit did.
 
     Raises:
-        TableError: Hudi refused; the error says whether the commit landed anyway.
+        TableError: Hudi refused; the error reports whether the commit landed anyway.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -200,20 +200,21 @@ def write(frame: DataFrame, path: str, options: Mapping[str, str]) -> Written:
         found = _find_commit(spark, path, options[MARK]) if existing_shape(path) else None
         landed = f"commit {found.instant} landed" if found else "nothing was committed"
         fact = f"writing to {path} failed: {_reason(error)}"
-        hint = "run it again with -v to see Spark's log"
+        again = "run it again with -v to see Spark's log"
+        hint = "check the table before you run it again" if found else again
         raise TableError(fact, landed=landed, hint=hint) from error
     written = _find_commit(spark, path, options[MARK])
     if written is None:
         raise TableError(
             f"the write to {path} ended, but its commit is not on the timeline",
-            landed="it may have been rolled back or archived by another writer",
-            hint="run it again: an upsert of the same rows changes nothing",
+            landed="it may have landed: another writer may have archived it, or rolled it back",
+            hint="check the table, and run it again if the changes are not there",
         )
     return written
 
 
 def _reason(error: Exception) -> str:
-    """The message of the innermost cause, which says most."""
+    """The message of the innermost cause, which is the most specific."""
     cause: Any = getattr(error, "java_exception", None)
     while cause is not None and cause.getCause() is not None:
         cause = cause.getCause()

@@ -107,7 +107,7 @@ def _ordinary(look: Look, frontier: Frontier | None, recipe: Recipe) -> Plan:
         return Plan(Action.RECONCILE, lost, after, pending)
     if pending:
         return Plan(Action.FOLLOW, _why_follow(look, pending), after, pending)
-    return Plan(Action.NOTHING, f"the index stands at {frontier.newest or 'an empty table'}", after)
+    return Plan(Action.NOTHING, f"the index is at {frontier.newest or 'an empty table'}", after)
 
 
 def frontier_after(look: Look, frontier: Frontier | None, recipe: Recipe) -> Frontier:
@@ -166,7 +166,7 @@ def why_lost(look: Look, frontier: Frontier, recipe: Recipe) -> str:
         return f"a restore or a rollback has undone {_count(gone)}, which the index had absorbed"
     if frontier.newest not in done:
         kept = f"history from {first}" if first else "no history"
-        return f"the table keeps {kept}, but the index stands at {frontier.newest}"
+        return f"the table keeps {kept}, but the index is at {frontier.newest}"
     moved = sorted(r for r, c in frontier.instants.items() if r in done and done[r] != c)
     if moved:
         return f"the completion time changed since the last sync: {_count(moved)}"

@@ -27,7 +27,7 @@ GAUGES: tuple[tuple[str, str, Callable[[Mapping[str, Any]], float]], ...] = (
     ("lag_commits", "Commits that are not absorbed.", lambda s: s["lag_commits"]),
     ("rows", "Rows in the index.", lambda s: s["rows"]),
     ("chunks", "Chunks in the index.", lambda s: s["chunks"]),
-    ("quarantined_rows", "Rows that the embedder refused.", lambda s: s["quarantined"]),
+    ("quarantined_rows", "Rows whose text could not be embedded.", lambda s: s["quarantined"]),
 )
 #: Name, help, and the counts of a sync that are added up.
 WORK: tuple[tuple[str, str, tuple[str, ...]], ...] = (

@@ -1,7 +1,7 @@
 """What `as_dict` returns, as HTML for a notebook's cell.
 
-No scripts, no style sheet, nothing fetched: styles are in the elements, so that nothing leaks
-into other cells, and all colours are shades over whatever background there is, light or dark.
+There are no scripts and no style sheet, and nothing is fetched. Styles are in the elements, so that
+nothing leaks into other cells. Colours are translucent, so that they fit a light and a dark page.
 Every text is escaped; text of a table is never interpreted as HTML.
 """
 
@@ -27,7 +27,7 @@ _CHIP = f"display:inline-block;border:{_LINE};border-radius:4px;padding:0 5px;ma
 _TEXT = "white-space:pre-wrap;overflow-wrap:anywhere;max-height:12em;overflow:auto"
 _MARK = "background:rgba(255,196,0,.35);color:inherit"
 _BAR = "display:inline-block;height:8px;border-radius:2px;background:rgba(56,139,253,.6)"
-# On a page without a document type, tables have colours and sizes of their own.
+# On a page without a doctype, browsers give tables their own colours and sizes.
 _TABLE = "border-collapse:collapse;margin:4px 0;font:inherit;color:inherit"
 _CELL = "text-align:left;vertical-align:top;padding:1px 14px 1px 0;background:none"
 _DIM = "opacity:.7"
@@ -71,7 +71,7 @@ def _hit(rank: int, hit: Mapping[str, Any], best: float) -> Html:
 
 
 def _marked(text: str, highlight: Sequence[int] | None) -> Html:
-    """The text around its best sentence, not all of it: a notebook keeps all that it shows."""
+    """The text around its best sentence. Not all of it: a notebook stores what it shows."""
     start, end = highlight or (0, 0)
     first = max(min(start - TEXT // 4, len(text) - TEXT), 0)
     last = first + TEXT
@@ -127,7 +127,7 @@ def _status(report: Mapping[str, Any]) -> Html:
     names = ("rows", "chunks", "generation", "quarantined", "duplicates")
     model = " ".join(str(report["model"].get(k, "")) for k in ("name", "precision")).strip()
     facts = [
-        ("stands at", moment(report["instant"])),
+        ("index at", moment(report["instant"])),
         ("table", report["table"]),
         ("index", report["store"]),
         ("model", model),

@@ -83,5 +83,5 @@ class Attempts:
         except StoreError:
             return f"whether the last commit to '{name}' landed is not known"
         if reached and reached.to_json() in asked:
-            return f"the commit to '{name}' landed: it stands at {reached.newest}"
+            return f"the commit to '{name}' landed: the index is at {reached.newest}"
         return f"nothing was written to '{name}'"

@@ -45,7 +45,7 @@ def verify(parts: IndexParts, vectors: Vectors = Vectors.SAMPLE) -> VerifyReport
 def repair(parts: IndexParts, vectors: Vectors = Vectors.SAMPLE) -> VerifyReport:
     """Repair exactly what `verify` finds, in one commit, and verify again."""
     token = uuid4().hex
-    # By commit number: how many rows the commit was to repair, and whether it landed.
+    # By commit number: how many rows the commit was to repair. Then the commits that landed.
     tried: dict[int, int] = {}
     landed: set[int] = set()
     for _ in range(ATTEMPTS):
@@ -62,8 +62,10 @@ def repair(parts: IndexParts, vectors: Vectors = Vectors.SAMPLE) -> VerifyReport
             landed.add(held.sync + 1)
         except (StaleFrontier, OutcomeUnknown, TableMoved):
             continue
+    repaired = sum(tried[n] for n in landed)
     raise TableError(
-        f"index '{parts.name}' is written faster than it can be repaired",
+        f"other writers change index '{parts.name}' faster than it can be repaired",
+        landed=f"{repaired:,} rows were repaired; the last repair may have landed too",
         hint=f"stop the other syncs, then run `lakewake verify {parts.name} --repair` again",
     )
 
@@ -83,8 +85,8 @@ def _find(parts: IndexParts, vectors: Vectors) -> Finding:
         except TableMoved:
             continue
     raise TableError(
-        f"the table of '{parts.name}' commits faster than it can be compared",
-        hint=f"run `lakewake verify {parts.name}` again when fewer commits come",
+        f"the table of index '{parts.name}' commits faster than it can be compared",
+        hint=f"run `lakewake verify {parts.name}` again when the table is less busy",
     )
 
 
@@ -120,7 +122,7 @@ def _compare(parts: IndexParts, situation: Situation, index: StoreReader, how: V
 
 
 def _checked(parts: IndexParts, index: StoreReader, how: Vectors) -> Checked:
-    # All vectors from the table's own column were compared by their hash.
+    # Vectors from a column of the table were already compared, by their hash.
     if parts.recipe.vector:
         return Checked()
     return check_vectors(index, parts.embedder, how)
@@ -143,7 +145,7 @@ def _repair_rows(parts: IndexParts, found: Finding, token: str) -> None:
 
 
 def _wrong_model(parts: IndexParts, index: StoreReader) -> bool:
-    """Whether only the model differs, which is a fault to report. Other recipes raise."""
+    """Whether the model differs, which is a fault to report. Any other difference raises."""
     recipe = index.recipe()
     check_recipe(parts, replace(recipe, model=parts.recipe.model))
     return recipe.model != parts.recipe.model

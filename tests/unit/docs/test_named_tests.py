@@ -8,6 +8,8 @@ import pytest
 
 from support import ROOT
 
+PAGES = sorted(page.name for page in (ROOT / "docs").glob("*.md"))
+
 
 @pytest.fixture(scope="module")
 def there() -> set[str]:
@@ -16,10 +18,12 @@ def there() -> set[str]:
     return {name for f in files for name in re.findall(r"def (test_\w+)\(", f.read_text())}
 
 
-@pytest.mark.parametrize("page", ["security.md", "correctness.md", "serving.md"])
+@pytest.mark.parametrize("page", PAGES)
 def test_every_test_that_a_page_names_exists(page: str, there: set[str]) -> None:
     text = (ROOT / "docs" / page).read_text()
     named = set(re.findall(r"`(test_[a-z0-9_]+)`", text))
     assert sorted(named - there) == []
     for path in re.findall(r"`(tests/[\w/.*]+)`", text):
         assert list(ROOT.glob(path)), path
+    for file in re.findall(r"`(test_\w+\.py)`", text):
+        assert list((ROOT / "tests").rglob(file)), file

@@ -350,8 +350,8 @@ def test_a_sync_cut_off_after_its_commit_leaves_nothing_to_do(parts):
     parts.memory.fail_after_commit = power_cut
     with pytest.raises(KeyboardInterrupt) as stopped:
         sync(parts)
-    stands = parts.table.look(None).newest
-    assert stopped.value.__notes__ == [f"the commit to 'sample' landed: it stands at {stands}"]
+    newest = parts.table.look(None).newest
+    assert stopped.value.__notes__ == [f"the commit to 'sample' landed: the index is at {newest}"]
     parts.memory.fail_after_commit = lambda: None
     assert sync(parts).action is Action.NOTHING
     assert indexed(parts) == built_from_nothing(parts)

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from lakewake.errors import OutcomeUnknown
+from lakewake.errors import OutcomeUnknown, TableError
 from lakewake.model.recipe import TextField
 from lakewake.model.rows import RowId
 from lakewake.source.memory import MemoryTable
-from lakewake.sync import sync
+from lakewake.sync import ATTEMPTS, sync
 from lakewake.verify import repair, verify
 from lakewake.verify.vectors import Vectors
 from support.oracle import built_from_nothing, indexed
@@ -156,6 +156,17 @@ def test_a_repair_whose_answer_was_lost_counts_what_it_corrected(parts):
     parts.store.fail_after_commit = lose
     report = repair(parts)
     assert (report.agrees, report.repaired) == (True, 1)
+
+
+def test_a_repair_that_never_catches_up_reports_what_it_repaired(parts):
+    def spoil_again() -> None:
+        spoil(parts, rid("k0"), "_text", "forged")
+
+    spoil_again()
+    parts.store.fail_after_commit = spoil_again
+    with pytest.raises(TableError, match="faster than it can be repaired") as stopped:
+        repair(parts)
+    assert stopped.value.landed.startswith(f"{ATTEMPTS} rows were repaired")
 
 
 def test_an_index_of_another_model_is_not_repaired_row_by_row(parts):
