@@ -44,7 +44,7 @@ def demo(shop: bool, folder: Path | None, csv: Path | None, rows: int | None, fl
     from lakewake.demo.shop import ROWS, run_shop_demo
 
     if shop and csv is not None:
-        raise ConfigError("--shop makes its own products", hint="leave out --csv")
+        raise ConfigError("--shop and --csv cannot be combined", hint="leave out --csv")
     reporter = choose_reporter(sys.stderr, quiet=flags.quiet)
     stream = sys.stderr if flags.json else sys.stdout
     console = Console(file=stream, quiet=flags.quiet, highlight=False, markup=False, emoji=False)

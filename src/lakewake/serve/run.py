@@ -139,7 +139,7 @@ def check_exposure(settings: ServeSettings, options: ServeOptions) -> None:
         ConfigError: an address that other machines can reach needs keys, or `insecure`.
     """
     if settings.keys and options.insecure:
-        raise ConfigError("--keys and --insecure-no-auth exclude each other", hint="choose one")
+        raise ConfigError("--keys and --insecure-no-auth cannot be combined", hint="choose one")
     if not (is_loopback(settings.host) or settings.keys or options.insecure):
         raise ConfigError(
             f"on {settings.host} other machines could search without a key",

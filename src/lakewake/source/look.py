@@ -40,7 +40,9 @@ def look_at(path: str, frontier: Frontier | None = None) -> Look:
         if look is not None:
             return look
         time.sleep(LOOK_AGAIN)
-    raise TableError(f"the timeline of {path} keeps changing while it is read", hint="try again")
+    raise TableError(
+        f"the timeline of {path} keeps changing while it is read", hint="run the command again"
+    )
 
 
 def written_at(path: str, look: Look, instant: Instant) -> float | None:
@@ -139,7 +141,7 @@ def _properties(storage: Storage) -> dict[str, str]:
         if not storage.exists():
             raise TableMissing(
                 f"there is no table at {storage.base}",
-                hint="check its path (`table` in a config); `lakewake ingest FILE TABLE` makes one",
+                hint="check the path, or create a table with `lakewake ingest FILE TABLE`",
             )
         raise TableMissing(
             f"{storage.base} is not a Hudi table: it has no .hoodie/hoodie.properties",
@@ -160,7 +162,7 @@ def _refuse_unfollowable(base: str, properties: dict[str, str]) -> None:
     if properties.get("hoodie.table.base.file.format", "PARQUET").upper() != "PARQUET":
         raise TableError(
             f"table {base} has base files in {properties['hoodie.table.base.file.format']}",
-            hint="Lakewake reads tables with Parquet base files",
+            hint="rewrite it with Parquet base files: Lakewake reads no others",
         )
     version = _version(base, properties.get("hoodie.table.version", "0"))
     if version < FIRST_VERSION:

@@ -152,7 +152,7 @@ def _refuse_defaults(spark: SparkSession) -> None:
     for key in REFUSED:
         if defaults.containsKey(key):
             raise TableError(
-                f"hudi-defaults.conf sets {key}, so that no read shows the table as it is",
+                f"hudi-defaults.conf sets {key}, so reads do not show the table as it is",
                 hint="remove it from that file (in /etc/hudi/conf, or the folder in HUDI_CONF_DIR)",
             )
 

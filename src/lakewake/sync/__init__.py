@@ -55,7 +55,8 @@ def _sync(attempts: Attempts, options: SyncOptions) -> SyncReport:
         return _done(attempts, attempt, options)
     raise StoreError(
         f"{ATTEMPTS} times in a row another commit or another sync of '{parts.name}' came first",
-        hint="try again; if it happens again, find out what else syncs this index",
+        landed=attempts.what_landed(),
+        hint=f"run `lakewake sync {parts.name}` again; if that fails too, stop the other syncs",
     )
 
 

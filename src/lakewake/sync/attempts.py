@@ -71,10 +71,11 @@ class Attempts:
             yield
         except (KeyboardInterrupt, SystemExit) as stopped:
             if not getattr(stopped, "__notes__", None):
-                stopped.add_note(self._what_landed())
+                stopped.add_note(self.what_landed())
             raise
 
-    def _what_landed(self) -> str:
+    def what_landed(self) -> str:
+        """Whether a commit of these attempts landed, as read from the store."""
         name = self.parts.name
         asked = {a.then.to_json() for a in self.made if a.then}
         try:

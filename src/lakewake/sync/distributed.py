@@ -100,7 +100,7 @@ class Task:
         if embedder.identity != self.recipe.model:
             differs = ", ".join(self.recipe.model.differs_from(embedder.identity))
             raise SetupError(
-                f"executors have another model than the driver: {differs} differ",
+                f"executors have a different model from the driver: {differs} differ",
                 hint="name the model by a folder, so that its files are sent to the executors",
             )
         return embedder

@@ -31,6 +31,6 @@ def plan_next(parts: IndexParts) -> PlanReport:
             continue
         return plan_report(parts, situation, work.tally, guard.refusal(work.tally.removed()))
     raise StoreError(
-        f"the table of '{parts.name}' commits faster than it can be read",
-        hint=f"run `lakewake plan {parts.name}` again when fewer commits come",
+        f"the table of index '{parts.name}' commits faster than it can be read",
+        hint=f"run `lakewake plan {parts.name}` again when the table is less busy",
     )

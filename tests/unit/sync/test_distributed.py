@@ -104,7 +104,7 @@ def test_texts_in_the_vector_cache_are_not_embedded_by_tasks(tmp_path, counted):
 
 def test_another_model_on_an_executor_is_refused_and_nothing_lands(distributed):
     write_some(distributed.table)
-    with pytest.raises(SetupError, match="another model than the driver: dimension"):
+    with pytest.raises(SetupError, match="a different model from the driver: dimension"):
         sync(replace(distributed, model=replace(HASHING, dimension=16)))
     assert distributed.store.open() is None
 

@@ -303,8 +303,9 @@ def test_a_writer_that_always_loses_gives_up_with_an_error(parts):
         raise StaleFrontier("another one was first")
 
     parts.memory.fail_before_commit = lose
-    with pytest.raises(Exception, match="5 times in a row"):
+    with pytest.raises(StoreError, match="5 times in a row") as stopped:
         sync(parts)
+    assert stopped.value.landed == "nothing was written to 'sample'"
 
 
 def test_a_commit_during_the_read_is_included(parts, monkeypatch):

@@ -24,7 +24,7 @@ KEY_VARIABLE = "QDRANT_API_KEY"
 PORT = 6333
 #: How many seconds an answer may take.
 TIMEOUT = 60
-#: The first version that can write on a condition: older servers would overwrite silently.
+#: The first version with conditional writes: older servers would overwrite silently.
 OLDEST_SERVER = (1, 16)
 LOCAL_FOLDER = "qdrant"
 _COLLECTION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
@@ -85,7 +85,7 @@ class QdrantServer:
             oldest = ".".join(map(str, OLDEST_SERVER))
             raise StoreError(
                 f"Qdrant at {self.url} is version {version[0]}, an index needs {oldest} or newer",
-                hint="update the server; older versions cannot write on a condition",
+                hint="update the server; older versions have no conditional writes",
             )
         return client
 

@@ -304,7 +304,7 @@ class QdrantStore:
         found = self._points.count(head.collection, every(among("_part", names)))
         if found != written:
             raise StoreError(
-                f"Qdrant took {written} points of index '{self.name}', but has {found}",
+                f"Qdrant accepted {written} points of index '{self.name}', but has {found}",
                 hint="sync again; if the error persists, look at the server's log",
             )
 
