@@ -317,7 +317,7 @@ MUTANTS = (
         ("tests/integration/test_hostile_session.py", "-k", "hostile_settings and MERGE"),
     ),
     Mutant(
-        "most of an index is removed unasked",
+        "most of an index is removed without consent",
         "plan/deletes.py",
         "return gone > UNASKED and gone > share * held",
         "return False",

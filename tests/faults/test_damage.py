@@ -171,7 +171,7 @@ def test_a_foreign_dataset_is_not_damage(lake: DiskLake) -> None:
     lance.write_dataset(pa.table({"a": [1, 2]}), location, mode="overwrite")
     index = index_of(lake, store=_fresh(lake))
     assert damage_of(index) is None
-    with pytest.raises(StoreError, match="not an index that this version reads"):
+    with pytest.raises(StoreError, match="not an index that this Lakewake reads"):
         sync_or_heal(index, lambda _: None)
 
 

@@ -22,8 +22,8 @@ class Splitter:
     """Cuts texts into chunks for one model.
 
     A text that fits is one chunk, as it is. A longer one is cut from the left into chunks that are
-    as long as fits, without white space around them. So an edit changes no chunk before it, except
-    the nearest, which may now hold more or less; and none after it, once the borders meet again.
+    as long as fits, without white space around them. So an edit changes at most one chunk before
+    it, which may now hold more or less text, and the chunks after it until the borders meet again.
 
     Args:
         chunking: `tokens` 0 cuts only what the model cannot read whole; above 0, chunks have at

@@ -50,7 +50,7 @@ def explain(error: BaseException, args: Sequence[str]) -> LakewakeError:
     reads = bool(READING & set(args[:1])) and "--repair" not in args
     landed = "nothing was written" if reads else WHOLE_OR_NOTHING
     if isinstance(error, KeyboardInterrupt | Terminated):
-        # A stopped sync says more exactly what landed.
+        # A stopped sync reports exactly what landed.
         landed = "; ".join(getattr(error, "__notes__", ())) or landed
         hint = "run the same command again to continue from there"
         if isinstance(error, Terminated):

@@ -1,4 +1,4 @@
-"""The models in lakewake.toml: those that embed, and those that rerank."""
+"""The models in lakewake.toml: those that embed, and those that re-rank."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _model_name(folder: Path, name: str) -> str:
 
 
 def read_rerank(section: Section, folder: Path) -> RerankSettings | None:
-    """The model that reranks hits, or None if there is none."""
+    """The model that re-ranks hits, or None if there is none."""
     value = section.values.get("rerank")
     if value is None:
         return None

@@ -53,14 +53,14 @@ class EmbeddingStoreSettings:
 
 @dataclass(frozen=True)
 class RerankSettings:
-    """Which model reranks the best rows, and how to reach it.
+    """Which model re-ranks the best rows, and how to reach it.
 
     Attributes:
         provider: `http` or `cross-encoder`.
         name: the model's name, or a folder with its files.
         url: base address of a service that answers `POST …/rerank`.
         key_env: the environment variable that holds its key; no key is sent if it is not set.
-        rows: how many of the best rows are reranked.
+        rows: how many of the best rows are re-ranked.
     """
 
     provider: str = "http"
@@ -77,7 +77,7 @@ class IndexSettings:
 
     Attributes:
         weights: text field → what its scores are multiplied by in a search.
-        rerank: None: hits are not reranked.
+        rerank: None: hits are not re-ranked.
         embedding_store: the vector cache; None: it is off, or there is nothing to embed.
         freshness: how many seconds the index may be behind its table; None: no limit.
         max_delete: the share of its rows that one sync may remove without `allow_deletes`.

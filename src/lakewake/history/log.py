@@ -87,7 +87,7 @@ class LocationLog:
     ) -> None:
         self._location, self._folder = location, folder
         self._at_once, self._kept, self._prune_every = at_once, kept, prune_every
-        # A file never changes once it is there. None: this version cannot read the record.
+        # A file never changes once it is there. None: this Lakewake cannot read the record.
         self._known: dict[str, SyncRecord | None] = {}
 
     def begun(self) -> bool:

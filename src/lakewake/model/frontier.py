@@ -171,12 +171,12 @@ class Frontier:
         """The inverse of `to_json`; `read` reads the pages that it names, on demand.
 
         Raises:
-            ValueError: not a frontier of a format this version reads.
+            ValueError: not a frontier in a format that this Lakewake reads.
         """
         value: dict[str, Any] = json.loads(text)
         if value.get("format") not in (FORMAT, PAGED):
             raise ValueError(
-                f"frontier format {value.get('format')!r}, this version reads {FORMAT} and {PAGED}"
+                f"frontier format {value.get('format')!r}, this Lakewake reads {FORMAT} and {PAGED}"
             )
         twice, refused = value["duplicates"], value["quarantine"]
         paged = value["format"] == PAGED

@@ -117,10 +117,10 @@ class SyncRecord(Shown):
         """The inverse of `to_stored`, up to the rounding of seconds.
 
         Raises:
-            ValueError, KeyError, TypeError: not a record of a format this version reads.
+            ValueError, KeyError, TypeError: not a record in a format that this Lakewake reads.
         """
         if value["format"] != FORMAT:
-            raise ValueError(f"history format {value['format']!r}, this version reads {FORMAT}")
+            raise ValueError(f"history format {value['format']!r}, this Lakewake reads {FORMAT}")
         fields = {k: v for k, v in value.items() if k != "format"}
         return cls(**{**fields, "time": datetime.datetime.fromisoformat(value["time"])})
 

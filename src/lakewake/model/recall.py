@@ -82,7 +82,7 @@ class Decision:
 
     @classmethod
     def from_json(cls, text: str | None) -> Decision | None:
-        """The inverse of `to_json`; None if this version does not understand the text."""
+        """The inverse of `to_json`; None if this Lakewake does not understand the text."""
         try:
             value = json.loads(text or "null")
             return cls(

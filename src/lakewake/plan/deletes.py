@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: This many rows may be removed unasked, whatever their share.
+#: This many rows may be removed without `allow_deletes`, whatever their share.
 UNASKED = 1_000
 
 
@@ -26,5 +26,5 @@ class RemovedRows:
 
 
 def too_many(gone: int, held: int, share: float) -> bool:
-    """Whether `gone` of `held` rows are more than may be removed unasked."""
+    """Whether `gone` of `held` rows are more than may be removed without asking."""
     return gone > UNASKED and gone > share * held

@@ -23,7 +23,7 @@ NO_MODEL = "no language model is configured ([recommend] url); this is quoted fr
 NO_ROWS = "no row was found, and the model was not asked"
 NO_TEXT = "The rows found have no text to quote."
 
-#: Question → hits; reranking, if any, happens inside.
+#: Question → hits; re-ranking, if any, happens inside.
 Find = Callable[[str], SearchResult]
 
 

@@ -1,4 +1,4 @@
-"""Reranking with a cross-encoder of sentence-transformers, in this process."""
+"""Re-ranking with a cross-encoder of sentence-transformers, in this process."""
 
 from __future__ import annotations
 

@@ -11,11 +11,11 @@ class Kind:
     """The names and descriptions for products of one kind.
 
     Attributes:
-        nouns: what it is, as it stands in the name.
-        traits: an adjective → a sentence that bears it out.
-        uses: what it is for; fits behind "for".
+        nouns: what it is, as written in the name.
+        traits: an adjective → a sentence that supports it.
+        uses: what it is for; follows "for".
         details: further sentences.
-        prices: the cheapest and the dearest.
+        prices: the lowest and the highest.
     """
 
     nouns: Sequence[str]

@@ -87,7 +87,7 @@ def send(spark: SparkSession, files: Iterable[Path]) -> dict[Path, Path]:
 
 
 def ask(spark: SparkSession, question: Callable[[], T]) -> list[T]:
-    """Ask executors, each of them as far as Spark allows that choice; returns all answers."""
+    """Ask executors and return all answers. Spark chooses them: most likely each is asked."""
     context = spark.sparkContext
     times = 2 * context.defaultParallelism
     answers: list[T] = context.parallelize(range(times), times).map(lambda _: question()).collect()

@@ -27,7 +27,7 @@ def sync(parts: IndexParts, options: SyncOptions = NO_OPTIONS) -> SyncReport:
     Raises:
         HistoryLost: history cannot be followed and `reconcile=False` was passed.
         RecipeMismatch: the index was built with another recipe.
-        TooManyDeletes: the sync would remove more of the index's rows than it may unasked.
+        TooManyDeletes: the sync would remove more of the index's rows than `max_delete` allows.
     """
     attempts = Attempts(parts)
     with attempts.noting_what_landed():

@@ -1,4 +1,4 @@
-"""Keeps a sync from removing most of an index unasked: the table may have been replaced.
+"""Keeps a sync from removing most of an index without consent: the table may have been replaced.
 
 The table does not show whether a TRUNCATE, an overwrite or another table at the same path was
 intended. A person decides, with `--allow-deletes` or `max_delete`.

@@ -81,7 +81,7 @@ def _readable(parts: IndexParts) -> StoreReader | None:
 
 
 def check_recipe(parts: IndexParts, built_by: Recipe) -> None:
-    """Raise if the index was built with another recipe than the configured one.
+    """Raise if the index was not built with the configured recipe.
 
     Raises:
         ConfigError: the table does not have a column that the recipe names.
@@ -131,7 +131,7 @@ def quarantined(
 
 
 def delete_guard(parts: IndexParts, situation: Situation) -> DeleteGuard:
-    """Keeps a sync from removing most of the index unasked."""
+    """Keeps a sync from removing most of the index without consent."""
     plan = situation.plan
     return DeleteGuard(
         parts.name, situation.index, parts.max_delete, plan.why, builds=plan.new_generation

@@ -352,12 +352,12 @@ def read_recipe(dataset: LanceDataset, name: str) -> Recipe:
     """The recipe that the index was built with.
 
     Raises:
-        StoreError: not an index of ours, or in a format that this version does not read.
+        StoreError: not an index of ours, or in a format that this Lakewake does not read.
     """
     metadata = dataset.schema.metadata or {}
     if metadata.get(b"lakewake.format") != FORMAT or "_checkpoint" not in dataset.schema.names:
         raise StoreError(
-            f"{dataset.uri} is a Lance dataset, but not an index that this version reads",
+            f"{dataset.uri} is a Lance dataset, but not an index that this Lakewake reads",
             hint="move it away, or choose another name or store for the index",
         )
     try:
@@ -373,7 +373,7 @@ def _parse_frontier(text: str, name: str, read: ReadPages) -> Frontier:
         return Frontier.from_json(text, read)
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(
-            f"index '{name}' has a checkpoint that this version cannot read: {error}",
+            f"index '{name}' has a checkpoint that this Lakewake cannot read: {error}",
             hint=rebuild(name),
         ) from error
 

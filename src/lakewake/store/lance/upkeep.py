@@ -198,9 +198,9 @@ def sample_deleted(dataset: LanceDataset, *, asking: Asking, sample: DeletedVect
 def probe(dataset: LanceDataset, *, asking: Asking, sample: DeletedVectors) -> int:
     """Probe the approximate index and decide how to search it; return the number of questions.
 
-    A probe is due when the index was made, and again when a 256th of its chunks (and more than 500)
-    were deleted since, or twice as many deleted or added. It takes one pass over the vectors and
-    one or two hundred searches.
+    A probe is due when the index was made, and again once a 256th of its chunks (and more than 500)
+    have been deleted since, or twice as many have been deleted or added. It takes one pass over the
+    vectors and one or two hundred searches.
     """
     there = coverage_of(dataset)
     if not is_due(there, asking):

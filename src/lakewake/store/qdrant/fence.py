@@ -140,11 +140,11 @@ def read_head(payload: Mapping[str, Any]) -> Head:
     """The inverse of `Head.payload`.
 
     Raises:
-        ValueError: not a frontier of a format that this version reads.
+        ValueError: not a frontier in a format that this Lakewake reads.
     """
     try:
         if payload["format"] != FORMAT:
-            raise ValueError(f"format {payload['format']!r}, this version reads {FORMAT}")
+            raise ValueError(f"format {payload['format']!r}, this Lakewake reads {FORMAT}")
         decided = payload["decided"]
         head = Head(
             index=payload["index"],
@@ -207,7 +207,7 @@ class Fence:
         return head
 
     def is_damaged(self) -> bool:
-        """Whether the point exists, but this version cannot read it."""
+        """Whether the point exists, but this Lakewake cannot read it."""
         try:
             read_head(self._payload() or Head(self.name).payload())
         except ValueError:

@@ -75,7 +75,7 @@ class Kept:
 
 
 def read_kept(text: str) -> Kept | None:
-    """The inverse of `Kept.to_json`; None if this version cannot read the text."""
+    """The inverse of `Kept.to_json`; None if this Lakewake cannot read the text."""
     try:
         value = json.loads(text)
         decision = Decision.from_json(value["decision"])
@@ -141,8 +141,9 @@ def sample_deleted(fence: Fence, head: Head, there: Coverage, asking: Asking) ->
 def probe(fence: Fence, head: Head, there: Coverage, asking: Asking) -> int:
     """Probe Qdrant's index and decide how to search it; return the number of questions.
 
-    A probe is due when Qdrant has finished indexing, and again when a 256th of the chunks (and more
-    than 500) were deleted since, or twice as many deleted or added, or the graph changed as much.
+    A probe is due when Qdrant has finished indexing, and again once a 256th of the chunks (and more
+    than 500) have been deleted since, twice as many have been deleted or added, or the graph has
+    changed as much.
     """
     if not is_due(there, asking):
         return 0
