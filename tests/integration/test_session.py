@@ -13,7 +13,8 @@ import pytest
 
 from lakewake.errors import HistoryLost, SetupError
 from lakewake.source.session import active, beside, reading_session
-from lakewake.spark.session import HUDI_OPTIONS, check_session, start_session
+from lakewake.spark.options import HUDI_OPTIONS
+from lakewake.spark.session import check_session, start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +51,8 @@ FOREIGN = """
 import sys
 from pyspark.sql import SparkSession
 from lakewake.errors import SetupError
-from lakewake.spark.session import bundle_jar, check_session
+from lakewake.spark.jars import bundle_jar
+from lakewake.spark.session import check_session
 
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 if sys.argv[1] == "classes only":

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakewake.errors import ConfigError, TableError
+from lakewake.spark.options import WITHOUT_SERVER
 from lakewake.spark.scratch import own_folder
-from lakewake.spark.session import WITHOUT_SERVER
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,7 +12,7 @@ from lakewake.errors import ConfigError, TableError
 from lakewake.source.properties import table_properties
 from lakewake.source.storage import Storage
 from lakewake.source.timeline import META_COLUMNS
-from lakewake.spark.session import WITHOUT_SERVER
+from lakewake.spark.options import WITHOUT_SERVER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,6 +21,7 @@ from lakewake.config.home import lakewake_home
 from lakewake.errors import SetupError
 from lakewake.files import write_whole
 from lakewake.progress import Reporter
+from lakewake.spark.files import Files, archive_path, launcher_note, spark_home
 from lakewake.spark.jars import BUNDLE, S3_JARS, bundle_path, jar_path
 from lakewake.spark.java import (
     JAVA_PACKAGE,
@@ -32,20 +33,9 @@ from lakewake.spark.java import (
     trusted_certificates,
 )
 from lakewake.spark.jvm import ask_launcher
-from lakewake.spark.session import (
-    Files,
-    archive_path,
-    complaint,
-    launch,
-    launch_environment,
-    launcher_note,
-    running_session,
-    scratch_folder,
-    session_options,
-    shut_down_jvm,
-    spark_home,
-    start_jvm,
-)
+from lakewake.spark.launch import complaint, launch, launch_environment, start_jvm
+from lakewake.spark.options import session_options
+from lakewake.spark.session import running_session, scratch_folder, shut_down_jvm
 
 #: Archives kept for other Javas, Sparks and virtual environments on the same machine.
 ARCHIVES_KEPT = 3

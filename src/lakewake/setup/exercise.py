@@ -9,7 +9,7 @@ from lakewake.embed.cache import MemoryVectorCache
 from lakewake.embed.hashing import HashingEmbedder
 from lakewake.model.recipe import Recipe, TextField
 from lakewake.source.hudi import HudiTable
-from lakewake.spark.session import WITHOUT_SERVER
+from lakewake.spark.options import WITHOUT_SERVER
 from lakewake.store.memory import MemoryStore
 from lakewake.sync import IndexParts, SyncOptions, sync
 

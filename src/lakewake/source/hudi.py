@@ -39,8 +39,8 @@ from lakewake.source.look import kept_from, look_at, written_at
 from lakewake.source.partitions import Shown, timeline_of
 from lakewake.source.session import active, reading_session
 from lakewake.spark import executors
+from lakewake.spark.options import is_local
 from lakewake.spark.scratch import own_folder
-from lakewake.spark.session import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 from lakewake.errors import SetupError, TableError
+from lakewake.spark.options import is_local
 from lakewake.spark.scratch import own_folder
-from lakewake.spark.session import is_local
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

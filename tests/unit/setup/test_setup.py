@@ -23,6 +23,7 @@ from lakewake.setup import (
     install,
     install_command,
 )
+from lakewake.spark.files import archive_path, launcher_note
 from lakewake.spark.jars import BUNDLE, bundle_path
 from lakewake.spark.java import (
     Java,
@@ -33,7 +34,6 @@ from lakewake.spark.java import (
     parse_settings,
     trust_store,
 )
-from lakewake.spark.session import archive_path, launcher_note
 
 
 def java(version: str, origin: str = "PATH") -> Java:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from lakewake.spark.files import spark_home
 from lakewake.spark.java import find_java
 from lakewake.spark.jvm import MAIN, ask_launcher, is_plain, java_command, start
-from lakewake.spark.session import spark_home
 
 HOME = Path("/spark")
 
