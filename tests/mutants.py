@@ -269,7 +269,7 @@ MUTANTS = (
     ),
     Mutant(
         "files are listed after the timeline was compared",
-        "source/hudi.py",
+        "source/reader.py",
         "        table._jdf.inputFiles()\n",
         "",
         ("tests/integration/test_pinned.py", "-k", "build and MERGE"),
@@ -304,7 +304,7 @@ MUTANTS = (
     ),
     Mutant(
         "the caller's settings reach reads",
-        "source/hudi.py",
+        "source/reader.py",
         "spark = reading_session(self._start())",
         "spark = self._start()",
         ("tests/integration/test_hostile_session.py", "-k", "callers_session_as_it_was"),

@@ -53,7 +53,7 @@ def hostile(spark) -> Iterator[SparkSession]:
 
 def read_by(parts: HudiParts, session: SparkSession) -> HudiParts:
     """The same index, with its table read in another session."""
-    return replace(parts, table=HudiTable(parts.table._path, parts.recipe, lambda: session))
+    return replace(parts, table=HudiTable(parts.table.path, parts.recipe, lambda: session))
 
 
 def built_in_a_clean_session(parts: HudiParts, spark: SparkSession) -> dict:

@@ -11,7 +11,7 @@ import pytest
 from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
 from lakewake.model.rows import RowId
-from lakewake.source import arrow, compare, hudi, view
+from lakewake.source import arrow, compare, reader, view
 from lakewake.sync import SyncOptions, prepare, spool, sync
 from lakewake.verify import repair, verify
 from support.hudi.playing import COW, MOR
@@ -113,8 +113,8 @@ def test_large_rows_stored_twice_are_read_from_the_table(
 
 @pytest.mark.parametrize("type_", [COW, MOR])
 def test_removed_rows_are_passed_on_in_groups(type_, spark, small_tables, monkeypatch, tmp_path):
-    for name, value in (("COLLECT_ROWS", 5), ("SLICE_ROWS", 3)):
-        monkeypatch.setattr(hudi, name, value)
+    monkeypatch.setattr(arrow, "COLLECT_ROWS", 5)
+    monkeypatch.setattr(reader, "SLICE_ROWS", 3)
     monkeypatch.setattr(spool, "HELD_IDS", 4)
     monkeypatch.setattr(compare, "FEW", 5)
     table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)
@@ -141,7 +141,7 @@ def test_any_number_of_differing_rows_is_named(
     spark, small_tables, small_memory, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(compare, "FEW", 5)
-    monkeypatch.setattr(hudi, "COLLECT_ROWS", 5)
+    monkeypatch.setattr(arrow, "COLLECT_ROWS", 5)
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
     keys = [f"k{n:03}-{'long' * 500}" for n in range(300)]
     table.write([row(k) for k in keys])

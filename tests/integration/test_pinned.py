@@ -14,7 +14,7 @@ from lakewake.errors import HistoryLost
 from lakewake.model.chunks import Batch, chunk_id
 from lakewake.model.plan import Action
 from lakewake.model.rows import RowId
-from lakewake.source import TableMoved
+from lakewake.source import TableMoved, follow
 from lakewake.store.memory import MemoryStore
 from lakewake.sync import IndexParts, SyncOptions, sync
 from lakewake.verify import repair, verify
@@ -51,21 +51,23 @@ class Moving:
         stands = index.frontier()
         self.parts.store.commit(batch, expect=stands, then=replace(stands, sync=stands.sync + 1))
 
-    def right_after(self, method: str, does: Callable[[], object], *, call: int = 1) -> None:
-        """Call the function once, when this call of the table's method has returned."""
-        table, left = self.parts.table, call
-        inner = getattr(table, method)
+    def right_after(
+        self, method: str, does: Callable[[], object], *, call: int = 1, of: object = None
+    ) -> None:
+        """Call the function once, when this call of the table's method, or `of`'s, has returned."""
+        owner, left = of or self.parts.table, call
+        inner = getattr(owner, method)
 
         def watched(*args: object, **named: object) -> object:
             nonlocal left
             out = inner(*args, **named)
             left -= 1
             if left == 0:
-                delattr(table, method)
+                setattr(owner, method, inner)
                 does()
             return out
 
-        setattr(table, method, watched)
+        setattr(owner, method, watched)
 
 
 @pytest.fixture(scope="module", params=[COW, MOR])
@@ -82,14 +84,14 @@ def moving(request, spark, small_tables, tmp_path_factory) -> Moving:
 
 def test_a_build_has_every_row_when_files_are_cleaned_after_it_checked_the_timeline(moving):
     fresh = replace(moving.parts, store=MemoryStore(), vector_cache=MemoryVectorCache())
-    moving.right_after("_check_unmoved", moving.commit_and_clean)
+    moving.right_after("check_unmoved", moving.commit_and_clean)
     sync(fresh)
     assert indexed(fresh) == built_from_nothing(fresh)
 
 
 def test_a_reconcile_deletes_no_row_when_files_are_cleaned_after_it_checked_the_timeline(moving):
     sync(moving.parts)
-    moving.right_after("_check_unmoved", moving.commit_and_clean)
+    moving.right_after("check_unmoved", moving.commit_and_clean)
     report = sync(moving.parts, SyncOptions(reconcile=True))
     assert (report.rows_changed, report.rows_deleted) == (1, 0)
     assert indexed(moving.parts) == built_from_nothing(moving.parts)
@@ -102,7 +104,7 @@ def test_rows_read_by_key_are_there_when_files_are_cleaned_after_the_timeline_wa
         look = moving.parts.table.look(None)
         return {i for b in moving.parts.table.rows(look, wanted).rows for i in b.ids}
 
-    moving.right_after("_check_unmoved", moving.commit_and_clean)
+    moving.right_after("check_unmoved", moving.commit_and_clean)
     with pytest.raises(TableMoved):
         read()
     assert read() == wanted
@@ -110,7 +112,7 @@ def test_rows_read_by_key_are_there_when_files_are_cleaned_after_the_timeline_wa
 
 def test_verify_agrees_when_files_are_cleaned_after_it_checked_the_timeline(moving):
     sync(moving.parts)
-    moving.right_after("_check_unmoved", moving.commit_and_clean)
+    moving.right_after("check_unmoved", moving.commit_and_clean)
     # Without the files that show what is pending, verify asks to sync first.
     with suppress(HistoryLost):
         report = verify(moving.parts)
@@ -124,7 +126,7 @@ def test_a_repair_mends_every_row_when_files_are_cleaned_after_it_checked_the_ti
     sync(moving.parts)
     moving.lose(RowId("part=a", "k2"))
     # The first read finds the differences, the second reads only those rows.
-    moving.right_after("_check_unmoved", moving.commit_and_clean, call=2)
+    moving.right_after("check_unmoved", moving.commit_and_clean, call=2)
     with suppress(HistoryLost):
         assert repair(moving.parts).agrees
     sync(moving.parts)
@@ -137,7 +139,7 @@ def test_a_follow_loses_no_change_when_files_are_cleaned_before_its_first_job(mo
     moving.table.write([row("k1", f"text at {moving.ts}", part="b", ts=moving.ts)])
     moving.table.delete("k5", part="b")
     moving.table.write([row("k5", part="b", ts=10**7)])
-    moving.right_after("_difference", moving.commit_and_clean)
+    moving.right_after("_difference", moving.commit_and_clean, of=follow)
     sync(moving.parts)
     sync(moving.parts)
     assert indexed(moving.parts) == built_from_nothing(moving.parts)

@@ -20,6 +20,8 @@ Mapper = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 #: Bytes of a number, by Spark's name for its type.
 NUMBERS = {"boolean": 1, "byte": 1, "integer": 4, "float": 4, "date": 4, "long": 8, "double": 8}
+#: Up to this many rows are collected in one job; more are streamed.
+COLLECT_ROWS = 100_000
 #: Most bytes that one job collects. The JVM holds several copies of them on the way.
 COLLECT_BYTES = 256 * 1024 * 1024
 #: Approximate bytes of a streamed partition. The JVM holds several copies of two of them.
