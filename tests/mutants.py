@@ -150,7 +150,7 @@ MUTANTS = (
     ),
     Mutant(
         "pages that the frontier no longer names stay",
-        "store/lance/store.py",
+        "store/lance/commit.py",
         "for name in held - then.pages)",
         "for name in ())",
         STORES,

@@ -76,18 +76,18 @@ class TestLance(RecallContract):
 
     def as_once(self, store: LanceStore) -> LanceReader:
         """Search few of the partitions."""
-        reader = LanceReader(store._dataset(1), 1, "wines")
+        reader = LanceReader(store._versions.dataset(1), 1, "wines")
         reader._effort = lambda filtered: FEW  # type: ignore[method-assign]
         return reader
 
     def decide(self, store: LanceStore, text: str) -> None:
-        store._dataset(1).update_config({KEY: text})
+        store._versions.dataset(1).update_config({KEY: text})
 
     def coverage(self, store: LanceStore) -> Coverage:
-        return coverage_of(store._dataset(1))
+        return coverage_of(store._versions.dataset(1))
 
     def sample(self, store: LanceStore) -> DeletedVectors:
-        return store._deleted
+        return store._upkeep.deleted
 
 
 def test_a_search_of_a_new_index_reads_few_partitions(indexed: LanceStore) -> None:
@@ -123,14 +123,14 @@ def test_an_index_a_little_below_its_bound_keeps_its_partitions(indexed: LanceSt
     # A few more chunks would make the partitions useful again.
     assert searching(indexed).mode == "exact"
     assert indexed.maintain() == {}
-    assert coverage_of(indexed._dataset(1)).partitions
+    assert coverage_of(indexed._versions.dataset(1)).partitions
 
 
 def test_an_index_far_below_its_bound_drops_its_approximate_index(indexed: LanceStore) -> None:
     change(indexed, 1, chunks(0, 0, deletes=tuple(ids(0, 40))), upkeep=False)
     assert indexed.maintain()["approximate_dropped"] == 1
     assert indexed.maintain() == {}
-    dataset = indexed._dataset(1)
+    dataset = indexed._versions.dataset(1)
     assert coverage_of(dataset) == Coverage(20 * PER_TOPIC)
     assert KEY not in dataset.config()
     assert searching(indexed).why == "it has no approximate index"
@@ -143,11 +143,11 @@ def test_partitions_that_no_longer_fit_are_trained_again(
     # Search so few partitions that the new topics do not fit into them.
     monkeypatch.setattr("lakewake.store.lance.recall.PROBES", 1)
     monkeypatch.setattr("lakewake.store.lance.recall.PROBED", 0)
-    trained = coverage_of(indexed._dataset(1))
+    trained = coverage_of(indexed._versions.dataset(1))
     assert trained.trained == 0
     change(indexed, 1, chunks(TOPICS, 50, deletes=tuple(ids(0, 50))), upkeep=False)
     assert indexed.maintain()["questions_probed"] == 12 + 12 + 32
-    there = coverage_of(indexed._dataset(1))
+    there = coverage_of(indexed._versions.dataset(1))
     assert (there.trained, changed(there)) == (0, 0)
     assert recall(indexed, topics(0, TOPICS)[::100]).mean() >= RECALL
     assert indexed.maintain() == {}
@@ -156,7 +156,7 @@ def test_partitions_that_no_longer_fit_are_trained_again(
 def test_recall_1_creates_no_approximate_index(tmp_path: Path) -> None:
     store = build(tmp_path, recall=1.0)
     assert store.maintain() == {"pointer_written": 1} or store.maintain() == {}
-    assert coverage_of(store._dataset(1)).partitions == 0
+    assert coverage_of(store._versions.dataset(1)).partitions == 0
     assert searching(store).mode == "exact"
 
 

@@ -23,7 +23,7 @@ from lakewake.model.query import Query
 from lakewake.model.recall import RECALL
 from lakewake.model.where import Compare
 from lakewake.store import Removed, Store
-from lakewake.store.lance import store as lance_store
+from lakewake.store.lance import commit as lance_commit
 from lakewake.store.lance import upkeep as lance_upkeep
 from lakewake.store.lance import words as lance_words
 from lakewake.store.lance.reader import PIN, LanceReader
@@ -98,7 +98,7 @@ class TestLanceWithLookups(StoreContract):
     @pytest.fixture
     def store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
         # Every number of deletes counts as many here, and is sorted on disk.
-        monkeypatch.setattr(lance_store, "HELD_DELETES", -1)
+        monkeypatch.setattr(lance_commit, "HELD_DELETES", -1)
         return Tended(str(tmp_path), "wines", lookup_min_chunks=1, words_min_chunks=1)
 
     def test_id_key_and_hash_have_lookup_indexes(self, built: LanceStore, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ class TestLanceWithApproximateIndex(StoreContract):
         return Tended(str(tmp_path), "wines", ann_min_chunks=1)
 
     def test_the_index_has_one_partition(self, built: LanceStore) -> None:
-        assert coverage_of(built._dataset(1)).partitions == 1
+        assert coverage_of(built._versions.dataset(1)).partitions == 1
 
     @pytest.mark.skip(reason="its chunks have no vectors, so Lance cannot train on them")
     def test_very_many_deletes_land_in_one_commit(self, store: Store) -> None: ...
@@ -512,7 +512,7 @@ class TestApproximateIndex:
         store.commit(batch(*new, schema=reader.schema()), frontier(1), frontier(2))
 
     def partitions(self, store: LanceStore) -> int:
-        return coverage_of(store._dataset(1)).partitions
+        return coverage_of(store._versions.dataset(1)).partitions
 
     def test_an_approximate_index_takes_in_new_chunks_once_there_are_many(
         self, indexed: LanceStore, dimension: int, monkeypatch: pytest.MonkeyPatch

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 
 import numpy as np
 from lance import LanceDataset
@@ -54,6 +55,38 @@ KEEP_VERSIONS = 10
 KEEP_FOR = timedelta(minutes=10)
 #: Dropping versions means reading all their manifests, which a few do not justify.
 MAX_OLD_VERSIONS = 50
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """The steps of upkeep of one index, in their order.
+
+    Attributes:
+        deleted: where the sample of deleted vectors is kept.
+        lookup_min_chunks: lookups are made from this many chunks on.
+        words_min_chunks: words are kept in files from this many chunks on.
+    """
+
+    asking: Asking
+    deleted: DeletedVectors
+    lookup_min_chunks: int
+    words_min_chunks: int
+
+    def steps(
+        self, words: WordFiles, written: Sequence[float]
+    ) -> dict[str, Callable[[LanceDataset], int]]:
+        """Each step, by the name of what it counts; `written` is when each version was made."""
+        asking, deleted = self.asking, self.deleted
+        return {
+            "deleted_sampled": partial(sample_deleted, asking=asking, sample=deleted),
+            "fragments_compacted": compact,
+            "lookups_made": partial(make_lookups, least=self.lookup_min_chunks),
+            "texts_indexed": partial(count_words, files=words, least=self.words_min_chunks),
+            "chunks_indexed": partial(index_chunks, asking=asking),
+            "approximate_dropped": partial(drop_approximate, asking=asking),
+            "questions_probed": partial(probe, asking=asking, sample=deleted),
+            "versions_removed": partial(drop_versions, written=written),
+        }
 
 
 def compact(dataset: LanceDataset) -> int:
