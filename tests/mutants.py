@@ -53,7 +53,7 @@ HASH_FOR_PRESENCE = """\
             held = self.index.vectors([c.hash for _, c in patch.upserts]) if self.index else {}
             unknown = tuple(u for u in patch.upserts if u[1].hash not in held)
             patch = Patch(unknown, patch.deletes, patch.rows_changed, patch.stored_twice)
-            by_hash, new = self._vectors(rows, patch, stage)
+            by_hash, new = self._text_vectors.get(_texts(patch), len(rows), stage)
 """
 
 MUTANTS = (
@@ -123,7 +123,7 @@ MUTANTS = (
     Mutant(
         "a known hash is taken for a present row",
         "sync/prepare.py",
-        "            by_hash, new = self._vectors(rows, patch, stage)\n",
+        "            by_hash, new = self._text_vectors.get(_texts(patch), len(rows), stage)\n",
         HASH_FOR_PRESENCE,
         SYNC,
     ),
@@ -213,9 +213,9 @@ MUTANTS = (
     ),
     Mutant(
         "`embedded` counts calls, not texts",
-        "sync/prepare.py",
-        "self.tally.embedded += len(texts)",
-        "self.tally.embedded += 1",
+        "sync/vectors.py",
+        "self._tally.embedded += len(texts)",
+        "self._tally.embedded += 1",
         SYNC,
     ),
     Mutant(
@@ -241,9 +241,9 @@ MUTANTS = (
     ),
     Mutant(
         "a text refused in one batch is tried again in the next",
-        "sync/prepare.py",
-        "for h, t in _texts(patch).items() if h not in self._refused}",
-        "for h, t in _texts(patch).items()}",
+        "sync/vectors.py",
+        "texts = {h: t for h, t in texts.items() if h not in self.refused}",
+        "texts = dict(texts)",
         QUARANTINE,
     ),
     Mutant(

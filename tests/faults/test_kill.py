@@ -14,7 +14,7 @@ import pytest
 import lakewake
 from lakewake.model.plan import Action
 from lakewake.sync import sync
-from lakewake.sync.prepare import EMBED_TEXTS
+from lakewake.sync.vectors import EMBED_TEXTS
 from lakewake.verify import repair, verify
 from support import environment
 from support.hudi import SAMPLE_CONFIG, SMALL_SPARK

@@ -17,7 +17,7 @@ from lakewake.model.chunks import text_hash
 from lakewake.model.plan import Action
 from lakewake.source.memory import BATCH_ROWS
 from lakewake.sync import SyncOptions, sync
-from lakewake.sync.prepare import EMBED_TEXTS
+from lakewake.sync.vectors import EMBED_TEXTS
 from support.hudi.tables import HudiTables, row
 from support.killing import lance_parts, received
 from support.oracle import built_from_nothing, indexed

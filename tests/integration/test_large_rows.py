@@ -12,7 +12,7 @@ from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
 from lakewake.model.rows import RowId
 from lakewake.source import arrow, compare, reader, view
-from lakewake.sync import SyncOptions, prepare, spool, sync
+from lakewake.sync import SyncOptions, index_rows, spool, sync
 from lakewake.verify import repair, verify
 from support.hudi.playing import COW, MOR
 from support.hudi.tables import HudiTables, row
@@ -39,7 +39,7 @@ def small_memory(spark, monkeypatch) -> Iterator[None]:
         (arrow, "COLLECT_BYTES"),
         (arrow, "PART_BYTES"),
         (view, "BATCH_BYTES"),
-        (prepare, "WRITE_BYTES"),
+        (index_rows, "WRITE_BYTES"),
     ):
         monkeypatch.setattr(module, name, getattr(module, name) // SCALE)
     with most_results(spark, "256k"):

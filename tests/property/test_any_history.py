@@ -37,7 +37,7 @@ from lakewake.store.lance.store import LanceStore
 from lakewake.store.memory import MemoryStore
 from lakewake.store.qdrant.location import CONNECTIONS, QdrantLocation
 from lakewake.store.qdrant.store import QdrantStore
-from lakewake.sync import NO_OPTIONS, IndexParts, SyncOptions, prepare, spool, sync
+from lakewake.sync import NO_OPTIONS, IndexParts, SyncOptions, index_rows, spool, sync, vectors
 from lakewake.verify import repair, verify
 from lakewake.verify.vectors import Vectors
 from support.answers import Answering
@@ -115,8 +115,8 @@ def in_small_parts():
     """Split six rows into several batches, embedder calls, fragments and word files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory, "BATCH_ROWS", 3)
-        patch.setattr(prepare, "EMBED_TEXTS", 2)
-        patch.setattr(prepare, "WRITE_ROWS", 2)
+        patch.setattr(vectors, "EMBED_TEXTS", 2)
+        patch.setattr(index_rows, "WRITE_ROWS", 2)
         patch.setattr(spool, "HELD_IDS", 1)
         patch.setattr(frontier, "INLINE", 1)
         patch.setattr(pages, "PAGE_ROWS", 1)

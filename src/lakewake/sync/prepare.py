@@ -6,9 +6,8 @@ and can be tried again without embedding anything twice.
 
 from __future__ import annotations
 
-import random
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
@@ -21,34 +20,21 @@ import pyarrow as pa
 from lakewake.chunk import chunk_row
 from lakewake.chunk.split import Splitter
 from lakewake.embed import Embedder
-from lakewake.errors import (
-    EmbedError,
-    HistoryLost,
-    TableError,
-    TextRefused,
-)
+from lakewake.errors import EmbedError, HistoryLost
 from lakewake.model.chunks import VECTOR_FIELD, Batch, Chunk, StoredChunk, index_schema
 from lakewake.model.frontier import Refusal
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, RowBatch, RowId
-from lakewake.model.weights import cuts, weights
 from lakewake.plan.patch import Patch, build_patch
 from lakewake.progress import Reporter, Stage
 from lakewake.source import COMPARE_HINT
 from lakewake.store import StoreReader
 from lakewake.sync.deletes import DeleteGuard
+from lakewake.sync.index_rows import index_rows
 from lakewake.sync.spool import Ids, spooling
 from lakewake.sync.tally import Tally
-from lakewake.sync.vectors import VectorSources
+from lakewake.sync.vectors import TextVectors, VectorSources, column_vectors
 
-#: Texts per call of the embedder. New vectors are kept, and progress is shown, in such steps.
-EMBED_TEXTS = 128
-#: Characters per call, for long texts that the model takes whole.
-EMBED_CHARACTERS = 4_000_000
-#: Chunks that are written at once, and about how many bytes.
-WRITE_ROWS, WRITE_BYTES = 10_000, 16 * 1024 * 1024
-#: Bytes of a chunk besides its text, vector and payload.
-CHUNK_BYTES = 500
 #: Up to this many refused rows do not fail a sync, however small the batch.
 REFUSED_ROWS = 10
 
@@ -77,9 +63,8 @@ class Preparation:
         self.sources = sources
         self.quarantine = quarantine
         self._embedder = embedder
-        # By text hash: a text that was refused in one batch of rows is not tried again in the next.
-        self._refused: dict[str, str] = {}
         self.tally = Tally()
+        self._text_vectors = TextVectors(embedder, sources, self.tally)
 
     @contextmanager
     def batch(self, changes: Changes, reporter: Reporter) -> Iterator[Batch]:
@@ -141,10 +126,7 @@ class Preparation:
         for rows in batches:
             patch, vectors = self._made(rows, stage)
             deletes.add(patch.deletes)
-            sizes = _written_bytes(rows, patch, self.recipe.model.dimension)
-            for start, count in cuts(sizes, WRITE_ROWS, WRITE_BYTES):
-                some = patch.upserts[start : start + count]
-                yield _index_rows(rows, some, vectors[start : start + count], schema)
+            yield from index_rows(rows, patch, vectors, schema, self.recipe.model.dimension)
 
     def _made(self, rows: RowBatch, stage: Stage) -> tuple[Patch, np.ndarray]:
         """What the rows change in the index, and the vectors of the new chunks."""
@@ -155,7 +137,7 @@ class Preparation:
         existing = self._existing(rows.ids)
         patch = self._patch(rows, existing)
         if rows.vectors is not None:
-            vectors = _column_vectors(rows, patch, self.recipe)
+            vectors = column_vectors(rows, patch, self.recipe)
             stage.advance(len(rows))
             self.tally.reused += len(patch.upserts)
         else:
@@ -163,8 +145,9 @@ class Preparation:
             unread = [n for n, _ in patch.upserts if rows.ids[n] in rows.undecodable]
             aside = dict.fromkeys(unread, "its text is not valid UTF-8")
             patch = self._set_aside(rows, patch, existing, aside)
-            by_hash, new = self._vectors(rows, patch, stage)
-            aside = {n: self._refused[c.hash] for n, c in patch.upserts if c.hash in self._refused}
+            by_hash, new = self._text_vectors.get(_texts(patch), len(rows), stage)
+            refused = self._text_vectors.refused
+            aside = {n: refused[c.hash] for n, c in patch.upserts if c.hash in refused}
             patch = self._set_aside(rows, patch, existing, aside)
             self.tally.reused += len(patch.upserts) - len(new & _texts(patch).keys())
             vectors = np.array([by_hash[c.hash] for _, c in patch.upserts], np.float32)
@@ -233,39 +216,6 @@ class Preparation:
             return ()
         return (Chunk(rows.ids[n], VECTOR_FIELD, 0, "", rows.source_hashes[n]),)
 
-    def _vectors(
-        self, rows: RowBatch, patch: Patch, stage: Stage
-    ) -> tuple[dict[str, np.ndarray], set[str]]:
-        """Vectors by text hash, without refused texts, and the hashes that are new."""
-        texts = {h: t for h, t in _texts(patch).items() if h not in self._refused}
-        known = self.sources.vectors(texts.keys())
-        todo = sorted(texts.keys() - known.keys(), key=lambda h: (len(texts[h]), h))
-        done, shown, new = 0, 0, set[str]()
-        for some in _in_any_order(todo, texts):
-            kept = self.sources.kept(some)
-            fresh = {h: texts[h] for h in some if h not in kept}
-            known |= kept | (self._embed(fresh) if fresh else {})
-            new |= fresh.keys()
-            done += len(some)
-            stage.advance(len(rows) * done // len(todo) - shown)
-            shown = len(rows) * done // len(todo)
-        stage.advance(len(rows) - shown)
-        return known, new
-
-    def _embed(self, texts: Mapping[str, str]) -> dict[str, np.ndarray]:
-        hashes = list(texts)
-        try:
-            vectors = self._embedder.embed(list(texts.values()))
-        except TextRefused as refusal:
-            self._refused |= {hashes[n]: why for n, why in refusal.reasons.items()}
-            if refusal.vectors is None:
-                return self._embed({h: t for h, t in texts.items() if h not in self._refused})
-            vectors = refusal.vectors
-        self.tally.embedded += len(texts)
-        made = {h: v for h, v in zip(hashes, vectors, strict=True) if h not in self._refused}
-        self.sources.vector_cache.put(made)
-        return made
-
     def _set_aside(
         self,
         rows: RowBatch,
@@ -277,18 +227,6 @@ class Preparation:
         for n, reason in aside.items():
             self.tally.refused[rows.ids[n]] = Refusal(reason, rows.instants[n])
         return patch.without({n: rows.ids[n] for n in aside}, existing)
-
-
-def _in_any_order(hashes: list[str], texts: Mapping[str, str]) -> list[list[str]]:
-    """Hashes in groups that are embedded at once, in random order.
-
-    Another sync may be embedding the same texts. In the same order, both would embed all of them.
-    In random order, each finds most of the vectors that the other has kept.
-    """
-    sizes = np.array([len(texts[h]) for h in hashes])
-    groups = [hashes[n : n + count] for n, count in cuts(sizes, EMBED_TEXTS, EMBED_CHARACTERS)]
-    random.shuffle(groups)
-    return groups
 
 
 def _refuse_older(
@@ -337,66 +275,3 @@ def _reopened(path: Path) -> pa.RecordBatchReader:
 def _texts(patch: Patch) -> dict[str, str]:
     """The distinct texts that a patch writes, by hash."""
     return {chunk.hash: chunk.text for _, chunk in patch.upserts}
-
-
-def _column_vectors(rows: RowBatch, patch: Patch, recipe: Recipe) -> np.ndarray:
-    """The vectors from the table's own vector column."""
-    assert rows.vectors is not None
-    wanted = rows.vectors.take(pa.array([n for n, _ in patch.upserts], pa.int32()))
-    lengths = set(wanted.value_lengths().to_pylist())
-    if lengths - {recipe.model.dimension}:
-        raise TableError(
-            f"vectors in column {recipe.vector!r} have {min(lengths)} to {max(lengths)} numbers, "
-            f"not {recipe.model.dimension}",
-            hint="set `dimension` to the length of the vectors in the table",
-        )
-    flat = wanted.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
-    if not np.isfinite(flat).all():
-        raise TableError(
-            f"column {recipe.vector!r} holds vectors with nulls, NaN or infinite numbers",
-            hint="correct these vectors in the table, then sync again",
-        )
-    vectors: np.ndarray = flat.reshape(-1, recipe.model.dimension)
-    return vectors
-
-
-def _written_bytes(rows: RowBatch, patch: Patch, dimension: int) -> np.ndarray:
-    """About how many bytes each chunk takes in the index. Each chunk carries the payload."""
-    # A batch without columns does not know how many rows it has.
-    payload = weights(rows.payload) if rows.payload.num_columns else np.zeros(len(rows))
-    own = [payload[n] + 4 * len(chunk.text) for n, chunk in patch.upserts]
-    return np.array(own, np.float64) + CHUNK_BYTES + 4 * dimension
-
-
-def _index_rows(
-    rows: RowBatch, upserts: Sequence[tuple[int, Chunk]], vectors: np.ndarray, schema: pa.Schema
-) -> pa.RecordBatch:
-    """The chunks as rows of the index."""
-    at = [n for n, _ in upserts]
-    chunks = [chunk for _, chunk in upserts]
-    flat = pa.array(np.ascontiguousarray(vectors, np.float32).reshape(-1))
-    payload = rows.payload.take(pa.array(at, pa.int32()))
-    columns: dict[str, Collection[object]] = {
-        "_id": [c.id for c in chunks],
-        "_key": [c.row.key for c in chunks],
-        "_partition": [c.row.partition for c in chunks],
-        "_field": [c.field for c in chunks],
-        "_chunk": [c.n for c in chunks],
-        "_hash": [c.hash for c in chunks],
-        # In the first chunk only, so that the others stay when text elsewhere in the row changes.
-        "_source_hash": ["" if c.n else rows.source_hashes[n] for n, c in upserts],
-        "_payload_hash": [rows.payload_hashes[n] for n in at],
-        "_instant": [rows.instants[n] for n in at],
-        "_text": [None if rows.vectors is not None else c.text for c in chunks],
-        "_vector": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
-        "_checkpoint": [None] * len(chunks),
-        **{name: payload.column(name) for name in payload.schema.names},
-    }
-    arrays = [_typed(columns[f.name], f) for f in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _typed(values: Collection[object], field: pa.Field) -> pa.Array:
-    if isinstance(values, pa.Array):
-        return values if values.type == field.type else values.cast(field.type)
-    return pa.array(values, field.type)

@@ -1,15 +1,29 @@
-"""Where the vectors of known texts come from."""
+"""Where the vectors of chunks come from: known ones, the embedder, the table's own column."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import random
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
+from lakewake.embed import Embedder
 from lakewake.embed.cache import VectorCache
-from lakewake.errors import StoreError, StoreUnreachable
+from lakewake.errors import StoreError, StoreUnreachable, TableError, TextRefused
+from lakewake.model.recipe import Recipe
+from lakewake.model.rows import RowBatch
+from lakewake.model.weights import cuts
+from lakewake.plan.patch import Patch
+from lakewake.progress import Stage
 from lakewake.store import StoreReader
+from lakewake.sync.tally import Tally
+
+#: Texts per call of the embedder. New vectors are kept, and progress is shown, in such steps.
+EMBED_TEXTS = 128
+#: Characters per call, for long texts that the model takes whole.
+EMBED_CHARACTERS = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -52,3 +66,89 @@ class VectorSources:
             if not self.replaced or isinstance(error, StoreUnreachable):
                 raise
             return {}
+
+
+class TextVectors:
+    """Gives texts their vectors: known ones are reused, the rest is embedded.
+
+    Attributes:
+        refused: the reasons, by text hash, why the embedder refused texts. A text that was refused
+            in one batch of rows is not tried again in the next.
+    """
+
+    def __init__(self, embedder: Embedder, sources: VectorSources, tally: Tally) -> None:
+        self.refused: dict[str, str] = {}
+        self._embedder = embedder
+        self._sources = sources
+        self._tally = tally
+
+    def get(
+        self, texts: Mapping[str, str], rows: int, stage: Stage
+    ) -> tuple[dict[str, np.ndarray], set[str]]:
+        """Vectors by text hash, without refused texts, and the hashes that are new.
+
+        Args:
+            texts: the texts of a batch of rows, by hash.
+            rows: how many rows `stage` advances by.
+        """
+        texts = {h: t for h, t in texts.items() if h not in self.refused}
+        known = self._sources.vectors(texts.keys())
+        todo = sorted(texts.keys() - known.keys(), key=lambda h: (len(texts[h]), h))
+        done, shown, new = 0, 0, set[str]()
+        for some in _in_any_order(todo, texts):
+            kept = self._sources.kept(some)
+            fresh = {h: texts[h] for h in some if h not in kept}
+            known |= kept | (self._embed(fresh) if fresh else {})
+            new |= fresh.keys()
+            done += len(some)
+            stage.advance(rows * done // len(todo) - shown)
+            shown = rows * done // len(todo)
+        stage.advance(rows - shown)
+        return known, new
+
+    def _embed(self, texts: Mapping[str, str]) -> dict[str, np.ndarray]:
+        hashes = list(texts)
+        try:
+            vectors = self._embedder.embed(list(texts.values()))
+        except TextRefused as refusal:
+            self.refused |= {hashes[n]: why for n, why in refusal.reasons.items()}
+            if refusal.vectors is None:
+                return self._embed({h: t for h, t in texts.items() if h not in self.refused})
+            vectors = refusal.vectors
+        self._tally.embedded += len(texts)
+        made = {h: v for h, v in zip(hashes, vectors, strict=True) if h not in self.refused}
+        self._sources.vector_cache.put(made)
+        return made
+
+
+def _in_any_order(hashes: list[str], texts: Mapping[str, str]) -> list[list[str]]:
+    """Hashes in groups that are embedded at once, in random order.
+
+    Another sync may be embedding the same texts. In the same order, both would embed all of them.
+    In random order, each finds most of the vectors that the other has kept.
+    """
+    sizes = np.array([len(texts[h]) for h in hashes])
+    groups = [hashes[n : n + count] for n, count in cuts(sizes, EMBED_TEXTS, EMBED_CHARACTERS)]
+    random.shuffle(groups)
+    return groups
+
+
+def column_vectors(rows: RowBatch, patch: Patch, recipe: Recipe) -> np.ndarray:
+    """The vectors from the table's own vector column."""
+    assert rows.vectors is not None
+    wanted = rows.vectors.take(pa.array([n for n, _ in patch.upserts], pa.int32()))
+    lengths = set(wanted.value_lengths().to_pylist())
+    if lengths - {recipe.model.dimension}:
+        raise TableError(
+            f"vectors in column {recipe.vector!r} have {min(lengths)} to {max(lengths)} numbers, "
+            f"not {recipe.model.dimension}",
+            hint="set `dimension` to the length of the vectors in the table",
+        )
+    flat = wanted.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
+    if not np.isfinite(flat).all():
+        raise TableError(
+            f"column {recipe.vector!r} holds vectors with nulls, NaN or infinite numbers",
+            hint="correct these vectors in the table, then sync again",
+        )
+    vectors: np.ndarray = flat.reshape(-1, recipe.model.dimension)
+    return vectors

@@ -15,7 +15,7 @@ from lakewake.model.chunks import text_hash
 from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
 from lakewake.source import arrow, view
-from lakewake.sync import IndexParts, prepare, spool, sync
+from lakewake.sync import IndexParts, index_rows, spool, sync
 from lakewake.verify import verify
 from support.hudi.hostile import HOSTILE_TO_HADOOP, HOSTILE_TO_HUDI, HOSTILE_TO_SPARK
 from support.hudi.tables import ROLLS_CLUSTERING_BACK, WRITES_GO_ON, HudiTables, row
@@ -60,7 +60,7 @@ SMALL_MEMORY = {
     (arrow, "COLLECT_BYTES"): 8_192,
     (arrow, "PART_BYTES"): 4_096,
     (view, "BATCH_BYTES"): 4_096,
-    (prepare, "WRITE_BYTES"): 4_096,
+    (index_rows, "WRITE_BYTES"): 4_096,
     (spool, "HELD_IDS"): 2,
     (frontier, "INLINE"): 2,
     (pages, "PAGE_ROWS"): 2,
