@@ -307,7 +307,14 @@ MUTANTS = (
         "source/reader.py",
         "spark = reading_session(self._start())",
         "spark = self._start()",
-        ("tests/integration/test_hostile_session.py", "-k", "callers_session_as_it_was"),
+        ("tests/integration/test_hostile_session.py", "-k", "casts_values"),
+    ),
+    Mutant(
+        "a streamed read is compiled with the caller's settings",
+        "source/arrow.py",
+        "    with active(frame.sparkSession):\n",
+        "    if True:\n",
+        ("tests/integration/test_hostile_session.py", "-k", "casts_values"),
     ),
     Mutant(
         "Hudi's defaults reach reads",

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakewake.source.session import active
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField, StructType
@@ -102,9 +104,11 @@ def stream(frame: DataFrame) -> Iterator[pa.RecordBatch]:
 
     schema = to_arrow_schema(frame.schema)
     jvm: Any = frame.sparkSession._jvm
-    served = jvm.org.apache.spark.api.python.PythonRDD.toLocalIteratorAndServe(
-        frame._jdf.toArrowBatchRdd(), True
-    )
+    # Spark compiles the read here, with the settings of the thread's active session.
+    with active(frame.sparkSession):
+        served = jvm.org.apache.spark.api.python.PythonRDD.toLocalIteratorAndServe(
+            frame._jdf.toArrowBatchRdd(), True
+        )
     for message in _local_iterator_from_socket(served, Bytes()):
         yield pa.ipc.read_record_batch(pa.py_buffer(message), schema)
 

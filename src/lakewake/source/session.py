@@ -159,10 +159,10 @@ def _refuse_defaults(spark: SparkSession) -> None:
 
 @contextmanager
 def active(spark: SparkSession) -> Iterator[None]:
-    """Make this the thread's active session while reads are built.
+    """Make this the thread's active session while reads are built, and when a stream starts.
 
-    Spark builds expressions with the settings of the thread's active session, not with those of the
-    session that uses them.
+    Spark builds and compiles expressions with the settings of the thread's active session, not with
+    those of the session that uses them.
     """
     from py4j.protocol import Py4JError
 
