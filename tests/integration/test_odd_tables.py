@@ -10,18 +10,16 @@ import lance
 import pytest
 
 import lakewake
-from lakewake.config.settings import ModelSettings
-from lakewake.embed.column import ColumnEmbedder
 from lakewake.errors import HistoryLost, TableError
 from lakewake.model.plan import Action
-from lakewake.model.recipe import Chunking, Recipe, TextField
+from lakewake.model.recipe import Chunking, TextField
 from lakewake.model.rows import RowId
 from lakewake.source.hudi import HudiTable
 from lakewake.sync import SyncOptions, plan_next, sync
 from lakewake.verify import repair, verify
 from lakewake.verify.vectors import Vectors
 from support.hudi.tables import HudiTables, row
-from support.oracle import HASHING, built_from_nothing, following, indexed
+from support.oracle import HASHING, built_from_nothing, following, following_vectors, indexed
 
 pytestmark = pytest.mark.spark
 
@@ -129,14 +127,6 @@ def test_the_sessions_time_zone_changes_nothing(spark, small_tables, tmp_path):
         spark.conf.set("spark.sql.session.timeZone", zone)
 
 
-def _vector_parts(spark, table: HudiTables, folder, dimension: int):
-    embedder = ColumnEmbedder(ModelSettings("column", "vec", dimension=dimension), "vec")
-    recipe = Recipe(embedder.identity, vector="vec", payload=("id",))
-    base = following(spark, table.path, folder)
-    hudi = HudiTable(str(table.path), recipe, lambda: spark)
-    return replace(base, table=hudi, recipe=recipe, embedder=embedder)
-
-
 @pytest.mark.parametrize("type_", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_an_existing_vector_column_is_followed_without_a_model(
     type_, spark, small_tables, tmp_path
@@ -149,7 +139,7 @@ def test_an_existing_vector_column_is_followed_without_a_model(
         frame.write.format("hudi").options(**table._options()).mode("append").save(str(table.path))
 
     write(("a", "p", 1, [1.0, 0.0]), ("b", "p", 1, [0.0, 1.0]), ("none", "p", 1, None))
-    parts = _vector_parts(spark, table, tmp_path / "index", 2)
+    parts = following_vectors(spark, table.path, tmp_path / "index", "vec", 2)
     assert sync(parts).rows_changed == 2
     write(("a", "p", 2, [0.6, 0.8]), ("none", "p", 2, [1.0, 1.0]), ("b", "p", 2, None))
     report = sync(parts)
@@ -167,7 +157,7 @@ def test_a_vector_column_of_another_dimension_is_refused_and_nothing_is_written(
         [("a", "p", 1, [1.0, 0.0])], "id string, part string, ts long, vec array<float>"
     )
     frame.write.format("hudi").options(**table._options()).mode("append").save(str(table.path))
-    parts = _vector_parts(spark, table, tmp_path / "index", 3)
+    parts = following_vectors(spark, table.path, tmp_path / "index", "vec", 3)
     with pytest.raises(TableError, match="not 3"):
         sync(parts)
     assert parts.store.open() is None

@@ -77,7 +77,7 @@ def test_odd_partition_values_are_followed_as_hudi_shows_them(
 
 COLUMNS = (
     "id string, ts long, txt string, part string, n int, l long, b boolean, d date, at timestamp, "
-    "dec decimal(6,2)"
+    "dec decimal(6,2), x double"
 )
 KEYGEN = f"{WRITE}keygenerator.class"
 COMPLEX = {KEYGEN: "org.apache.hudi.keygen.ComplexKeyGenerator"}
@@ -86,6 +86,11 @@ TIMED = {
     "hoodie.keygen.timebased.timestamp.type": "EPOCHMILLISECONDS",
     "hoodie.keygen.timebased.output.dateformat": "yyyy-MM-dd",
     "hoodie.keygen.timebased.timezone": "GMT",
+}
+DAYS = {
+    **TIMED,
+    "hoodie.keygen.timebased.timestamp.type": "SCALAR",
+    "hoodie.keygen.timebased.timestamp.scalar.time.unit": "DAYS",
 }
 CUSTOM = {
     KEYGEN: "org.apache.hudi.keygen.CustomKeyGenerator",
@@ -96,6 +101,10 @@ KINDS = {
     "numbers, booleans and dates": ("n,l,b,d,dec", ("n", "l", "b", "d", "dec"), COMPLEX),
     "a timestamp, which is shown as null": ("at", ("at",), {}),
     "a number formatted as a day": ("l", ("l",), TIMED),
+    "a timestamp formatted as a day": ("at", ("at",), TIMED),
+    "a date formatted as a day": ("d", ("d",), DAYS),
+    "a decimal formatted as a day": ("dec", ("dec",), TIMED),
+    "a double formatted as a day": ("x", ("x",), TIMED),
     "a custom key generator": ("part:SIMPLE,n:SIMPLE", ("part", "n"), CUSTOM),
     "the ordering field": ("ts", ("ts",), {}),
 }
@@ -106,7 +115,19 @@ def _typed(key: str, n: int, txt: str = "text", ts: int = 1) -> tuple:
     at = datetime.datetime(2024, 1, 5, 3, 4, n)
     parts = ("50%20off", "x=y", "c", None)
     dec = Decimal(n) / 4
-    return (key, ts, f"{txt} of {key}", parts[n % 4], n, n * 10**8, bool(n % 2), day, at, dec)
+    return (
+        key,
+        ts,
+        f"{txt} of {key}",
+        parts[n % 4],
+        n,
+        n * 10**8,
+        bool(n % 2),
+        day,
+        at,
+        dec,
+        n / 8,
+    )
 
 
 def _write(table: HudiTables, *rows: tuple, operation: str = "upsert") -> None:
@@ -115,7 +136,7 @@ def _write(table: HudiTables, *rows: tuple, operation: str = "upsert") -> None:
 
 @pytest.mark.parametrize(
     ("type_", "kind"),
-    [*((COW, kind) for kind in KINDS), *((MOR, kind) for kind in list(KINDS)[1:3])],
+    [*((COW, kind) for kind in KINDS), *((MOR, kind) for kind in list(KINDS)[1:5])],
 )
 def test_partition_columns_of_every_kind_are_followed(kind, type_, spark, small_tables, tmp_path):
     partition, columns, options = KINDS[kind]
@@ -139,6 +160,27 @@ def test_partition_columns_of_every_kind_are_followed(kind, type_, spark, small_
                 table, _typed("k0", 0, "new", 1 if ordered else 2), _typed("k9", 9, ts=3)
             ),
             lambda: _write(table, _typed("k1", 1), operation="delete"),
+        ],
+    )
+
+
+def test_a_timestamp_that_maintenance_shows_differently_is_followed(spark, small_tables, tmp_path):
+    """Hudi shows it as microseconds while its row is in a log file."""
+    table = HudiTables(
+        spark, tmp_path / "table", MOR, partition="at", options={**small_tables, **TIMED}
+    )
+    _write(table, *(_typed(f"k{n}", n % 2) for n in range(6)))
+    parts = following(spark, table.path, tmp_path / "index", payload=("at",))
+    sync(parts)
+    _follows(
+        table,
+        parts,
+        [
+            lambda: _write(table, _typed("k0", 0, "new", 2)),
+            table.compact,
+            lambda: (_write(table, _typed("k1", 1, "new", 2)), table.compact()),
+            lambda: _write(table, _typed("k2", 0, "new", 3)),
+            table.cluster,
         ],
     )
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from lakewake.config.settings import ModelSettings
 from lakewake.embed.cache import MemoryVectorCache, VectorCache
+from lakewake.embed.column import ColumnEmbedder
 from lakewake.embed.hashing import HashingEmbedder
 from lakewake.model.recipe import Chunking, Recipe, TextField
 from lakewake.source.hudi import HudiTable
@@ -69,6 +70,27 @@ def following(
     )
 
 
+def following_vectors(
+    spark: SparkSession,
+    table: Path,
+    folder: Path,
+    column: str,
+    dimension: int,
+    payload: tuple[str, ...] = ("id",),
+) -> IndexParts:
+    """An index in Lance of the vectors that a column of the table holds."""
+    embedder = ColumnEmbedder(ModelSettings("column", column, dimension=dimension), column)
+    recipe = Recipe(embedder.identity, vector=column, payload=payload)
+    return IndexParts(
+        name="sample",
+        table=HudiTable(str(table), recipe, lambda: spark),
+        store=LanceStore(str(folder), "sample"),
+        recipe=recipe,
+        embedder=embedder,
+        vector_cache=MemoryVectorCache(),
+    )
+
+
 def built_from_nothing(parts: IndexParts) -> dict[str, Any]:
     """The content of the index of these parts if it were built now."""
     return contents(build(parts))
@@ -81,7 +103,7 @@ def build(parts: IndexParts) -> StoreReader:
         table=parts.table,
         store=MemoryStore(),
         recipe=parts.recipe,
-        embedder=HashingEmbedder(HASHING),
+        embedder=parts.embedder if parts.recipe.vector else HashingEmbedder(HASHING),
         vector_cache=MemoryVectorCache(),
     )
     sync(fresh)

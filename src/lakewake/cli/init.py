@@ -61,7 +61,9 @@ def guess_dict(found: Guess) -> dict[str, object]:
 
 def guess_facts(found: Guess) -> list[tuple[str, str]]:
     """What was guessed, as lines of `name  value`."""
-    facts = [("table", found.table), ("text", ", ".join(found.text) or "none")]
+    facts = [("table", found.table)]
+    if not found.by_vector:
+        facts.append(("text", ", ".join(found.text)))
     if found.vector:
         facts.append(("vector", found.vector))
     facts += [("why", found.why), ("payload", ", ".join(found.payload) or "none")]

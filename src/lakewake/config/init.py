@@ -59,7 +59,7 @@ class Guess:
         table: its type, key, ordering and partition in words.
         text: columns that make up the text, in order; empty if no column holds text.
         vector: a column that already holds vectors; None if there is none.
-        dimension: their length; 0 if the schema does not give it.
+        dimension: their length; 0 if the schema does not give it. Hudi's VECTOR type does.
         why: one sentence on how text or vector was found.
         left_out: scalar columns that are not proposed as payload.
     """
@@ -71,6 +71,11 @@ class Guess:
     left_out: tuple[str, ...] = ()
     vector: str | None = None
     dimension: int = 0
+
+    @property
+    def by_vector(self) -> bool:
+        """Whether the index takes the vectors: the column is a VECTOR, or none holds text."""
+        return self.vector is not None and bool(self.dimension or not self.text)
 
 
 def guess(look: Look) -> Guess:
@@ -84,16 +89,21 @@ def guess(look: Look) -> Guess:
     key, ordering, partition = _columns_of(look)
     strings = [n for n, t in types.items() if _plain(t) == "string" and _fits_template(n)]
     text, why = _guess_text([n for n in strings if n not in key])
-    vector = next((n for n, t in types.items() if _is_vector(t)), None)
+    vectors = [n for n, t in types.items() if _is_vector(t)]
+    vector = next((n for n in vectors if _dimension(types[n])), vectors[0] if vectors else None)
+    dimension = _dimension(types[vector]) if vector else 0
     if not text and vector is None:
         raise ConfigError(
             f"no column of {look.table.name!r} holds text or vectors",
             hint="choose a table with a string or vector column; the columns of this one are "
             f"{', '.join(types) or 'not known yet: it has no commit'}",
         )
-    if not text:
+    if dimension:
+        why = f"{vector} is a VECTOR({dimension})"
+    elif not text:
         why = f"no column is a string; {vector} holds vectors"
-    bodies = [n for n in text if _has_word(n, BODIES)]
+    # A hit of an index of texts brings its text along anyway.
+    bodies = [] if dimension else [n for n in text if _has_word(n, BODIES)]
     unwanted = {*key, ordering, *bodies}
     scalars = [n for n, t in types.items() if _is_scalar(t) and n not in unwanted]
     payload = tuple(n for n in scalars if not set(n) & _IN_LANCE)[:PAYLOAD]
@@ -104,7 +114,7 @@ def guess(look: Look) -> Guess:
         payload=payload,
         left_out=tuple(n for n in scalars if n not in payload),
         vector=vector,
-        dimension=_dimension(types[vector]) if vector else 0,
+        dimension=dimension,
     )
 
 
@@ -226,6 +236,7 @@ def render(guess: Guess, name: str, table: str, *, untested_schemes: bool = Fals
     )
 
 
+_QUESTIONS = "# To search by text too, name the model that made the vectors: model = …"
 _OTHER_CHOICES = (
     "# Other choices:",
     '# chunk = "whole"                        # or {tokens = 200, overlap = 40} for long texts',
@@ -239,10 +250,10 @@ _OTHER_CHOICES = (
 
 def _text_lines(guess: Guess) -> list[str]:
     vector = _vector_lines(guess)
-    if not guess.text:
-        return vector
-    template = _quote(_template(guess.text))
-    return [f"text    = {template}", *(f"# or: {line}" for line in vector)]
+    text = [f"text    = {_quote(_template(guess.text))}"] if guess.text else []
+    if guess.by_vector:
+        return [*vector, _QUESTIONS, *(f"# or: {line}" for line in text)]
+    return [*text, *(f"# or: {line}" for line in vector)]
 
 
 def _template(columns: tuple[str, ...]) -> str:
@@ -319,19 +330,20 @@ def _check_round_trip(text: str, file: Path, found: Guess, name: str, path: str)
     settings = parse_config(text, file)
     (index,) = settings.indexes
     only = Settings(settings.path, settings.indexes, untested_schemes=settings.untested_schemes)
-    wanted = () if found.text == () else (TextField("text", _template(found.text)),)
+    used = () if found.by_vector else found.text
+    wanted = (TextField("text", _template(used)),) if used else ()
     meant = IndexSettings(
         name=name,
         table=locate(settings.path.parent, path),
         store=index.store,
         fields=wanted,
-        vector=None if found.text else found.vector,
+        vector=found.vector if found.by_vector else None,
         payload=found.payload,
         model=index.model,
         embedding_store=index.embedding_store,
     )
     columns = index.fields[0].columns if index.fields else ()
-    if (settings, index, columns) != (only, meant, found.text):
+    if (settings, index, columns) != (only, meant, used):
         raise ConfigError(
             f"{file} cannot be written: it would not hold the name of a column exactly",
             hint="rename that column in the table, or write the file by hand (docs/config.md)",

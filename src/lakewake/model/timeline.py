@@ -108,7 +108,8 @@ class CommitMetadata:
 
     Attributes:
         overtaken: another commit changed its file groups while it was in flight. Maintenance reads
-            them as they were when it was planned, so it may put back older rows.
+            them as they were when it was planned, so it may put back older rows. Also set if Hudi
+            shows rows differently after the maintenance.
     """
 
     operation: str

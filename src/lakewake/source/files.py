@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lakewake.errors import HistoryLost
 from lakewake.model.frontier import Frontier
 from lakewake.model.timeline import FileGroup, Instant, Look
-from lakewake.source import COMPARE_HINT
+from lakewake.source import COMPARE_HINT, vectors
 from lakewake.source.lineage import Touched
 from lakewake.source.partitions import Shown, as_shown
 from lakewake.source.session import beside
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import DataType, StructField, StructType
 
-#: Types that Hudi and Spark format alike.
-NUMBERS = ("byte", "short", "integer", "long")
+#: Types that Hudi shows as the text that a cast in Spark gives.
+SAME_TEXT = (
+    *("byte", "short", "integer", "long", "float", "double"),
+    *("decimal", "date", "timestamp"),
+)
 #: The identity and version of a row.
 META = (
     "_hoodie_partition_path",
@@ -132,6 +135,7 @@ class GroupReader:
             self._stored[wrote] = types
         rows = self._reader.schema(types).parquet(*files)
         _refuse_unlisted(rows, files)
+        rows = vectors.decoded(rows, types.fields)
         return shown.applied(rows, columns) if shown else rows
 
     def _found(
@@ -273,34 +277,35 @@ def _types(
 ) -> StructType:
     """The types with which to read the columns; those that are not in the files are left out.
 
-    A file older than a column lacks it, and the column reads as null. A type that Hudi shows
-    differently from how it stores it (VECTOR) is left to Hudi's own reader.
+    A file older than a column lacks it, and the column reads as null.
     """
     from pyspark.sql.types import StringType, StructField, StructType
 
     meta = [StructField(name, StringType()) for name in META]
     if schema is None:
         return StructType(meta)
-    return StructType(
-        [*meta, *(StructField(c, _read_as(schema[c], stored, shown)) for c in columns)]
-    )
+    return StructType([*meta, *(_read_as(schema[c], stored, shown) for c in columns)])
 
 
-def _read_as(field: StructField, stored: Sequence[StructType], shown: Shown | None) -> DataType:
-    """The type with which to read a column from the files.
+def _read_as(field: StructField, stored: Sequence[StructType], shown: Shown | None) -> StructField:
+    """The field with which to read a column from the files.
 
     Raises:
         HistoryLost: the files hold it in another type than Hudi shows.
     """
+    from pyspark.sql.types import BinaryType, StructField
+
     wanted = bare(field.dataType)
     held = {bare(s[field.name].dataType) for s in stored if field.name in s.names}
+    if vectors.is_vector(field) and held <= {BinaryType()}:
+        return vectors.as_stored(field)
     if held <= {wanted}:
-        return wanted
-    # A timestamp from which partition paths are formatted: Hudi shows its number as text.
+        return StructField(field.name, wanted)
+    # The column from which a key generator formats partition paths: Hudi shows its value as text.
     if shown and wanted.typeName() == "string" and len(held) == 1:
         (kept,) = held
-        if kept.typeName() in NUMBERS:
-            return kept
+        if kept.typeName() in SAME_TEXT:
+            return StructField(field.name, kept)
     types = ", ".join(sorted(t.simpleString() for t in held))
     raise HistoryLost(
         f"the files hold column {field.name!r} as {types}, "

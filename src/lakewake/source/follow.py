@@ -43,7 +43,7 @@ def changes(
     Returns:
         The changes without the rows that have to be looked up in the table, and the ids of these.
     """
-    commits = window_of(look, frontier, pending)
+    commits = window_of(look, frontier, pending, table.recipe.columns)
     at_once = inserted_at_once(look, frontier, pending)
     appeared = at_once or any(adds_rows(c) or c.overtaken for c in commits)
     touched = touched_by(commits, tuple(beside(look, frontier, pending).values()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lakewake.errors import HistoryLost
@@ -19,6 +19,7 @@ from lakewake.model.timeline import (
     instant_of,
 )
 from lakewake.source import COMPARE_HINT
+from lakewake.source.timeline import partition_columns
 
 
 @dataclass(frozen=True)
@@ -108,11 +109,15 @@ def beside(look: Look, frontier: Frontier, pending: Sequence[Instant]) -> dict[s
     return {requested: look.commits[requested] for requested in found}
 
 
-def window_of(look: Look, frontier: Frontier, pending: Sequence[Instant]) -> list[CommitMetadata]:
-    """The commits of `pending`, with overtaken maintenance marked."""
+def window_of(
+    look: Look, frontier: Frontier, pending: Sequence[Instant], columns: Collection[str] = ()
+) -> list[CommitMetadata]:
+    """The commits of `pending`, with maintenance marked that is overtaken or changes `columns`."""
     commits = [look.commits[i.requested] for i in pending]
     if not any(c.operation in MAINTENANCE for c in commits):
         return commits
+    if look.table.type == "MERGE_ON_READ" and _formatted_timestamps(look) & set(columns):
+        return [replace(c, overtaken=c.operation in MAINTENANCE) for c in commits]
     spans = [(i.requested, i.completed or "", look.commits[i.requested]) for i in pending]
     for requested, commit in beside(look, frontier, pending).items():
         spans.append((requested, frontier.instants[requested], commit))
@@ -122,6 +127,16 @@ def window_of(look: Look, frontier: Frontier, pending: Sequence[Instant]) -> lis
         else commit
         for i, commit in zip(pending, commits, strict=True)
     ]
+
+
+def _formatted_timestamps(look: Look) -> frozenset[str]:
+    """The timestamps from which partition paths may be formatted.
+
+    Hudi shows the one of a row in a log file as microseconds, and that in a base file as a date
+    and time. So a compaction changes it.
+    """
+    partition = partition_columns(look.table.partition_fields)
+    return frozenset(c for c in partition if "timestamp-" in look.schema.get(c, ""))
 
 
 def _overtakes(

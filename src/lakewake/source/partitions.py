@@ -60,7 +60,7 @@ class Shown:
         return extended.withColumns(values).drop(PATH, *names)
 
     def _as_text(self, rows: DataFrame) -> DataFrame:
-        """The rows, with numbers that the snapshot shows as text cast to text."""
+        """The rows, with values that the snapshot shows as text cast to text."""
         from pyspark.sql import functions as F  # noqa: N812
 
         texts = {f.name for f in self.schema if f.dataType.typeName() == "string"}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lakewake.source.look import look_at
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 #: A restore past a clustering leaves it in flight, with a plan that names files which are gone:
 #: Hudi then refuses every update of those file groups, unless it may roll the clustering back.
@@ -47,6 +47,8 @@ class HudiTables:
 
     Attributes:
         also: further columns of every row, as SQL over the others.
+        vectors: the columns that are written as Hudi's VECTOR type: `VECTOR(3)`, or
+            `VECTOR(3, DOUBLE)`.
     """
 
     spark: SparkSession
@@ -57,6 +59,7 @@ class HudiTables:
     options: Mapping[str, str] = field(default_factory=dict)
     marks: dict[str, str] = field(default_factory=dict)
     also: Mapping[str, str] = field(default_factory=dict)
+    vectors: Mapping[str, str] = field(default_factory=dict)
     _slow: Future[None] | None = None
 
     @property
@@ -91,6 +94,7 @@ class HudiTables:
         options |= {k.replace("__", "."): v for k, v in more.items()}
         options = {k: v for k, v in options.items() if v}
         frame = frame.selectExpr("*", *(f"{made} AS {name}" for name, made in self.also.items()))
+        frame = frame.withColumns({c: _vector(c, t) for c, t in self.vectors.items()})
         frame.write.format("hudi").options(**options).mode(mode).save(str(self.path))
 
     def write_blindly(self, rows: Iterable[tuple]) -> None:
@@ -238,6 +242,16 @@ class HudiTables:
     def drop(self) -> None:
         """Remove the table's files."""
         shutil.rmtree(self.path)
+
+
+def _vector(column: str, type_: str) -> Column:
+    """A column of arrays as Hudi wants a VECTOR: without nulls in them, and with a note beside."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    element = "double" if "DOUBLE" in type_ else "tinyint" if "INT8" in type_ else "float"
+    of = F.col(column).cast(f"array<{element}>")
+    known = F.transform(of, lambda x: F.coalesce(x, F.lit(0).cast(element)))
+    return known.alias(column, metadata={"hudi_type": type_})
 
 
 WAIT_SECONDS = 60

@@ -85,7 +85,19 @@ def test_the_dimension_is_read_from_a_vector_type():
     assert "NOT KNOWN" not in render(found, "v", "t")
 
 
-def test_a_vector_column_beside_text_is_only_mentioned():
+def test_a_vector_type_is_preferred_to_text_and_to_other_vectors():
+    vector = '{"type": "fixed", "logicalType": "vector", "dimension": 128, "size": 512}'
+    found = guess(look({"floats": FLOATS, **WINES, "emb": vector}))
+    assert (found.vector, found.dimension, found.why) == ("emb", 128, "emb is a VECTOR(128)")
+    assert "description" in found.payload
+    text = render(found, "wines", "t")
+    index = parse_config(text, FILE).indexes[0]
+    assert (index.vector, index.model.dimension, index.fields) == ("emb", 128, ())
+    assert '# or: text    = "{title}. {description}"' in text
+    assert "name the model that made the vectors" in text
+
+
+def test_a_column_of_floats_beside_text_is_only_mentioned():
     text = render(guess(look({**WINES, "emb": FLOATS})), "wines", "t")
     assert parse_config(text, FILE).indexes[0].vector is None
     assert '# or: vector  = "emb"' in text
