@@ -106,9 +106,16 @@ def type_(request) -> str:
 def made(request, type_, spark, small_tables, tmp_path) -> Vectors:
     """A table of vectors of the given type, and its index."""
     vectors = {"vec": getattr(request, "param", "VECTOR(3)")}
-    table = HudiTables(spark, tmp_path / "table", type_, options=small_tables, vectors=vectors)
+    return begun(
+        HudiTables(spark, tmp_path / "table", type_, options=small_tables, vectors=vectors)
+    )
+
+
+def begun(table: HudiTables) -> Vectors:
+    """The table with its first rows, and its index beside it."""
+    folder = table.path.with_name("index")
     parts = following_vectors(
-        spark, table.path, tmp_path / "index", "vec", DIMENSION, payload=("id", "num")
+        table.spark, table.path, folder, "vec", DIMENSION, payload=("id", "num")
     )
     made = Vectors(table, parts)
     made.begin()
@@ -121,6 +128,14 @@ def test_vectors_of_every_element_type_are_followed_exactly(made):
     made.write(vector_row("k0", exact, ts=2), vector_row("new", exact, part="c"))
     made.followed(2)
     assert made.held()["k0"] == np.array(exact, np.float32).tobytes()
+
+
+def test_vectors_are_followed_on_hudis_default_settings(type_, spark, tmp_path):
+    vectors = {"vec": "VECTOR(3)"}
+    made = begun(HudiTables(spark, tmp_path / "table", type_, vectors=vectors))
+    made.write(vector_row("k0", [1, 2, 3], ts=2), vector_row("none", [3, 2, 1], ts=2))
+    made.write(vector_row("k2", None, ts=9), operation="delete")
+    made.followed(2, 1)
 
 
 def test_a_vector_that_becomes_null_or_is_filled_is_followed(made):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,18 @@ def following(
     )
 
 
+class CountingColumn(ColumnEmbedder):
+    """Represents a vector column, and keeps the texts that it was asked to embed: none."""
+
+    def __init__(self, settings: ModelSettings, column: str) -> None:
+        super().__init__(settings, column)
+        self.received: list[str] = []
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        self.received += texts
+        return super().embed(texts)
+
+
 def following_vectors(
     spark: SparkSession,
     table: Path,
@@ -77,9 +90,10 @@ def following_vectors(
     column: str,
     dimension: int,
     payload: tuple[str, ...] = ("id",),
+    vector_cache: VectorCache | None = None,
 ) -> IndexParts:
     """An index in Lance of the vectors that a column of the table holds."""
-    embedder = ColumnEmbedder(ModelSettings("column", column, dimension=dimension), column)
+    embedder = CountingColumn(ModelSettings("column", column, dimension=dimension), column)
     recipe = Recipe(embedder.identity, vector=column, payload=payload)
     return IndexParts(
         name="sample",
@@ -87,7 +101,7 @@ def following_vectors(
         store=LanceStore(str(folder), "sample"),
         recipe=recipe,
         embedder=embedder,
-        vector_cache=MemoryVectorCache(),
+        vector_cache=vector_cache or MemoryVectorCache(),
     )
 
 

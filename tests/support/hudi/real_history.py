@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lakewake.embed.cache import VectorCache
 from lakewake.errors import HistoryLost, IndexMissing, LakewakeError
 from lakewake.model import frontier, pages
 from lakewake.model.chunks import text_hash
@@ -31,7 +32,7 @@ from support.moments import (
     take_turns,
     watched,
 )
-from support.oracle import built_from_nothing, following, indexed
+from support.oracle import built_from_nothing, following, following_vectors, indexed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +48,9 @@ NESTED = {
     "attrs": "map('n', coalesce(num, 0), 'a', 1)",
     # Two fields: Hudi cannot rewrite a file with an array of structs of a single field.
     "box": "named_struct('t', coalesce(txt, ''), 'in', array(named_struct('n', num, 'm', 1)))",
+    "vec": "IF(txt = ' ', NULL, array(num, length(txt), ts / 3))",
 }
+VECTORS = {"vec": "VECTOR(3)"}
 PAYLOAD = ("id", "num", "part", *NESTED)
 #: A soft delete adds a column that other writes lack.
 EVOLVING = {"hoodie.write.set.null.for.missing.columns": "true"}
@@ -82,6 +85,7 @@ class RealHistory:
         clean: reads the same table in a session without hostile settings.
         plans: table services are planned and run later, while writers continue.
         blind: some writers do not know where rows are, and store second copies.
+        by_vector: the index holds the table's VECTOR column, not its texts.
         events: what happened, in order; a failure shows it.
         syncs: how many syncs were compared with a build from nothing.
     """
@@ -92,6 +96,7 @@ class RealHistory:
     clean: IndexParts
     plans: bool = False
     blind: bool = False
+    by_vector: bool = False
     events: list[str] = field(default_factory=list)
     syncs: int = 0
     refused: int = 0
@@ -289,11 +294,8 @@ class RealHistory:
         at_each_moment(self.parts, never)
 
     def _another_syncer(self) -> IndexParts:
-        spark, folder = self.table.spark, self.table.path.with_name("index")
         held = self.parts.vector_cache.inner
-        path = self.table.path
-        other = following(spark, path, folder, payload=PAYLOAD, vector_cache=held, chunking=CHUNKS)
-        return watched(other)
+        return watched(_index_of(self.table.spark, self.table.path, self.by_vector, held))
 
     def verify(self) -> None:
         """Check that verify agrees or asks to sync first, whatever is pending."""
@@ -343,16 +345,27 @@ def real_history(
     """A table of that type without a commit yet, and an index of it that is still to be built.
 
     Every other one plans table services, and every third is read in a hostile session. From
-    the 25th on there are blind writers too.
+    the 25th on there are blind writers too. Every fifth indexes a VECTOR column instead of texts.
     """
     plans = seed % 4 < 2
     options = {**options, **EVOLVING, **(WRITES_GO_ON if plans else ROLLS_CLUSTERING_BACK)}
-    table = HudiTables(spark, folder / "table", type_, options=options, also=NESTED)
-    indexed = {"payload": PAYLOAD, "chunking": CHUNKS}
-    clean = following(spark, table.path, folder / "index", **indexed)
-    reader = spark if seed % 3 else hostile_session(spark)
-    parts = following(reader, table.path, folder / "index", **indexed)
-    return RealHistory(table, watched(parts), random.Random(seed), clean, plans, seed > 24)
+    table = HudiTables(
+        spark, folder / "table", type_, options=options, also=NESTED, vectors=VECTORS
+    )
+    by_vector = seed % 5 == 0
+    clean = _index_of(spark, table.path, by_vector)
+    parts = _index_of(spark if seed % 3 else hostile_session(spark), table.path, by_vector)
+    dice = random.Random(seed)
+    return RealHistory(table, watched(parts), dice, clean, plans, seed > 24, by_vector)
+
+
+def _index_of(
+    spark: SparkSession, table: Path, by_vector: bool, cache: VectorCache | None = None
+) -> IndexParts:
+    folder = table.with_name("index")
+    if by_vector:
+        return following_vectors(spark, table, folder, "vec", 3, PAYLOAD, vector_cache=cache)
+    return following(spark, table, folder, payload=PAYLOAD, vector_cache=cache, chunking=CHUNKS)
 
 
 def hostile_session(spark: SparkSession) -> SparkSession:
