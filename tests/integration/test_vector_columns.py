@@ -11,9 +11,10 @@ import pytest
 
 import lakewake
 from lakewake.config.init import draft_config
-from lakewake.errors import TableError
+from lakewake.errors import HistoryLost, TableError
 from lakewake.model.plan import Action
 from lakewake.model.query import Query
+from lakewake.source import vectors as decoding
 from lakewake.source.look import look_at
 from lakewake.source.view import hudi_reader
 from lakewake.sync import IndexParts, SyncOptions, sync
@@ -197,6 +198,17 @@ def test_another_dimension_in_the_configuration_is_refused(made, spark, tmp_path
     with pytest.raises(TableError, match="not 4"):
         sync(other)
     assert other.store.open() is None
+
+
+@pytest.mark.parametrize("type_", [COW], indirect=True)
+@pytest.mark.parametrize("name", ["_DECODER", "_ELEMENTS"])
+def test_without_hudis_decoder_the_table_is_reconciled(name, made, monkeypatch):
+    monkeypatch.setattr(decoding, name, "org.apache.hudi.NotThere")
+    made.write(vector_row("k0", [1, 2, 4], ts=3))
+    with pytest.raises(HistoryLost, match="does not decode column 'vec'"):
+        sync(made.parts, FOLLOWED)
+    assert sync(made.parts).action is Action.RECONCILE
+    made.agrees()
 
 
 def test_a_damaged_index_of_vectors_is_found_and_repaired(made, tmp_path):
