@@ -11,6 +11,7 @@ from bench.comparing import bar_13, bar_14
 from bench.following import bar_2, bar_3
 from bench.ground import Ground
 from bench.installed import bar_15
+from bench.lake import bar_21, bar_22, bar_24, bar_27
 from bench.measures import Outcome
 from bench.rewriting import bar_6, bar_7
 from bench.searching import bar_9, bar_10
@@ -52,5 +53,9 @@ _ALL = (
     Bar(18, "process start to ready, 130,000 rows, no watch", bar_18),
     Bar(19, "memory of the server beyond the model at 130,000 rows", bar_19),
     Bar(20, "SIGTERM under load: running requests finish, then exit", bar_20),
+    Bar(21, "index in the lake, 130,000 × 384: recall@10 by the share of vectors read", bar_21),
+    Bar(22, "search it without a JVM, compared with hudi_vector_search", bar_22),
+    Bar(24, "follow 100 changed rows in it, compared with a bare Hudi upsert", bar_24),
+    Bar(27, "its size at rest, compared with raw vectors and texts", bar_27),
 )
 BARS = {bar.number: bar for bar in _ALL}

@@ -441,6 +441,26 @@ class AnyHistoryInEdge(AnyHistoryInQdrant):
             super().teardown()
 
 
+class AnyHistoryInTheLake(AnyHistory):
+    """The same in a Hudi table, with cells of a few chunks."""
+
+    answers = True
+
+    def store(self) -> Store:
+        if not hasattr(self, "_folder"):
+            self._folder = tempfile.TemporaryDirectory(prefix="lakewake-any-history-")
+        from lakewake.spark.session import start_session
+        from lakewake.store.hudi.store import HudiStore
+
+        return HudiStore(
+            self._folder.name, "sample", lambda: start_session({}), cell_chunks=3, ann_min_chunks=0
+        )
+
+    def teardown(self) -> None:
+        with self._folder:
+            super().teardown()
+
+
 FAST = settings(
     stateful_step_count=12,
     deadline=None,
@@ -477,6 +497,15 @@ def test_any_history_is_followed_in_qdrant(part):
 def test_any_history_is_followed_in_qdrants_real_engine(part):
     machine = _part(AnyHistoryInEdge, part)
     run_state_machine_as_test(machine, settings=settings(FAST, max_examples=4))
+
+
+@pytest.mark.matrix
+@pytest.mark.timeout(3600)
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("part", PARTS)
+def test_any_history_is_followed_in_the_lake(part):
+    machine = _part(AnyHistoryInTheLake, part)
+    run_state_machine_as_test(machine, settings=settings(FAST, max_examples=5))
 
 
 LONG = settings(FAST, stateful_step_count=40, derandomize=False)

@@ -32,6 +32,7 @@ from lakewake.model.where import (
 from lakewake.search.where import parse_where
 from lakewake.search.where_json import parse_where_json
 from lakewake.store.filters import fitted, matches, to_sql
+from lakewake.store.hudi.filters import passing
 from support.filtering import SCHEMA, TABLE, VALUES, filters
 
 
@@ -49,6 +50,15 @@ def test_lance_and_the_plain_function_find_the_same_rows(dataset: Any, where: Wh
     by_hand = [row["n"] for row in VALUES if matches(fit, row)]
     by_lance = dataset.to_table(columns=["n"], filter=to_sql(where, SCHEMA))["n"].to_pylist()
     assert by_lance == by_hand
+
+
+@settings(max_examples=400, deadline=None)
+@given(where=filters)
+def test_whole_columns_and_the_plain_function_find_the_same_rows(where: Where) -> None:
+    fit = fitted(where, SCHEMA)
+    columns = dict(zip(SCHEMA.names, TABLE.combine_chunks().to_batches()[0].columns, strict=True))
+    found = passing(fit, columns, TABLE.num_rows).to_pylist()
+    assert found == [matches(fit, row) for row in VALUES]
 
 
 @settings(max_examples=200, deadline=None)

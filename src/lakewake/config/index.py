@@ -16,7 +16,7 @@ from lakewake.config.settings import (
 )
 from lakewake.model.choices import LOCAL_STORES, METRICS
 from lakewake.model.chunks import RESERVED
-from lakewake.model.recall import RECALL
+from lakewake.model.recall import RECALL, RECALL_IN_LAKE
 from lakewake.model.recipe import Chunking, TextField
 
 MAX_WEIGHT = 1000
@@ -89,12 +89,13 @@ def _max_delete(section: Section) -> float:
 
 
 def _recall(section: Section) -> float:
-    value: float = section.get("recall", float, RECALL)
+    usual = RECALL_IN_LAKE if section.values.get("store", "").startswith("hudi:") else RECALL
+    value: float = section.get("recall", float, usual)
     # Written so that it refuses NaN too.
     if not 0 < value <= 1:
         raise section.fail(
             f"`recall` is {value:g}, expected more than 0 and at most 1",
-            f"recall = {RECALL}, or recall = 1 for exact searches only",
+            f"recall = {usual}, or recall = 1 for exact searches only",
         )
     return value
 
@@ -104,7 +105,10 @@ def read_store(section: Section, folder: Path) -> str:
     uri: str = section.get("store", str, DEFAULT_STORE)
     scheme, mark, path = uri.partition("://")
     if not mark or not path:
-        valid = 'write it as "lance://FOLDER", "lance+s3://BUCKET/FOLDER" or "qdrant://HOST:6333"'
+        valid = (
+            'write it as "lance://FOLDER", "lance+s3://BUCKET/FOLDER", "hudi://FOLDER" '
+            'or "qdrant://HOST:6333"'
+        )
         raise section.fail(f"`store` is {uri!r}", valid)
     return f"{scheme}://{locate(folder, path)}" if scheme in LOCAL_STORES else uri
 

@@ -169,7 +169,7 @@ def open_history(settings: IndexSettings, home: Path) -> SyncLog:
     if scheme == "memory":
         return _logs_in_this_process.setdefault((location, settings.name), MemoryLog())
     beside = f"{settings.name}.history"
-    if scheme == "lance":
+    if scheme in ("lance", "hudi"):
         return LocationLog(location_at(location), beside)
     if scheme == "lance+s3":
         return LocationLog(location_at(S3 + location), beside, at_once=READS)

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-#: The default of an index's `recall`.
-RECALL = 0.99
+#: The default of an index's `recall`, and that of an index in the lake, where a search reads whole
+#: cells.
+RECALL, RECALL_IN_LAKE = 0.99, 0.95
 #: What the mean of the worst tenth of a probe's questions must reach.
 WORST_TENTH = 0.9
 #: Kinds of questions about what an index holds; the other kind is about what it held.

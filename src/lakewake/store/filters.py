@@ -303,7 +303,7 @@ def _joined_truth(where: And | Or, parts: list[bool | None]) -> bool | None:
 
 def _holds(leaf: Compare | In | Like, value: object) -> bool:
     if isinstance(leaf, Like):
-        return _pattern(leaf.pattern).fullmatch(str(value)) is not None
+        return like_pattern(leaf.pattern).fullmatch(str(value)) is not None
     if isinstance(leaf, In):
         return any(operator.eq(*_comparable(value, v)) for v in leaf.values)
     return _COMPARISONS[leaf.op](*_comparable(value, leaf.value))
@@ -318,7 +318,7 @@ def _comparable(value: object, literal: Literal) -> tuple[Any, Any]:
 
 
 @lru_cache(maxsize=64)
-def _pattern(like: str) -> re.Pattern[str]:
+def like_pattern(like: str) -> re.Pattern[str]:
     """A LIKE pattern as a regular expression; matching takes at most len(text) x len(pattern)."""
     pieces = [""]
     for token in re.findall(r"\\?.", like, re.DOTALL):

@@ -130,6 +130,14 @@ def nearest_rows(
         wanted = wanted if exhausted else wanted * 4
 
 
+def best_positions(scores: np.ndarray, wanted: int) -> np.ndarray:
+    """The positions of the `wanted` best scores, and of all that tie with the last of them."""
+    if len(scores) <= wanted:
+        return np.arange(len(scores))
+    least = np.partition(scores, len(scores) - wanted)[len(scores) - wanted]
+    return np.flatnonzero(scores >= least)
+
+
 def first_rows(ranked: pa.Table, limit: int) -> tuple[pa.Table, int]:
     """The shortest prefix with `limit` distinct rows, and how many rows it has."""
     seen: set[tuple[str, str]] = set()

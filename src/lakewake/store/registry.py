@@ -1,15 +1,22 @@
-"""Store addresses: `lance://folder`, `lance+s3://bucket/folder`, `memory://name`, `qdrant://…`."""
+"""Store addresses: `lance://folder`, `lance+s3://bucket/folder`, `hudi://folder`, `qdrant://…`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from lakewake.errors import ConfigError, SetupError
 from lakewake.model.recall import RECALL
 from lakewake.net.address import check_address
 from lakewake.store import Store
 from lakewake.store.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    Session = Callable[[], SparkSession]
+    Open = Callable[[str, str, float, Session], Store]
 
 _in_this_process: dict[tuple[str, str], MemoryStore] = {}
 
@@ -60,19 +67,55 @@ def _in_qdrant() -> Callable[..., Store]:
     return QdrantStore
 
 
-STORES: dict[str, Callable[[str, str, float], Store]] = {
-    "lance": _local_lance,
-    "lance+s3": _lance_s3,
-    "memory": _memory,
-    **{s: partial(_qdrant, s) for s in ("qdrant", "qdrants", "qdrant+https", "qdrant+local")},
+def _lake(folder: str, name: str, recall: float, session: Session) -> Store:
+    if "://" in folder:
+        raise ConfigError(
+            f"store 'hudi://{folder}' is not on a local file system",
+            hint="an index in the lake can be on a local or mounted file system for now; "
+            "use lance+s3://bucket/folder for S3",
+        )
+    try:
+        from lakewake.store.hudi.store import HudiStore
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "hudi":
+            raise
+        raise SetupError(
+            "the Hudi reader is not installed", hint="pip install 'lakewake[lake]'"
+        ) from error
+    return HudiStore(folder, name, session, recall=recall)
+
+
+def _no_session() -> SparkSession:
+    raise SetupError(
+        "this index can be read here, but not written", hint="sync it with its configuration"
+    )
+
+
+def _without_session(open: Callable[[str, str, float], Store]) -> Open:
+    """The same for stores that are written without Spark."""
+    return lambda location, name, recall, session: open(location, name, recall)
+
+
+STORES: dict[str, Open] = {
+    "lance": _without_session(_local_lance),
+    "lance+s3": _without_session(_lance_s3),
+    "hudi": _lake,
+    "memory": _without_session(_memory),
+    **{
+        scheme: _without_session(partial(_qdrant, scheme))
+        for scheme in ("qdrant", "qdrants", "qdrant+https", "qdrant+local")
+    },
 }
 
 
-def open_store(url: str, name: str, recall: float = RECALL) -> Store:
+def open_store(
+    url: str, name: str, recall: float = RECALL, session: Session = _no_session
+) -> Store:
     """The store at an address, for the index with this name.
 
     Args:
         recall: the share of the nearest chunks that a vector search has to find; 1 means exact.
+        session: the Spark session that writes an index in the lake; called when it is needed.
 
     Raises:
         ConfigError: the scheme is unknown, or the address contains a key.
@@ -86,4 +129,4 @@ def open_store(url: str, name: str, recall: float = RECALL) -> Store:
         )
     if not location:
         raise ConfigError(f"store '{url}' has no location", hint=f"add one, as in {scheme}://index")
-    return STORES[scheme](location, name, recall)
+    return STORES[scheme](location, name, recall, session)

@@ -25,7 +25,7 @@ from lance.fragment import LanceFragment
 
 from lakewake.lazy import lazy
 from lakewake.store.location import Location
-from lakewake.store.ranking import first_rows
+from lakewake.store.ranking import best_positions, first_rows
 from lakewake.store.words import (
     Corpus,
     Counted,
@@ -222,7 +222,7 @@ class LanceWords:
         found = self._corpus.best(text, wanted, passing)
         positions = [p.positions[f.texts] for p, f in zip(self._present, found, strict=True)]
         every, scores = np.concatenate(positions), np.concatenate([f.scores for f in found])
-        best = _best(scores, wanted)
+        best = best_positions(scores, wanted)
         return every[best], scores[best]
 
     def _passing(self, where: str) -> list[np.ndarray]:
@@ -267,11 +267,3 @@ def present_of(one: Slice, ascending: np.ndarray, order: np.ndarray, chunks: np.
     live[numbers] = chunks[order[there]]
     positions[numbers] = order[there]
     return Present(one, live, positions)
-
-
-def _best(scores: np.ndarray, wanted: int) -> np.ndarray:
-    """The positions of the `wanted` best scores, and of all that tie with the last of them."""
-    if len(scores) <= wanted:
-        return np.arange(len(scores))
-    least = np.partition(scores, len(scores) - wanted)[len(scores) - wanted]
-    return np.flatnonzero(scores >= least)

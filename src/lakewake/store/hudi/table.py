@@ -1,0 +1,254 @@
+"""Reads one state of the Hudi table of an index, without a JVM."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from hudi import HudiFileGroupReader, HudiReadOptions, HudiTable, HudiTableBuilder
+
+from lakewake.errors import LakewakeError, StoreError
+from lakewake.lazy import lazy
+from lakewake.store.hudi.layout import CELL, NOTES
+
+#: How many bytes of slices one process keeps in memory.
+MEMORY = 1024 * 1024 * 1024
+_COMPLETED = re.compile(r"(\d+)_(\d+)\.(commit|deltacommit|replacecommit|restore)")
+_LOG = re.compile(r"_(\d+)\.log\.")
+
+
+@dataclass(frozen=True)
+class Slice:
+    """What a state of the table holds of one cell: a base file and the logs on top of it."""
+
+    cell: int
+    base: str
+    logs: tuple[str, ...]
+
+
+def completed(path: str) -> tuple[str, ...]:
+    """The names of the completed instants that change rows, in order."""
+    try:
+        names = os.listdir(Path(path) / ".hoodie" / "timeline")
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    return tuple(sorted(name for name in names if _COMPLETED.fullmatch(name)))
+
+
+def moving(instants: Sequence[str]) -> tuple[str, ...]:
+    """Those of the instants that can move a frontier: not compactions."""
+    return tuple(name for name in instants if not name.endswith(".commit"))
+
+
+class SliceCache:
+    """Columns of slices that were read before, within a bound of memory; the oldest go first."""
+
+    def __init__(self, memory: int = MEMORY) -> None:
+        self.memory = memory
+        self._held: OrderedDict[tuple[str, Slice], dict[str, Any]] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, path: str, one: Slice) -> dict[str, Any]:
+        """The columns of a slice that are in memory, by name."""
+        with self._lock:
+            held = self._held.get((path, one))
+            if held is None:
+                return {}
+            self._held.move_to_end((path, one))
+            return dict(held)
+
+    def put(self, path: str, one: Slice, columns: dict[str, Any]) -> None:
+        """Keep further columns of a slice."""
+        with self._lock:
+            held = self._held.setdefault((path, one), {})
+            self._held.move_to_end((path, one))
+            for name in columns.keys() - held.keys():
+                held[name] = columns[name]
+                self._bytes += columns[name].nbytes
+            while self._bytes > self.memory and len(self._held) > 1:
+                _, gone = self._held.popitem(last=False)
+                self._bytes -= sum(column.nbytes for column in gone.values())
+
+
+class IndexTable:
+    """One state of an index's table: its rows after a given instant. It can be pickled.
+
+    Args:
+        path: the folder of the table.
+        instant: the instant's requested time.
+    """
+
+    def __init__(self, path: str, instant: str, name: str, cache: SliceCache | None = None) -> None:
+        self.path, self.instant, self.name = path, instant, name
+        self._cache = cache or SliceCache(0)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return IndexTable, (self.path, self.instant, self.name)
+
+    def notes(self) -> dict[str, str]:
+        """The notes, `_id` → text."""
+        found: dict[str, str] = {}
+        for one in self.note_slices:
+            rows = self._read(one, ["_id", "_checkpoint"])
+            found |= dict(
+                zip(rows["_id"].to_pylist(), rows["_checkpoint"].to_pylist(), strict=True)
+            )
+        return found
+
+    @lazy
+    def note_slices(self) -> list[Slice]:
+        """The slices with notes."""
+        return self._listed([(CELL, "=", str(NOTES))])
+
+    @lazy
+    def slices(self) -> dict[int, tuple[Slice, ...]]:
+        """The slices with chunks, by cell."""
+        out: dict[int, list[Slice]] = {}
+        for one in self._listed(None):
+            if one.cell != NOTES:
+                out.setdefault(one.cell, []).append(one)
+        return {
+            cell: tuple(sorted(some, key=lambda s: s.base or s.logs[0]))
+            for cell, some in sorted(out.items())
+        }
+
+    def every(self) -> Iterator[Slice]:
+        """All slices with chunks."""
+        for some in self.slices.values():
+            yield from some
+
+    def changed_since(self, instant: str) -> tuple[int, int]:
+        """How many rows were written and deleted after an instant, up to this state."""
+        written = deleted = 0
+        with reading(self.path, self.name):
+            timeline = self._table.get_timeline()
+            for commit in timeline.get_completed_deltacommits():
+                if instant < commit.timestamp <= self.instant:
+                    content = json.loads(timeline.get_instant_metadata_in_json(commit))
+                    for stat in chain.from_iterable(content["partitionToWriteStats"].values()):
+                        deleted += int(stat.get("numDeletes") or 0)
+                        if not stat["partitionPath"].endswith(f"={NOTES}"):
+                            written += int(stat.get("numWrites") or 0)
+        return written, deleted
+
+    def columns(self, one: Slice, names: Sequence[str]) -> dict[str, pa.Array]:
+        """Columns of a slice, its rows ordered by `_id`."""
+        held = self._cache.get(self.path, one)
+        missing = [name for name in names if name not in held]
+        if missing:
+            wanted = list(dict.fromkeys(["_id", *missing]))
+            rows = self._read(one, wanted)
+            order = pc.sort_indices(rows["_id"])
+            fresh = {name: _whole(rows[name].take(order)) for name in wanted}
+            self._cache.put(self.path, one, fresh)
+            held |= fresh
+        return {name: held[name] for name in names}
+
+    def matrix(self, one: Slice, dimension: int) -> np.ndarray:
+        """The vectors of a slice, one per row, ordered by `_id`; NaN for a null vector."""
+        held = self._cache.get(self.path, one)
+        if "matrix" not in held:
+            column = self.columns(one, ["_vector"])["_vector"]
+            held["matrix"] = as_vectors(column, dimension)
+            self._cache.put(self.path, one, {"matrix": held["matrix"]})
+        found: np.ndarray = held["matrix"]
+        return found
+
+    def derived(self, one: Slice, name: str) -> Any:
+        """Something that was made from a slice and kept with it; None if there is nothing."""
+        return self._cache.get(self.path, one).get(name)
+
+    def keep(self, one: Slice, name: str, value: Any) -> None:
+        """Keep something that was made from a slice; it has `nbytes`."""
+        self._cache.put(self.path, one, {name: value})
+
+    def _read(self, one: Slice, names: Sequence[str]) -> pa.Table:
+        with reading(self.path, self.name):
+            options = HudiReadOptions(projection=list(names))
+            rows = self._reader.read_file_slice_from_paths(one.base, list(one.logs), options)
+            return pa.Table.from_batches([rows]).select(list(names))
+
+    def _listed(self, filters: list[tuple[str, str, str]] | None) -> list[Slice]:
+        with reading(self.path, self.name):
+            options = HudiReadOptions(filters=filters).with_as_of_timestamp(self.instant)
+            return [self._slice(found) for found in self._table.get_file_slices(options)]
+
+    def _slice(self, found: Any) -> Slice:
+        cell = int(str(found.partition_path).rpartition("=")[2])
+        logs = [n for n in found.log_files_relative_paths() if self._landed(n)]
+        return Slice(cell, found.base_file_relative_path(), tuple(sorted(logs, key=_log_order)))
+
+    def _landed(self, log: str) -> bool:
+        """Whether a log file belongs to this state."""
+        match = _LOG.search(log)
+        return match is None or match[1] <= self.instant
+
+    @lazy
+    def _table(self) -> HudiTable:
+        return HudiTableBuilder.from_base_uri(self.path).build()
+
+    @lazy
+    def _reader(self) -> HudiFileGroupReader:
+        options = HudiReadOptions().with_as_of_timestamp(self.instant)
+        return self._table.create_file_group_reader_with_options(options)
+
+
+def _slice_order(one: Slice) -> tuple[str, ...]:
+    return one.base, *one.logs
+
+
+def _log_order(path: str) -> tuple[str, str]:
+    match = _LOG.search(path)
+    return (match[1] if match else "", path)
+
+
+def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def as_vectors(column: pa.Array, dimension: int) -> np.ndarray:
+    """A column of Hudi vectors as a matrix; NaN for a null vector."""
+    out = np.full((len(column), dimension), np.nan, np.float32)
+    held = column.drop_null()
+    if len(held):
+        width = held.type.byte_width
+        content = memoryview(held.buffers()[1])[
+            held.offset * width : (held.offset + len(held)) * width
+        ]
+        vectors = np.frombuffer(content, "<f4").reshape(-1, dimension)
+        if column.null_count == 0:
+            return vectors.astype(np.float32, copy=False)
+        out[np.asarray(column.is_valid())] = vectors
+    return out
+
+
+@contextmanager
+def reading(path: str, name: str) -> Iterator[None]:
+    """Map what the Hudi reader raises to our errors."""
+    try:
+        yield
+    except LakewakeError:
+        raise
+    except Exception as error:
+        raise StoreError(
+            f"index '{name}' cannot be read at {path}: {error}",
+            hint=f"run `lakewake sync {name} --rebuild`; texts embedded before are reused",
+        ) from error
+
+
+def among(column: pa.Array, values: Collection[str]) -> pa.Array:
+    """Which values of a column are among these."""
+    return pc.is_in(column, value_set=pa.array(list(values), column.type))

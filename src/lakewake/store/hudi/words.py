@@ -1,0 +1,111 @@
+"""The words of an index in the lake, counted slice by slice.
+
+    words/g1/3f0c….words    the words of one slice
+
+A slice never changes, so its words are counted once. The files only save time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from lakewake.store.hudi.table import IndexTable, Slice
+from lakewake.store.ranking import best_positions, first_rows
+from lakewake.store.words import Corpus, Counted, Part, best_first, count_words, from_bytes
+
+ENDING = ".words"
+#: Slices, how many rows each has, positions in all of them, columns → those rows.
+Take = Callable[[Sequence[Slice], Sequence[int], np.ndarray, list[str]], pa.Table]
+
+
+class KeptWords:
+    """Counted words, and how much memory they take."""
+
+    def __init__(self, counted: Counted) -> None:
+        self.counted = counted
+        self.nbytes = sum(part.nbytes for part in counted)
+
+
+class SliceWords:
+    """Searches the words of some slices."""
+
+    def __init__(self, table: IndexTable, slices: Sequence[Slice], folder: Path) -> None:
+        self._slices = slices
+        counted = [counted_words(table, one, folder) for one in slices]
+        self._sizes = [len(words.lengths) for words in counted]
+        self._corpus = Corpus([Part(words, words.lengths >= 0) for words in counted])
+
+    def search(
+        self,
+        text: str,
+        limit: int,
+        passing: list[np.ndarray] | None,
+        take: Take,
+        shown: pa.Schema,
+    ) -> pa.Table:
+        """The best chunks of at most `limit` rows, with these columns and `_relevance`."""
+        wanted = limit
+        while True:
+            positions, scores = self._best(text, wanted, passing)
+            ranked = best_first(
+                take(self._slices, self._sizes, positions, shown.names),
+                self._ordered(positions, scores),
+            )
+            best, rows = first_rows(ranked, limit)
+            if rows == limit or len(scores) < wanted:
+                return best
+            wanted *= 4
+
+    def _best(
+        self, text: str, wanted: int, passing: list[np.ndarray] | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        if not self._slices:
+            return np.empty(0, np.int64), np.empty(0)
+        found = self._corpus.best(text, wanted, passing)
+        starts = np.cumsum([0, *self._sizes[:-1]])
+        every = np.concatenate([f.texts + start for f, start in zip(found, starts, strict=True)])
+        scores = np.concatenate([f.scores for f in found])
+        best = best_positions(scores, wanted)
+        return every[best].astype(np.int64), scores[best]
+
+    def _ordered(self, positions: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        """The scores in the order in which `take` returns rows: slice by slice."""
+        of = np.searchsorted(np.cumsum(self._sizes), positions, side="right")
+        out = [scores[of == n] for n in dict.fromkeys(of.tolist())]
+        return np.concatenate(out) if out else scores
+
+
+def file_name(one: Slice) -> str:
+    """The name of the file with the words of a slice."""
+    # Which characters make a word depends on Python's Unicode tables.
+    content = "\n".join([unicodedata.unidata_version, one.base, *one.logs])
+    return hashlib.sha256(content.encode()).hexdigest()[:32] + ENDING
+
+
+def counted_words(table: IndexTable, one: Slice, folder: Path) -> Counted:
+    """The words of a slice; its rows are ordered by `_id`."""
+    kept = table.derived(one, "words")
+    if kept is None:
+        kept = KeptWords(_from_file(folder / file_name(one)) or _counted(table, one))
+        table.keep(one, "words", kept)
+    counted: Counted = kept.counted
+    return counted
+
+
+def _from_file(file: Path) -> Counted | None:
+    # A file that is missing or damaged only costs time.
+    with suppress(OSError):
+        return from_bytes(file.read_bytes())
+    return None
+
+
+def _counted(table: IndexTable, one: Slice) -> Counted:
+    texts = table.columns(one, ["_text"])["_text"].to_pylist()
+    return count_words(enumerate(texts), len(texts))

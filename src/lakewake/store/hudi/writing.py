@@ -1,0 +1,180 @@
+"""Writes to the Hudi table of an index, by Spark. One commit applies everything it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lakewake.spark.options import WITHOUT_SERVER
+from lakewake.store.hudi.layout import CELL
+from lakewake.store.hudi.table import completed, moving
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: In the error of a write job that finds another commit in the table.
+STALE = "lakewake: the index has another commit"
+BY_LOGS = "org.apache.hudi.table.action.compact.strategy.LogFileNumBasedCompactionStrategy"
+#: For how many commits files of earlier states are kept, and how often they are removed.
+KEPT_COMMITS, CLEANED_EVERY = 20, 10
+TABLE_OPTIONS: Mapping[str, str] = {
+    "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+    "hoodie.datasource.write.recordkey.field": "_id",
+    "hoodie.datasource.write.partitionpath.field": CELL,
+    "hoodie.datasource.write.hive_style_partitioning": "true",
+    "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.SimpleKeyGenerator",
+    # A chunk's file follows from its cell, so nothing is looked up when it is written.
+    "hoodie.index.type": "BUCKET",
+    "hoodie.bucket.index.num.buckets": "1",
+    # By event time, a chunk that is written again after its deletion could stay deleted.
+    "hoodie.write.record.merge.mode": "COMMIT_TIME_ORDERING",
+    # The usual filter takes 431 KB in every file, however small.
+    "hoodie.index.bloom.num_entries": "100",
+    "hoodie.bloom.index.filter.type": "SIMPLE",
+    "hoodie.parquet.compression.codec": "UNCOMPRESSED",
+    "hoodie.metadata.enable": "false",
+    "hoodie.compact.inline": "false",
+    "hoodie.compact.schedule.inline": "false",
+    "hoodie.datasource.write.commitmeta.key.prefix": "lakewake.",
+    "hoodie.clean.policy": "KEEP_LATEST_COMMITS",
+    "hoodie.clean.commits.retained": str(KEPT_COMMITS),
+    "hoodie.clean.trigger.strategy": "NUM_COMMITS",
+    "hoodie.clean.trigger.max.commits": str(CLEANED_EVERY),
+    "hoodie.keep.min.commits": str(KEPT_COMMITS + 10),
+    "hoodie.keep.max.commits": str(KEPT_COMMITS + 20),
+    **WITHOUT_SERVER,
+}
+#: Options that a compaction takes from the table's own properties.
+IN_PROPERTIES = ("hoodie.datasource.", "hoodie.index.type", "hoodie.bucket.")
+#: Settings of the session that writes: files without Spark's mark are read and written as they are.
+SESSION = {
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "false",
+}
+
+
+def failures() -> tuple[type[Exception], ...]:
+    """What a write raises if it fails."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return Py4JError, PySparkException, OSError
+
+
+def writing_session(given: SparkSession) -> SparkSession:
+    """A session for writing: the caller's Spark, without the caller's settings."""
+    ours = given.newSession()
+    for key, value in SESSION.items():
+        ours.conf.set(key, value)
+    return ours
+
+
+def build(
+    spark: SparkSession, path: str, parts: Sequence[str], dimension: int, frontier: str
+) -> None:
+    """Write a new table with the rows of these Parquet files."""
+    frame = _frame(spark, parts, dimension)
+    _save(
+        frame,
+        path,
+        "bulk_insert",
+        "overwrite",
+        frontier,
+        parallelism=spark.sparkContext.defaultParallelism,
+    )
+
+
+def upsert(
+    spark: SparkSession,
+    path: str,
+    parts: Sequence[str],
+    dimension: int,
+    frontier: str,
+    seen: Sequence[str],
+    *,
+    clean: bool = True,
+) -> None:
+    """Apply the rows of these Parquet files in one commit.
+
+    Args:
+        seen: the completed instants on which the rows are based. If the table has others while the
+            write job runs, the job fails and nothing lands.
+    """
+    frame = _frame(spark, parts, dimension)
+    guard = spark.sparkContext.parallelize([0], 1).mapPartitions(_Guard(path, moving(seen)))
+    frame = frame.union(spark.createDataFrame(guard, frame.schema, verifySchema=False))
+    extra = {"hoodie.clean.automatic": str(clean).lower()}
+    _save(frame, path, "upsert", "append", frontier, extra=extra)
+
+
+def bare_upsert(spark: SparkSession, path: str, parts: Sequence[str], dimension: int) -> None:
+    """Upsert rows without a guard, as a benchmark compares with."""
+    _save(_frame(spark, parts, dimension), path, "upsert", "append", "")
+
+
+class _Guard:
+    """Yields no row. Raises if the table has other commits than those seen."""
+
+    def __init__(self, path: str, seen: Sequence[str]) -> None:
+        self._path, self._seen = path, tuple(seen)
+
+    def __call__(self, rows: Iterator[Any]) -> Iterator[Any]:
+        if moving(completed(self._path)) != self._seen:
+            raise RuntimeError(STALE)
+        return iter(())
+
+
+def _save(
+    frame: DataFrame,
+    path: str,
+    operation: str,
+    mode: str,
+    frontier: str,
+    *,
+    extra: Mapping[str, str] | None = None,
+    parallelism: int = 2,
+) -> None:
+    options = {
+        **TABLE_OPTIONS,
+        # The same for all: a table that was copied or renamed is still the same index.
+        "hoodie.table.name": "lakewake_index",
+        "hoodie.datasource.write.operation": operation,
+        "hoodie.bulkinsert.shuffle.parallelism": str(parallelism),
+        "hoodie.upsert.shuffle.parallelism": str(parallelism),
+        "lakewake.frontier": frontier,
+        **(extra or {}),
+    }
+    frame.write.format("hudi").options(**options).mode(mode).save(path)
+
+
+def _frame(spark: SparkSession, parts: Sequence[str], dimension: int) -> DataFrame:
+    """The rows of Parquet files, with a column of vectors as Hudi knows them."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import ArrayType, FloatType, StructField, StructType
+
+    read = spark.read.parquet(*parts)
+    vector = StructField(
+        "_vector", ArrayType(FloatType(), False), True, {"hudi_type": f"VECTOR({dimension})"}
+    )
+    fields = [vector if f.name == "_vector" else f for f in read.schema.fields]
+    session = spark._jsparkSession
+    schema = session.parseDataType(StructType(fields).json())
+    return DataFrame(session.createDataFrame(read._jdf.toJavaRDD(), schema), spark)
+
+
+def compact(spark: SparkSession, path: str, *, logs: int) -> None:
+    """Merge logs into base files where a file has at least this many."""
+    options = {
+        **{k: v for k, v in TABLE_OPTIONS.items() if not k.startswith(IN_PROPERTIES)},
+        "hoodie.clean.automatic": "false",
+        "hoodie.compaction.strategy": BY_LOGS,
+        "hoodie.compaction.logfile.num.threshold": str(logs),
+        "hoodie.compact.inline.max.delta.commits": "1",
+    }
+    given = ",".join(f"{key}={value}" for key, value in options.items())
+    quoted = path.replace("\\", "\\\\").replace("'", "\\'")
+    call = f"run_compaction(op => 'scheduleandexecute', path => '{quoted}', options => '{given}')"
+    spark.sql(f"CALL {call}").collect()

@@ -1,0 +1,156 @@
+"""An index in the lake is an ordinary Hudi table, under Hudi's rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+
+from lakewake.model.plan import Action
+from lakewake.source.memory import MemoryTable
+from lakewake.store.hudi import store as lake_store
+from lakewake.store.hudi import writing
+from lakewake.store.hudi.store import HudiStore
+from lakewake.store.lance.store import LanceStore
+from lakewake.sync import sync
+from lakewake.verify import verify
+from support.oracle import built_from_nothing, indexed
+from support.sampling import SCHEMA, SampleParts, rid, sample_parts, sample_recipe, values
+from support.store_contract import batch, chunk, frontier, keys, query, recipe, vector_of
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def store(tmp_path: Path, spark: SparkSession) -> HudiStore:
+    return HudiStore(str(tmp_path / "index"), "sample", lambda: spark, cell_chunks=10)
+
+
+@pytest.fixture
+def parts(store: HudiStore) -> SampleParts:
+    """The index of a table with thirty rows, not built yet."""
+    table = MemoryTable(sample_recipe(), SCHEMA)
+    table.upsert({rid(f"k{n}"): values(f"text number {n}", n) for n in range(30)})
+    return sample_parts(table, store)
+
+
+def table_of(store: HudiStore) -> str:
+    reader = store.open()
+    assert reader is not None
+    return reader.table.path
+
+
+def test_hudis_own_search_finds_what_an_exact_search_finds(
+    store: HudiStore, spark: SparkSession
+) -> None:
+    rows = [chunk(f"k{n}", f"text {n}") for n in range(80)]
+    store.create(recipe(), batch(*rows), frontier(1), after=0)
+    gone = tuple(row["_id"] for row in rows[:10])
+    store.commit(batch(chunk("k70", "another"), deletes=gone), frontier(1), frontier(2))
+    reader = store.open()
+    assert reader is not None
+    asked = ", ".join(f"CAST({x} AS FLOAT)" for x in vector_of("text 33"))
+    by_hudi = spark.sql(
+        f"SELECT _key, _hudi_distance FROM hudi_vector_search('{table_of(store)}', '_vector', "
+        f"ARRAY({asked}), 10, 'cosine') ORDER BY _hudi_distance"
+    ).collect()
+    ours = reader.search(query("text 33", 10, exact=True))
+    assert [row["_key"] for row in by_hudi] == keys(ours)
+    np.testing.assert_allclose(
+        [1 - row["_hudi_distance"] for row in by_hudi], ours["_similarity"], atol=1e-5
+    )
+
+
+def test_spark_reads_the_chunks_without_us(store: HudiStore, spark: SparkSession) -> None:
+    store.create(recipe(), batch(*(chunk(f"k{n}") for n in range(5))), frontier(1), after=0)
+    read = spark.read.format("hudi").load(table_of(store)).where("lakewake_cell >= 0")
+    assert sorted(row["_key"] for row in read.collect()) == [f"k{n}" for n in range(5)]
+
+
+def test_an_index_moves_from_lance_to_the_lake_without_embedding(
+    parts: SampleParts, tmp_path: Path
+) -> None:
+    lance = sample_parts(
+        parts.table, LanceStore(str(tmp_path), "sample"), vector_cache=parts.vector_cache
+    )
+    sync(lance)
+    assert sync(parts).embedded == 0
+    assert indexed(parts) == built_from_nothing(parts)
+
+
+def test_a_restored_index_goes_on_from_the_frontier_it_had(
+    parts: SampleParts, store: HudiStore, spark: SparkSession
+) -> None:
+    sync(parts)
+    before = indexed(parts)
+    path = table_of(store)
+    parts.table.upsert({rid("k1"): values("changed", 1)})
+    sync(parts)
+    instant = store.open().table.instant  # type: ignore[union-attr]
+    spark.sql(f"CALL create_savepoint(path => '{path}', commit_time => '{instant}')").collect()
+    kept = indexed(parts)
+    parts.table.upsert({rid("k2"): values("changed later", 2)})
+    parts.table.delete([rid("k3")])
+    sync(parts)
+    assert indexed(parts) not in (before, kept)
+    spark.sql(
+        f"CALL rollback_to_savepoint(path => '{path}', instant_time => '{instant}')"
+    ).collect()
+    assert indexed(parts) == kept
+    report = sync(parts)
+    assert report.action is Action.FOLLOW
+    assert report.embedded == 0
+    assert indexed(parts) == built_from_nothing(parts)
+    assert verify(parts).agrees
+
+
+def test_logs_are_compacted_and_files_of_old_states_removed_while_an_index_is_followed(
+    parts: SampleParts, store: HudiStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_store, "LOGS", 3)
+    quickly = {"hoodie.clean.commits.retained": "2", "hoodie.clean.trigger.max.commits": "1"}
+    soon = {"hoodie.keep.min.commits": "3", "hoodie.keep.max.commits": "4"}
+    monkeypatch.setattr(writing, "TABLE_OPTIONS", {**writing.TABLE_OPTIONS, **quickly, **soon})
+    sync(parts)
+    first = {path.name for path in Path(table_of(store)).rglob("*.parquet")}
+    for n in range(9):
+        parts.table.upsert({rid(f"k{n}"): values(f"changed {n}", n)})
+        sync(parts)
+        assert indexed(parts) == built_from_nothing(parts)
+    left = {path.name for path in Path(table_of(store)).rglob("*.parquet")}
+    assert left - first, "nothing was compacted"
+    assert first - left, "no old file was removed"
+    assert verify(parts).agrees
+
+
+def test_a_pinned_state_is_read_however_many_commits_follow(
+    parts: SampleParts, store: HudiStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_store, "LOGS", 2)
+    quickly = {"hoodie.clean.commits.retained": "1", "hoodie.clean.trigger.max.commits": "1"}
+    monkeypatch.setattr(writing, "TABLE_OPTIONS", {**writing.TABLE_OPTIONS, **quickly})
+    sync(parts)
+    fresh = HudiStore(store._generations.folder.as_posix(), "sample", store._session)
+    reader = fresh.open()
+    assert reader is not None
+    with reader.pinned():
+        for n in range(5):
+            parts.table.upsert({rid(f"k{n}"): values(f"changed {n}", n)})
+            sync(parts)
+        texts = {t for b in reader.scan(["_text"]) for t in b["_text"].to_pylist()}
+    assert texts == {f"text number {n}" for n in range(30)}
+
+
+def test_a_commit_touches_only_the_cells_of_its_chunks(store: HudiStore) -> None:
+    rows = [chunk(f"k{n}", f"text {n}") for n in range(80)]
+    store.create(recipe(), batch(*rows), frontier(1), after=0)
+    before = store.open()
+    assert before is not None
+    home = before.whereabouts([rows[5]["_id"]])[rows[5]["_id"]]
+    store.commit(batch(chunk("k5", "text 5", points=3)), frontier(1), frontier(2))
+    after = store.open()
+    assert after is not None
+    changed = {c for c, some in after.table.slices.items() if some != before.table.slices.get(c)}
+    assert changed == {home}
