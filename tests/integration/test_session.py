@@ -63,15 +63,35 @@ except SetupError as error:
     print(error)
 """
 
+#: Uses a JVM that was started early, then does not use one because the options differ.
+EARLY = """
+from lakewake.spark import session
+
+options = {"spark.master": "local[1]"}
+session.start_early(options, ())
+process = session._early.starting.process
+spark = session.start_session(options)
+print("the same JVM:", spark.sparkContext._gateway.proc is process)
+print([row[0] for row in spark.sql("SELECT 1").collect()])
+session.stop_session()
+
+session.start_early(options, ())
+unused = session._early.starting.process
+spark = session.start_session({**options, "spark.sql.shuffle.partitions": "1"})
+print("another:", spark.sparkContext._gateway.proc is not unused and unused.poll() is not None)
+"""
+
 #: Prints whether PySpark is imported once the JVM is starting; `true` replaces the JVM.
 JVM_FIRST = """
 import sys
+from pathlib import Path
 from lakewake.spark import jvm, session
 
 assert session.running_session() is None
 with open("log", "ab") as log:
+    starting = jvm.start(["true"], log, Path())
     try:
-        jvm.start(["true"], log, lambda: print("PySpark is there:", "pyspark" in sys.modules))
+        jvm.connect(starting, lambda: print("PySpark is there:", "pyspark" in sys.modules))
     except OSError:
         pass
 """
@@ -116,6 +136,12 @@ def test_a_running_session_is_used_again(spark: SparkSession) -> None:
     again = start_session({"spark.app.name": "another"})
     assert again.sparkContext is spark.sparkContext
     assert again.sparkContext.appName == "lakewake"
+
+
+def test_a_jvm_that_was_started_early_becomes_the_session(tmp_path: Path) -> None:
+    done = run(EARLY, folder=tmp_path)
+    assert done.stdout.splitlines() == ["the same JVM: True", "[1]", "another: True"], done.stderr
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def test_ctrl_c_ends_a_job_quietly_and_keeps_the_jvm(tmp_path: Path) -> None:

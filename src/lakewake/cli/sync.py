@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lakewake.cli.early import start_jvm_if_behind
 from lakewake.cli.flags import Flags, config_option, name_argument, with_flags
 from lakewake.cli.indexes import chosen, opened, run_each
 from lakewake.cli.screen import count, duration, moment, print_block, print_json
@@ -77,6 +78,9 @@ def sync(
             }
         )
         return _follow(flags, name, interval, reconcile)
+
+    if not flags.verbose:
+        start_jvm_if_behind(flags.config, name)
 
     def job(index: Index) -> SyncReport:
         return index.sync(

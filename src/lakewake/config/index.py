@@ -15,9 +15,8 @@ from lakewake.config.settings import (
     ModelSettings,
 )
 from lakewake.model.choices import LOCAL_STORES, METRICS
-from lakewake.model.chunks import RESERVED
 from lakewake.model.recall import RECALL, RECALL_IN_LAKE
-from lakewake.model.recipe import Chunking, TextField
+from lakewake.model.recipe import RESERVED, Chunking, TextField
 
 MAX_WEIGHT = 1000
 DEFAULT_STORE = "lance://index"

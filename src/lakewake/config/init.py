@@ -14,8 +14,7 @@ from lakewake.config.index import DEFAULT_STORE
 from lakewake.config.section import locate
 from lakewake.config.settings import IndexSettings, Settings
 from lakewake.errors import ConfigError
-from lakewake.model.chunks import RESERVED
-from lakewake.model.recipe import TextField
+from lakewake.model.recipe import RESERVED, TextField
 from lakewake.model.timeline import Look
 from lakewake.net.schemes import KEY
 from lakewake.show.plain import spelled_out

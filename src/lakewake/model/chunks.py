@@ -20,8 +20,6 @@ CHECKPOINT_ID = "__checkpoint__"
 PAGE_ID = "__page__"
 #: The field of chunks whose vector comes from the table itself.
 VECTOR_FIELD = "vector"
-#: The prefix that payload columns must not have.
-RESERVED = "_"
 #: Characters that JSON escapes.
 _ESCAPED = r'["\\\x00-\x1f]'
 _ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

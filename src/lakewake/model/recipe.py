@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+#: The prefix that payload columns must not have.
+RESERVED = "_"
+
 
 @dataclass(frozen=True)
 class ModelIdentity:

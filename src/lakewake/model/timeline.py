@@ -66,6 +66,7 @@ class WriteStat:
     Attributes:
         previous_base_file: the base file that this one replaces, if the writer names it.
         previous_commit: the commit that wrote what this file replaces.
+        size: the bytes of the file; 0 if the writer does not record them.
     """
 
     group: FileGroup
@@ -75,6 +76,7 @@ class WriteStat:
     updates: int
     deletes: int
     previous_commit: str | None = None
+    size: int = 0
 
     @property
     def begins_group(self) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lakewake.model.chunks import RESERVED
 from lakewake.model.query import IndexedRow, RowChunk
+from lakewake.model.recipe import RESERVED
 from lakewake.model.rows import RowId
 from lakewake.search.run import check_sound
 from lakewake.search.values import python_rows

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lakewake.errors import ConfigError, RecipeMismatch, StoreError
-from lakewake.model.chunks import RESERVED, chunk_id, text_hash
+from lakewake.model.chunks import chunk_id, text_hash
 from lakewake.model.query import Hit, Mode, Query, Question, SearchResult, Words
+from lakewake.model.recipe import RESERVED
 from lakewake.model.rows import RowId
 from lakewake.model.where import And, Compare
 from lakewake.search.fuse import best_of_rows, fuse

@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn
 import pyarrow as pa
 
 from lakewake.errors import FilterError
-from lakewake.model.chunks import RESERVED
+from lakewake.model.recipe import RESERVED
 from lakewake.model.where import (
     And,
     Compare,

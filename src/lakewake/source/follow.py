@@ -23,6 +23,7 @@ from lakewake.source.lineage import (
     adds_rows,
     beside,
     inserted_at_once,
+    is_small,
     touched_by,
     window_of,
 )
@@ -53,7 +54,7 @@ def changes(
     reader = GroupReader(
         table.session(), table.path, look, frontier, pending, table.stored_types, table.shown
     )
-    with table.reading(_lost_files):
+    with table.reading(_lost_files, small=is_small(commits)):
         changed = _difference(table, reader, touched)
         overlaps = reader.overlaps or touched.overtaken
         collected = _collected(table, changed, commits)

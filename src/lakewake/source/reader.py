@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,9 +18,10 @@ from lakewake.source.failures import read_through, reading
 from lakewake.source.lineage import outlives
 from lakewake.source.look import kept_from, look_at
 from lakewake.source.partitions import Shown, timeline_of
-from lakewake.source.session import active, reading_session
+from lakewake.source.session import active, interpreted, reading_session
 from lakewake.spark import executors
 from lakewake.spark.options import is_local
+from lakewake.spark.session import is_ours
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,9 +67,18 @@ class TableReader:
         return spark
 
     @contextmanager
-    def reading(self, gone: Callable[[], Exception] = TableMoved) -> Iterator[None]:
-        """Read within this context; raise `gone()` if files have vanished."""
-        with reading(self.path, gone), active(self.session()):
+    def reading(
+        self, gone: Callable[[], Exception] = TableMoved, *, small: bool = False
+    ) -> Iterator[None]:
+        """Read within this context; raise `gone()` if files have vanished.
+
+        Args:
+            small: little is read, so queries need not be compiled. A caller's own session is left
+                as it is: it may have compiled them already.
+        """
+        spark = self.session()
+        how = interpreted(spark) if small and is_ours(spark) else nullcontext()
+        with reading(self.path, gone), active(spark), how:
             yield
 
     def pinned(self, look: Look) -> DataFrame:

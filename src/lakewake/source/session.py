@@ -64,6 +64,11 @@ PINNED = {
     # 4,096 rows by default: a column with that many long texts may not fit into memory.
     "spark.sql.parquet.columnarReaderBatchSize": "128",
 }
+#: Settings with which queries are interpreted. Their results are the same.
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 MOST_ARROW_ROWS = 10_000
 #: Options with which Hudi's reader reads correctly. They take precedence over hudi-defaults.conf.
@@ -181,6 +186,23 @@ def active(spark: SparkSession) -> Iterator[None]:
                 sessions.setActiveSession(before.get())
             else:
                 sessions.clearActiveSession()
+
+
+@contextmanager
+def interpreted(spark: SparkSession) -> Iterator[None]:
+    """Let Spark interpret queries instead of compiling them, which takes 0.3 s in a new JVM."""
+    from py4j.protocol import Py4JError
+
+    before = {key: str(spark.conf.get(key)) for key in INTERPRETED}
+    try:
+        for key, value in INTERPRETED.items():
+            spark.conf.set(key, value)
+        yield
+    finally:
+        # If the JVM has ended there is nothing to restore, and the read's own error must be raised.
+        with suppress(Py4JError, ConnectionError):
+            for key, value in before.items():
+                spark.conf.set(key, value)
 
 
 @contextmanager

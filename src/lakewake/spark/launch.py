@@ -45,18 +45,23 @@ def launch(
     *,
     verbose: bool,
     beside: Callable[[], None] = lambda: None,
+    starting: jvm.Starting | None = None,
 ) -> SparkSession:
     """Start a JVM with exactly these options and a session in it.
 
     Args:
         beside: called while the JVM starts.
+        starting: the JVM, if `begin` has started it with the same arguments.
 
     Raises:
         SetupError: it did not start.
     """
     try:
         with launch_environment(options, java, files.storage), _signals_kept():
-            gateway = running_gateway() or _start(options, files, java, verbose, beside)
+            gateway = running_gateway()
+            if gateway is None:
+                starting = starting or begin(options, files, java, verbose=verbose)
+                gateway = _connect(options, files, verbose, beside, starting)
             return _session(options, gateway, verbose=verbose)
     except _spark_errors() as error:
         raise not_started(files, error, verbose=verbose) from error
@@ -79,28 +84,45 @@ def running_gateway() -> JavaGateway | None:
     return SparkContext._gateway
 
 
-def _start(
+def begin(
+    options: Mapping[str, str], files: Files, java: Java, *, verbose: bool
+) -> jvm.Starting | None:
+    """Start a JVM directly, and do not wait for it.
+
+    Returns:
+        None if Spark's launcher has to start it: something of the caller's decides how.
+
+    Raises:
+        OSError: Java cannot be run.
+    """
+    home = spark_home()
+    with launch_environment(options, java, files.storage):
+        plain = is_local(options["spark.master"]) and jvm.is_plain(home, options, os.environ)
+        if files.launcher is None or verbose or not plain:
+            return None
+        last = os.environ["SPARK_DIST_CLASSPATH"]
+        program = java.home / "bin" / "java"
+        command = jvm.java_command(program, home, options, files.launcher, last)
+        _quiet(files)
+        with files.log.open("ab") as log:
+            return jvm.start(command, log, files.scratch)
+
+
+def _connect(
     options: Mapping[str, str],
     files: Files,
-    java: Java,
     verbose: bool,
     beside: Callable[[], None],
+    starting: jvm.Starting | None,
 ) -> JavaGateway:
-    """Start a JVM, directly if nothing of the caller's decides how it is started."""
-    home = spark_home()
-    plain = is_local(options["spark.master"]) and jvm.is_plain(home, options, os.environ)
-    if files.launcher is None or verbose or not plain:
-        from pyspark import SparkConf
+    """Connect to the JVM that is starting; if there is none, Spark's launcher starts one."""
+    if starting is not None:
+        return jvm.connect(starting, beside)
+    from pyspark import SparkConf
 
-        beside()
-        conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
-        return start_jvm(conf, files, verbose=verbose)
-    last = os.environ["SPARK_DIST_CLASSPATH"]
-    program = java.home / "bin" / "java"
-    command = jvm.java_command(program, home, options, files.launcher, last)
-    _quiet(files)
-    with files.log.open("ab") as log:
-        return jvm.start(command, log, beside)
+    beside()
+    conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
+    return start_jvm(conf, files, verbose=verbose)
 
 
 def start_jvm(conf: SparkConf, files: Files, *, verbose: bool) -> JavaGateway:

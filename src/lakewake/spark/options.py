@@ -94,6 +94,8 @@ def _java_options(files: Files, *, local: bool, verbose: bool) -> Iterator[str]:
     yield "-Djol.skipHotspotSAAttach=true"
     if not verbose:
         yield f"-Dlog4j2.configurationFile={files.logging.as_uri()}"
+    # Spark's logging would register itself for remote management, which takes 30 ms.
+    yield "-Dlog4j2.disableJmx=true"
     if local:
         # The JVM is killed at the end, and leaves native libraries and spilled rows behind.
         yield shlex.quote(f"-Djava.io.tmpdir={files.scratch}")
@@ -102,6 +104,8 @@ def _java_options(files: Files, *, local: bool, verbose: bool) -> Iterator[str]:
         # Without that compiler Java reserves 48 MB for compiled code. A watch fills it within
         # minutes; from then on code is discarded and compiled again. This is the usual size.
         yield "-XX:ReservedCodeCacheSize=240m"
+        # Counters for `jstat`: a file in /tmp that a killed JVM leaves behind.
+        yield "-XX:-UsePerfData"
     if local and files.archive is not None:
         yield "-Xshare:auto"
         yield shlex.quote(f"-XX:SharedArchiveFile={files.archive}")

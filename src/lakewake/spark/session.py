@@ -10,20 +10,40 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lakewake.errors import LakewakeError, SetupError
 from lakewake.spark.files import Files, archive_path, launcher_note, marked_as_used, read_note
 from lakewake.spark.jars import BUNDLE, bundle_jar, storage_jars, storage_options
-from lakewake.spark.java import find_java
-from lakewake.spark.launch import launch, running_gateway
+from lakewake.spark.java import Java, find_java
+from lakewake.spark.jvm import Starting
+from lakewake.spark.launch import begin, launch, running_gateway
 from lakewake.spark.options import EXTENSION, HUDI_OPTIONS, is_local, session_options
-from lakewake.spark.scratch import make_folder, remove_folder
+from lakewake.spark.scratch import make_folder, remove_folder, remove_leftovers
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
     from pyspark.sql import SparkSession
 
+
+class _Parts(NamedTuple):
+    """What a session is launched with."""
+
+    options: dict[str, str]
+    files: Files
+    java: Java
+
+
+class _Early(NamedTuple):
+    """A JVM that was started for a session with these options and tables."""
+
+    given: Mapping[str, str]
+    tables: Collection[str]
+    parts: _Parts
+    starting: Starting
+
+
+_early: _Early | None = None
 _ours: SparkSession | None = None
 #: Whether the JVM under `_ours` was started for it; otherwise it is the caller's.
 _own_jvm = False
@@ -50,6 +70,42 @@ def start_session(
     if running is not None:
         check_session(running)
         return running
+    global _early, _ours, _own_jvm
+    _own_jvm = running_gateway() is None
+    early, _early = _early, None
+    if early is not None and (early.given, early.tables, False) == (options, tables, verbose):
+        parts, starting = early.parts, early.starting
+        # Again: when the JVM was started, that of a killed process may still have been ending.
+        remove_leftovers()
+    else:
+        _end_early(early)
+        parts, starting = _parts(options, tables, verbose=verbose), None
+    _ours = launch(*parts, verbose=verbose, beside=_in_a_thread(beside), starting=starting)
+    return _ours
+
+
+def start_early(options: Mapping[str, str], tables: Collection[str]) -> None:
+    """Start the JVM that `start_session` will need, and do not wait for it.
+
+    If the session turns out not to be needed, the JVM ends with this process.
+
+    Raises:
+        SetupError: Java or a jar is missing.
+        OSError: Java cannot be run.
+    """
+    global _early
+    parts = _parts(options, tables, verbose=False)
+    if starting := begin(*parts, verbose=False):
+        _early = _Early(options, tables, parts, starting)
+
+
+def _end_early(early: _Early | None) -> None:
+    if early is not None:
+        early.starting.end()
+
+
+def _parts(options: Mapping[str, str], tables: Collection[str], *, verbose: bool) -> _Parts:
+    """What a new session is launched with."""
     java = find_java()
     bundle = bundle_jar()
     archive = archive_path(java, bundle)
@@ -58,11 +114,7 @@ def start_session(
     given = {**storage_options(tables), **options}
     used, launcher = marked_as_used(archive), read_note(launcher_note(archive))
     files = Files(scratch_folder(), bundle, used, storage, launcher)
-    global _ours, _own_jvm
-    _own_jvm = running_gateway() is None
-    options = session_options(given, files, verbose=verbose)
-    _ours = launch(options, files, java, verbose=verbose, beside=_in_a_thread(beside))
-    return _ours
+    return _Parts(session_options(given, files, verbose=verbose), files, java)
 
 
 def _in_a_thread(task: Callable[[], None]) -> Callable[[], None]:
@@ -106,6 +158,11 @@ def check_session(spark: SparkSession) -> None:
         raise SetupError("Hudi is not in this Spark session", hint=hint)
     if EXTENSION not in str(spark.conf.get("spark.sql.extensions", "")):
         raise SetupError("Hudi's extension is not set in this Spark session", hint=hint)
+
+
+def is_ours(spark: SparkSession) -> bool:
+    """Whether `start_session` started the context of this session."""
+    return _ours is not None and spark.sparkContext is _ours.sparkContext
 
 
 def stop_session() -> None:
@@ -160,6 +217,7 @@ def _end(scratch: Path) -> None:
     # A JVM that died cannot be stopped; its folder is removed all the same.
     with contextlib.suppress(Exception):
         stop_session()
+    _end_early(_early)
     # The JVM first: it could write to the folder again after its removal.
     with contextlib.suppress(Exception):
         shut_down_jvm()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from lakewake.spark.java import (
     installed,
     no_java,
     parse_settings,
+    read_release,
     trust_store,
 )
 
@@ -80,6 +82,30 @@ def test_home_and_version_are_read_from_what_java_prints() -> None:
 
 def test_a_command_that_is_not_java_is_ignored() -> None:
     assert parse_settings("PATH", "No Java runtime present, requesting install.") is None
+
+
+@pytest.mark.usefixtures("no_machine_java")
+def test_a_whole_java_is_recognised_by_its_files_without_running_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = fake_java(tmp_path / "jdk", "0", code=1)
+    (home / "lib").mkdir()
+    (home / "lib" / "modules").touch()
+    (home / "release").write_text('IMPLEMENTOR="x"\nJAVA_VERSION="17.0.9"\nOS_NAME="Linux"\n')
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert find_java() == Java(home, "17.0.9", "PATH")
+
+
+def test_this_machines_java_is_the_same_whether_read_or_run() -> None:
+    java = find_java()
+    program = java.home / "bin" / "java"
+    done = subprocess.run(
+        [program, "-XshowSettings:properties", "-version"], capture_output=True, text=True
+    )
+    ran = parse_settings(java.origin, done.stderr)
+    assert read_release(java.origin, program.resolve()) in (None, ran)
 
 
 def test_java_17_is_preferred_wherever_it_was_found() -> None:

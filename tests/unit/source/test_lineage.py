@@ -16,7 +16,15 @@ from lakewake.model.timeline import (
     TableIdentity,
     WriteStat,
 )
-from lakewake.source.lineage import beside, inserted_at_once, outlives, touched_by, window_of
+from lakewake.source.lineage import (
+    SMALL_BYTES,
+    beside,
+    inserted_at_once,
+    is_small,
+    outlives,
+    touched_by,
+    window_of,
+)
 
 
 def group(name: str) -> FileGroup:
@@ -235,3 +243,17 @@ def test_the_files_of_a_look_stay_readable_after_newer_commits_and_cleans_that_k
     assert not outlives(at(one, open_, three), at(one, two, three, clean), {"4": "3"})
     assert not outlives(at(one, two), at(two, three), {})
     assert not outlives(at(one, two), at(one, two, Instant("3", "4", "restore")), {})
+
+
+def test_a_window_is_small_if_its_base_files_are():
+    half = replace(wrote("f", 2, 1), size=SMALL_BYTES // 2)
+    assert is_small([upsert(half)])
+    assert is_small([upsert(half), upsert(replace(wrote("g", 3), size=SMALL_BYTES // 2))])
+    assert not is_small([upsert(half), upsert(replace(wrote("g", 3), size=SMALL_BYTES))])
+
+
+def test_a_window_is_not_small_if_the_size_of_what_it_reads_is_not_known():
+    file = replace(wrote("f", 2, 1), size=100)
+    assert not is_small([upsert(file), upsert(wrote("g", 3))])
+    assert not is_small([upsert(replace(wrote("f", 2, log=True), size=100))])
+    assert not is_small([cluster(["old"], file)])

@@ -66,6 +66,7 @@ def test_commit_metadata_in_json_is_read():
         "numInserts": 1,
         "numUpdateWrites": 2,
         "numDeletes": 3,
+        "fileSizeInBytes": 4,
     }
     content = {
         "partitionToWriteStats": {"p=a": [stat]},
@@ -81,6 +82,7 @@ def test_commit_metadata_in_json_is_read():
         2,
         3,
     )
+    assert write.size == 4
     assert write.beside(write.previous_base_file) == "p=a/f_0_1.parquet"
     assert commit.replaced == (FileGroup("p=b", "g"),)
     assert commit.schema == {"x": '"int"'}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
-from lakewake.spark.files import spark_home
+from lakewake.spark.files import Files, spark_home
 from lakewake.spark.java import find_java
-from lakewake.spark.jvm import MAIN, ask_launcher, is_plain, java_command, start
+from lakewake.spark.jvm import MAIN, SERVER, ask_launcher, connect, is_plain, java_command, start
+from lakewake.spark.options import session_options
 
 HOME = Path("/spark")
 
@@ -30,8 +32,19 @@ def test_the_command_holds_memory_class_path_options_and_settings_in_the_launche
         "-Xss4m",
         "--add-opens=x",
     ]
-    assert command[7:10] == [MAIN, "--conf", "spark.master=local[*]"]
-    assert command[-1] == "pyspark-shell"
+    assert command[7:] == [*(f"-D{key}={value}" for key, value in options.items()), SERVER]
+
+
+def test_options_that_spark_submit_acts_on_are_left_to_it() -> None:
+    options = {"spark.master": "local[*]", "spark.jars": "/mine.jar"}
+    command = java_command(Path("/java"), HOME, options, [], "")
+    given = ["--conf", "spark.master=local[*]", "--conf", "spark.jars=/mine.jar"]
+    assert command[command.index(MAIN) :] == [MAIN, *given, "pyspark-shell"]
+
+
+def test_a_session_without_options_of_the_user_does_not_need_spark_submit(tmp_path: Path) -> None:
+    options = session_options({}, Files(tmp_path, tmp_path / "hudi.jar"), verbose=False)
+    assert java_command(Path("/java"), HOME, options, [], "")[-1] == SERVER
 
 
 @pytest.mark.parametrize(
@@ -71,5 +84,13 @@ def test_the_launcher_is_asked_for_the_options_it_adds() -> None:
 def test_a_jvm_that_ends_at_once_is_an_error_without_waiting(tmp_path: Path) -> None:
     done = []
     with (tmp_path / "log").open("wb") as log, pytest.raises(OSError, match="ended"):
-        start(["false"], log, lambda: done.append(1))
+        connect(start(["false"], log, tmp_path), lambda: done.append(1))
     assert done == [1]
+
+
+def test_a_jvm_that_is_not_needed_is_ended(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        starting = start(["cat"], log, tmp_path)
+    assert starting.process.poll() is None
+    starting.end()
+    assert starting.process.returncode == -signal.SIGKILL

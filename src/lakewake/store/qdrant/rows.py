@@ -23,7 +23,7 @@ import pyarrow as pa
 from qdrant_client import models
 
 from lakewake.errors import StoreError
-from lakewake.model.chunks import RESERVED
+from lakewake.model.recipe import RESERVED
 from lakewake.model.where import column_kind
 from lakewake.store.qdrant.points import MOST_BYTES, WRITE_BYTES, WRITE_POINTS
 
