@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -118,6 +119,8 @@ class _Begun:
 
 
 _BEGUN: dict[tuple[Any, ...], _Begun] = {}
+#: Where they are kept: the folder of a test is removed when it passes.
+_KEPT = tempfile.TemporaryDirectory(prefix="lakewake-begun-")
 
 
 def _begin_as_others(history: History, table: HudiTables, parts: HudiParts) -> str:
@@ -128,8 +131,9 @@ def _begin_as_others(history: History, table: HudiTables, parts: HudiParts) -> s
     if key not in _BEGUN:
         did = _begin(history, table, parts)
         known = parts.vector_cache.get([text_hash(text) for text in parts.embedder.received])
-        shutil.copytree(folder, folder / "begun", ignore=shutil.ignore_patterns("begun"))
-        _BEGUN[key] = _Begun(folder / "begun", did, known)
+        kept = Path(_KEPT.name, str(len(_BEGUN)))
+        shutil.copytree(folder, kept)
+        _BEGUN[key] = _Begun(kept, did, known)
     else:
         shutil.copytree(_BEGUN[key].folder, folder, dirs_exist_ok=True)
         parts.vector_cache.put(_BEGUN[key].known)
