@@ -415,7 +415,7 @@ def test_a_staged_write_with_missing_points_is_not_committed(
     with built.staging() as staging:
         write = json.loads(staged(staging, "d"))
         whole = staging.batch(SCHEMA, [json.dumps({**write, "points": 2}).encode()], Removed())
-        with pytest.raises(StoreError, match="took 2 points"):
+        with pytest.raises(StoreError, match="accepted 2 points"):
             built.commit(whole, frontier(1), frontier(2))
     assert built.open().frontier() == frontier(1)
 
