@@ -171,3 +171,17 @@ def test_a_key_inserted_twice_is_indexed_once_in_its_newest_version(table, parts
     table.delete("k0")
     sync(parts)
     assert indexed(parts) == built_from_nothing(parts)
+
+
+def test_a_commit_that_touches_more_files_than_the_driver_lists_is_followed(
+    spark, small_tables, tmp_path
+):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    # From 33 files on, executors list them.
+    table.write([row(f"k{n}", part=f"p{n}") for n in range(40)])
+    parts = following(spark, table.path, tmp_path / "index")
+    sync(parts)
+    table.write([row(f"k{n}", f"changed {n}", part=f"p{n}", ts=2) for n in range(40)])
+    report = sync(parts)
+    assert (report.action, report.rows_changed) == (Action.FOLLOW, 40)
+    assert indexed(parts) == built_from_nothing(parts)

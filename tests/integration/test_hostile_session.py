@@ -253,3 +253,14 @@ def test_global_spark_settings_and_hudi_defaults_do_not_affect_a_read(
     assert done.returncode == 0, done.stderr
     clean = built_from_nothing(following(spark, table.path, tmp_path / "index"))
     assert json.loads(done.stdout) == json.loads(json.dumps(clean))
+
+
+def test_a_commit_that_touches_many_files_is_followed(hostile, spark, small_tables, tmp_path):
+    table = HudiTables(spark, tmp_path / "table", options=small_tables)
+    table.write([row(f"k{n}", part=f"p{n}") for n in range(40)])
+    parts = following(spark, table.path, tmp_path / "index")
+    sync(parts)
+    table.write([row(f"k{n}", f"changed {n}", part=f"p{n}", ts=2) for n in range(40)])
+    report = sync(read_by(parts, hostile))
+    assert (report.action, report.rows_changed) == (Action.FOLLOW, 40)
+    assert indexed(parts) == built_from_nothing(parts)

@@ -14,6 +14,32 @@ from support.store_contract import StoreContract
 pytestmark = pytest.mark.spark
 
 
+class TestBriefly:
+    """The heart of the contract; `make matrix` runs all of it."""
+
+    @pytest.fixture
+    def store(self, tmp_path: Path, spark: SparkSession) -> Store:
+        folder = str(tmp_path / "index")
+        return HudiStore(folder, "wines", lambda: spark, cell_chunks=4, ann_min_chunks=0)
+
+    built = StoreContract.built
+    small_parts = StoreContract.small_parts
+    test_a_built_index = StoreContract.test_a_built_index_holds_exactly_its_batch
+    test_a_commit = StoreContract.test_a_commit_upserts_deletes_and_moves_the_frontier
+    test_a_rebuild = StoreContract.test_a_second_generation_replaces_the_first
+    test_a_reader = StoreContract.test_a_reader_keeps_its_version_while_others_write
+    test_builders = StoreContract.test_exactly_one_of_two_racing_builders_wins
+    test_commits = (
+        StoreContract.test_exactly_one_of_several_racing_commits_lands_and_no_id_is_stored_twice
+    )
+    test_an_older_frontier = (
+        StoreContract.test_a_commit_that_expects_an_older_frontier_lands_nothing
+    )
+    test_payload = StoreContract.test_payload_values_and_nulls_keep_their_types
+    test_staged_writes = StoreContract.test_a_commit_holds_the_staged_writes_of_several_tasks
+    test_answers = StoreContract.test_all_answers_equal_those_of_a_fresh_build_after_any_history
+
+
 @pytest.mark.matrix
 class TestHudi(StoreContract):
     """With cells of the usual size."""
@@ -23,6 +49,7 @@ class TestHudi(StoreContract):
         return HudiStore(str(tmp_path / "my index %20 #1 ü"), "wines", lambda: spark)
 
 
+@pytest.mark.matrix
 class TestCells(StoreContract):
     """The same with cells of a few chunks, which upkeep splits and dissolves."""
 

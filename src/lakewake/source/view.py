@@ -34,14 +34,15 @@ JSON_OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-#: How Spark lists files that are given by name.
-LISTING = {
-    # Partition values may hold characters that Spark would treat as a pattern.
-    "__globPaths__": "false",
-    # The configured filter may be Hudi's, which hides all but the newest base files. This one hides
-    # none of them.
-    "mapreduce.input.pathFilter.class": "org.apache.hadoop.mapred.OutputLogFilter",
-}
+#: How Spark lists files that are given by name: partition values may hold characters that it would
+#: treat as a pattern.
+LISTING = {"__globPaths__": "false"}
+#: A setting of Hadoop's that hides files. The configured filter may be Hudi's, which hides all but
+#: the newest base files. It cannot be unset, but replaced by one that hides none of them.
+FILTER = "mapreduce.input.pathFilter.class"
+HIDES_NOTHING = "org.apache.hadoop.mapred.OutputLogFilter"
+#: From how many files on executors list them. That filter cannot be sent to executors.
+LISTED_HERE = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
 
 def quoted(column: str) -> str:
@@ -59,8 +60,16 @@ def hudi_reader(spark: SparkSession) -> DataFrameReader:
 
 
 def plain_reader(spark: SparkSession) -> DataFrameReader:
-    """Spark's reader for files that are given by name; it must not leave out any of them."""
-    return spark.read.options(**LISTING)
+    """Spark's reader for files that are given by name; it must not leave out any of them.
+
+    Args:
+        spark: our own session for reads.
+    """
+    reader = spark.read.options(**LISTING)
+    if spark._jsparkSession.sessionState().newHadoopConf().get(FILTER) is None:
+        return reader
+    spark.conf.set(LISTED_HERE, str(2**31 - 1))
+    return reader.option(FILTER, HIDES_NOTHING)
 
 
 def wide(recipe: Recipe) -> tuple[str, ...]:
