@@ -233,12 +233,16 @@ def _change(ground: Ground, followed: Followed, n: int) -> None:
 
 def _bare_upsert(ground: Ground, copy: Path, n: int) -> float:
     """Seconds to upsert rows of the index with the table's own options, and nothing else."""
+    from pyspark.sql import functions as f
+
     spark = ground.spark
     read = spark.read.format("hudi").load(str(copy)).where("lakewake_cell >= 0")
     part = ground.scratch / f"bare-{n}.parquet"
     names = [c for c in read.columns if not c.startswith("_hoodie") or c == "_hoodie_is_deleted"]
     if not part.exists():
-        read.select(*names).limit(ground.sizes.changed).coalesce(1).write.parquet(str(part))
+        # From as many cells as changed rows are in.
+        some = read.select(*names).orderBy(f.rand(n)).limit(ground.sizes.changed)
+        some.coalesce(1).write.parquet(str(part))
     return _timed(lambda: writing.bare_upsert(spark, str(copy), [str(part)], 384))
 
 
