@@ -243,7 +243,8 @@ def _bare_upsert(ground: Ground, copy: Path, n: int) -> float:
         # From as many cells as changed rows are in.
         some = read.select(*names).orderBy(f.rand(n)).limit(ground.sizes.changed)
         some.coalesce(1).write.parquet(str(part))
-    return _timed(lambda: writing.bare_upsert(spark, str(copy), [str(part)], 384))
+    frame = writing.frame_of(spark, [str(part)], 384)
+    return _timed(lambda: writing.save(frame, str(copy), "upsert", "append", ""))
 
 
 def bar_27(ground: Ground) -> Outcome:

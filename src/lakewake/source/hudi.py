@@ -9,7 +9,7 @@ from lakewake.model.chunks import ScanParts
 from lakewake.model.frontier import Frontier
 from lakewake.model.rows import Changes, Difference, RowBatch, RowId
 from lakewake.model.timeline import Instant, Look
-from lakewake.source import arrow, columns, follow, reconcile, versions, view
+from lakewake.source import arrow, columns, versions, view
 from lakewake.source.look import written_at
 from lakewake.source.reader import TableReader, sorted_ids
 
@@ -60,11 +60,18 @@ class HudiTable(TableReader):
         return int(found[0] or 0) if found else 0
 
     def changes(self, look: Look, frontier: Frontier, pending: Sequence[Instant]) -> Changes:
+        # Imported here, like `reconcile` below: most syncs find nothing new.
+        from lakewake.source import follow
+
         found, unclear = follow.changes(self, look, frontier, pending)
         return follow.with_looked_up(found, self.rows(look, unclear)) if unclear else found
 
     def compare(self, look: Look, index: ScanParts) -> Difference:
+        from lakewake.source import reconcile
+
         return reconcile.difference(self, look, index)
 
     def reconcile(self, look: Look, index: ScanParts) -> Changes:
+        from lakewake.source import reconcile
+
         return reconcile.changes(self, look, index)

@@ -21,7 +21,6 @@ from lakewake.source.partitions import Shown, timeline_of
 from lakewake.source.session import active, interpreted, reading_session
 from lakewake.spark import executors
 from lakewake.spark.options import is_local
-from lakewake.spark.session import is_ours
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,6 +75,8 @@ class TableReader:
             small: little is read, so queries need not be compiled. A caller's own session is left
                 as it is: it may have compiled them already.
         """
+        from lakewake.spark.session import is_ours
+
         spark = self.session()
         how = interpreted(spark) if small and is_ours(spark) else nullcontext()
         with reading(self.path, gone), active(spark), how:

@@ -25,6 +25,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from lakewake.errors import IndexDamaged, StoreError, StoreUnreachable
+from lakewake.store.hints import rebuild
 
 FORMAT = 1
 #: Staging folders and pins that no live process can need any more are removed at this age.
@@ -57,12 +58,12 @@ class Generations:
             except ValueError as error:
                 raise IndexDamaged(
                     f"{claim} does not name the table of generation {number}: {error}",
-                    hint=f"run `lakewake sync {self.name} --rebuild`",
+                    hint=rebuild(self.name),
                 ) from error
         if not (table / ".hoodie" / "hoodie.properties").is_file():
             raise IndexDamaged(
                 f"index '{self.name}' is gone: {table} is not there",
-                hint=f"run `lakewake sync {self.name} --rebuild`; texts embedded before are reused",
+                hint=rebuild(self.name),
             )
         return number, table
 

@@ -84,26 +84,23 @@ def staged(chunks: pa.RecordBatch, cells: pa.Array) -> pa.RecordBatch:
 
 def removals(index: pa.Schema, ids: list[str], cells: list[int]) -> pa.RecordBatch:
     """Rows that make Hudi delete these chunks from these cells."""
-    schema = staged_schema(index)
-    known = {"_id": pa.array(ids, pa.string()), CELL: pa.array(cells, pa.int32())}
-    known[DELETED] = pa.array([True] * len(ids), pa.bool_())
-    columns = [known.get(f.name, pa.nulls(len(ids), f.type)) for f in schema]
-    return pa.RecordBatch.from_arrays(
-        [c.cast(f.type) for c, f in zip(columns, schema, strict=True)], schema=schema
-    )
+    return _rows(index, ids, {CELL: cells, DELETED: [True] * len(ids)})
 
 
 def notes(index: pa.Schema, texts: Mapping[str, str | None]) -> pa.RecordBatch:
     """Rows that carry notes: `_id` → text; None deletes the note."""
-    schema = staged_schema(index)
-    ids, held = list(texts), list(texts.values())
-    known = {
-        "_id": pa.array(ids, pa.string()),
-        "_checkpoint": pa.array(held, pa.string()),
-        CELL: pa.array([NOTES] * len(ids), pa.int32()),
-        DELETED: pa.array([text is None for text in held], pa.bool_()),
-    }
-    columns = [known.get(f.name, pa.nulls(len(ids), f.type)) for f in schema]
+    held = list(texts.values())
+    gone = [text is None for text in held]
+    return _rows(
+        index, list(texts), {"_checkpoint": held, CELL: [NOTES] * len(held), DELETED: gone}
+    )
+
+
+def _rows(index: pa.Schema, ids: list[str], values: Mapping[str, list[Any]]) -> pa.RecordBatch:
+    """Rows to write with only these values; all other columns are null."""
+    schema, known = staged_schema(index), {"_id": ids, **values}
+    nothing = [None] * len(ids)
+    columns = [pa.array(known.get(f.name, nothing), f.type) for f in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

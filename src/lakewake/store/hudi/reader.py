@@ -24,6 +24,7 @@ from lakewake.model.rows import RowId
 from lakewake.model.where import Where
 from lakewake.store.filters import fitted
 from lakewake.store.held import STORED, chunks_by_row, of_rows, vectors_by_hash, with_identity
+from lakewake.store.hints import rebuild
 from lakewake.store.hudi.cells import Cells
 from lakewake.store.hudi.filters import columns_of, passing
 from lakewake.store.hudi.layout import ABOUT_ID, CELLS_ID, About
@@ -126,8 +127,7 @@ class HudiReader:
                 if file and not (root / file).is_file():
                     raise IndexDamaged(
                         f"index '{self.about.name}' has lost the file {root / file}",
-                        hint=f"run `lakewake sync {self.about.name} --rebuild`; "
-                        "texts embedded before are reused",
+                        hint=rebuild(self.about.name),
                     )
         if every:
             # Not from memory: the files may be damaged since.
@@ -285,8 +285,7 @@ class HudiReader:
         if lost := set(names) - texts.keys():
             raise StoreError(
                 f"{self._table.path} lacks {len(lost)} pages of its checkpoint",
-                hint=f"run `lakewake sync {self.about.name} --rebuild`; "
-                "texts embedded before are reused",
+                hint=rebuild(self.about.name),
             )
         return texts
 
@@ -379,5 +378,5 @@ def _parsed(table: IndexTable, notes: dict[str, str], id: str, parse: Any) -> An
     except (ValueError, TypeError) as error:
         raise StoreError(
             f"{table.path} has a note '{id}' that this Lakewake cannot read: {error}",
-            hint=f"run `lakewake sync {table.name} --rebuild`; texts embedded before are reused",
+            hint=rebuild(table.name),
         ) from error

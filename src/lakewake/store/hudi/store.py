@@ -21,6 +21,7 @@ from lakewake.model.frontier import Frontier
 from lakewake.model.recall import RECALL, Decision
 from lakewake.model.recipe import Recipe
 from lakewake.store.deleted import DeletedVectors
+from lakewake.store.hints import rebuild
 from lakewake.store.hudi import cells as cell_rules
 from lakewake.store.hudi.cells import Cells, number_of_cells, trained
 from lakewake.store.hudi.generations import Generations
@@ -114,6 +115,8 @@ class HudiStore:
             return cached.reader
 
     def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
+        from lakewake.store.hudi.writing import build
+
         self._check_replaced(after)
         number = after + 1
         table = self._generations.new_table(number)
@@ -128,7 +131,8 @@ class HudiStore:
                 CELLS_ID: cells.to_json(),
             }
             parts.append(_note_file(folder, batch.schema, texts))
-            self._write(lambda spark: _build(spark, table, parts, recipe, then))
+            dimension = recipe.model.dimension
+            self._write(lambda spark: build(spark, str(table), parts, dimension, then.to_json()))
         if not self._generations.claim(number, table):
             shutil.rmtree(table, ignore_errors=True)
             raise self._stale(f"generation {number} of index '{self.name}' came first")
@@ -272,7 +276,7 @@ class HudiStore:
         if not instant:
             raise IndexDamaged(
                 f"{table} has no completed commit",
-                hint=f"run `lakewake sync {self.name} --rebuild`; texts embedded before are reused",
+                hint=rebuild(self.name),
             )
         state = IndexTable(str(table), instant, self.name, self._cache)
         return HudiReader(state, number, self._asking, self._probed(number))
@@ -342,14 +346,6 @@ class HudiStore:
 
     def _stale(self, fact: str) -> StaleFrontier:
         return StaleFrontier(fact, landed="nothing was written", hint="run the sync again")
-
-
-def _build(
-    spark: SparkSession, table: Path, parts: list[str], recipe: Recipe, then: Frontier
-) -> None:
-    from lakewake.store.hudi.writing import build
-
-    build(spark, str(table), parts, recipe.model.dimension, then.to_json())
 
 
 def _stage(folder: Path, batch: Batch, cells: Cells | None) -> list[str]:

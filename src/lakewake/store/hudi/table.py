@@ -21,6 +21,7 @@ from hudi import HudiFileGroupReader, HudiReadOptions, HudiTable, HudiTableBuild
 
 from lakewake.errors import LakewakeError, StoreError
 from lakewake.lazy import lazy
+from lakewake.store.hints import rebuild
 from lakewake.store.hudi.layout import CELL, NOTES
 
 #: How many bytes of slices one process keeps in memory.
@@ -245,7 +246,7 @@ def reading(path: str, name: str) -> Iterator[None]:
     except Exception as error:
         raise StoreError(
             f"index '{name}' cannot be read at {path}: {error}",
-            hint=f"run `lakewake sync {name} --rebuild`; texts embedded before are reused",
+            hint=rebuild(name),
         ) from error
 
 

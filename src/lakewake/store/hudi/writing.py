@@ -76,8 +76,8 @@ def build(
     spark: SparkSession, path: str, parts: Sequence[str], dimension: int, frontier: str
 ) -> None:
     """Write a new table with the rows of these Parquet files."""
-    frame = _frame(spark, parts, dimension)
-    _save(
+    frame = frame_of(spark, parts, dimension)
+    save(
         frame,
         path,
         "bulk_insert",
@@ -103,16 +103,11 @@ def upsert(
         seen: the completed instants on which the rows are based. If the table has others while the
             write job runs, the job fails and nothing lands.
     """
-    frame = _frame(spark, parts, dimension)
+    frame = frame_of(spark, parts, dimension)
     guard = spark.sparkContext.parallelize([0], 1).mapPartitions(_Guard(path, moving(seen)))
     frame = frame.union(spark.createDataFrame(guard, frame.schema, verifySchema=False))
     extra = {"hoodie.clean.automatic": str(clean).lower()}
-    _save(frame, path, "upsert", "append", frontier, extra=extra)
-
-
-def bare_upsert(spark: SparkSession, path: str, parts: Sequence[str], dimension: int) -> None:
-    """Upsert rows without a guard, as a benchmark compares with."""
-    _save(_frame(spark, parts, dimension), path, "upsert", "append", "")
+    save(frame, path, "upsert", "append", frontier, extra=extra)
 
 
 class _Guard:
@@ -127,7 +122,7 @@ class _Guard:
         return iter(())
 
 
-def _save(
+def save(
     frame: DataFrame,
     path: str,
     operation: str,
@@ -137,6 +132,7 @@ def _save(
     extra: Mapping[str, str] | None = None,
     parallelism: int = 2,
 ) -> None:
+    """Write rows in one commit, with the options of every index."""
     options = {
         **TABLE_OPTIONS,
         # The same for all: a table that was copied or renamed is still the same index.
@@ -150,7 +146,7 @@ def _save(
     frame.write.format("hudi").options(**options).mode(mode).save(path)
 
 
-def _frame(spark: SparkSession, parts: Sequence[str], dimension: int) -> DataFrame:
+def frame_of(spark: SparkSession, parts: Sequence[str], dimension: int) -> DataFrame:
     """The rows of Parquet files, with a column of vectors as Hudi knows them."""
     from pyspark.sql import DataFrame
     from pyspark.sql.types import ArrayType, FloatType, StructField, StructType

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from lakewake.errors import IndexDamaged, StoreUnreachable
 from lakewake.model.chunks import text_hash
-from lakewake.store.lance.reader import FOREIGN, brief, rebuild, unreadable
+from lakewake.store.hints import rebuild
+from lakewake.store.lance.reader import FOREIGN, brief, unreadable
 from lakewake.store.location import S3
 
 if TYPE_CHECKING:

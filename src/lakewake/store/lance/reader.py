@@ -30,6 +30,7 @@ from lakewake.model.rows import RowId
 from lakewake.net.s3 import HINT
 from lakewake.store.filters import to_sql
 from lakewake.store.held import STORED, chunks_by_row, of_rows, vectors_by_hash, with_identity
+from lakewake.store.hints import rebuild
 from lakewake.store.lance.recall import Coverage, asked, coverage_of
 from lakewake.store.lance.words import LanceWords, WordFiles
 from lakewake.store.location import S3
@@ -394,11 +395,6 @@ def unreadable(fact: str, error: Exception, name: str, address: str) -> StoreErr
         return StoreError(fact, hint=rebuild(name))
     kind = StoreUnreachable if REQUEST_FAILED in str(error) else StoreError
     return kind(fact, hint=f"{HINT}; if the index is damaged, {rebuild(name)}")
-
-
-def rebuild(name: str) -> str:
-    """The hint for a damaged index."""
-    return f"run `lakewake sync {name} --rebuild`; texts embedded before are reused"
 
 
 def brief(error: object) -> str:

@@ -9,6 +9,7 @@ import lance
 from lance import LanceDataset, Session
 
 from lakewake.errors import IndexDamaged, StoreError, StoreUnreachable
+from lakewake.store.hints import rebuild
 from lakewake.store.lance.generations import Generations, dataset_name
 from lakewake.store.lance.probe import check_files, check_versions, read_a_little
 from lakewake.store.lance.reader import (
@@ -16,7 +17,6 @@ from lakewake.store.lance.reader import (
     LanceReader,
     brief,
     read_recipe,
-    rebuild,
     unreadable,
 )
 from lakewake.store.lance.words import WordFiles

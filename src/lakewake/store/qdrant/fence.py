@@ -24,6 +24,7 @@ from lakewake.errors import OutcomeUnknown, StoreError, StoreUnreachable
 from lakewake.lazy import lazy
 from lakewake.model.frontier import Frontier, page_names
 from lakewake.model.recipe import Recipe
+from lakewake.store.hints import rebuild
 from lakewake.store.qdrant.points import Points
 
 FORMAT = 1
@@ -197,7 +198,7 @@ class Fence:
         except ValueError as error:
             raise StoreError(
                 f"{self.collection} has no readable frontier of index '{self.name}': {error}",
-                hint=f"run `lakewake sync {self.name} --rebuild`; texts embedded before are reused",
+                hint=rebuild(self.name),
             ) from error
         if head.index != self.name:
             raise StoreError(

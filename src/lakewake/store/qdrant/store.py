@@ -35,6 +35,7 @@ from lakewake.model.chunks import Batch
 from lakewake.model.frontier import Frontier, page_names
 from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Recipe
+from lakewake.store.hints import rebuild
 from lakewake.store.memory import check_columns
 from lakewake.store.qdrant import recall as qdrant_recall
 from lakewake.store.qdrant import upkeep
@@ -207,7 +208,7 @@ class QdrantStore:
         if not self._points.exists(head.collection):
             raise StoreError(
                 f"index '{self.name}' is gone: there is no collection {head.collection}",
-                hint=f"run `lakewake sync {self.name} --rebuild`; texts embedded before are reused",
+                hint=rebuild(self.name),
             )
 
     def _before(self, after: int) -> Head:
