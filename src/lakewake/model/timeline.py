@@ -169,6 +169,8 @@ class Look:
         commits: metadata of the completed instants that the look was asked to open.
         schema: the table's columns and types after the newest commit.
         merges_contents: rows may change without a new row version (custom or partial-update merge).
+        archived: the newest archived instant, if there are savepoints: Hudi can keep the commits
+            that these mark on the active timeline and archive later ones; '' for none.
     """
 
     table: TableIdentity
@@ -177,6 +179,7 @@ class Look:
     commits: Mapping[str, CommitMetadata] = field(default_factory=dict)
     merges_contents: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
+    archived: str = ""
 
     @property
     def completed(self) -> dict[str, str]:
