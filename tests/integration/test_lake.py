@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
+import lakewake
+from lakewake.errors import ConfigError
 from lakewake.model.plan import Action
 from lakewake.source.memory import MemoryTable
 from lakewake.store.hudi import store as lake_store
@@ -154,3 +156,18 @@ def test_a_commit_touches_only_the_cells_of_its_chunks(store: HudiStore) -> None
     assert after is not None
     changed = {c for c, some in after.table.slices.items() if some != before.table.slices.get(c)}
     assert changed == {home}
+
+
+def test_an_index_is_opened_by_its_address_alone(parts: SampleParts, tmp_path: Path) -> None:
+    sync(parts)
+    moved = tmp_path / "elsewhere"
+    (tmp_path / "index").rename(moved)
+    assert lakewake.find_indexes(str(tmp_path)) == (f"hudi://{moved}",)
+    with lakewake.open_index(f"hudi://{moved}") as index:
+        found = index.describe()
+        assert (index.name, found.rows, found.generation) == ("sample", 30, 1)
+        assert found.recipe == sample_recipe().as_dict()
+        assert index.search("text number 7", k=1).hits[0].key == "k7"
+        assert index.search("number 7", k=1, mode="keyword").hits[0].key == "k7"
+        with pytest.raises(ConfigError, match="opened by its address"):
+            index.sync()

@@ -8,7 +8,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from lakewake.config.settings import IndexSettings, ModelSettings, RecommendSettings
 from lakewake.embed.registry import load_embedder
@@ -19,11 +20,19 @@ from lakewake.model.choices import one_of
 from lakewake.model.facets import Facet
 from lakewake.model.history import CommitMark, SyncRecord, mark_commits
 from lakewake.model.query import Mode, Question, SearchResult
-from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
+from lakewake.model.report import (
+    IndexDescription,
+    PlanReport,
+    StatusReport,
+    SyncReport,
+    VerifyReport,
+)
 from lakewake.progress import Reporter
 from lakewake.search.facets import FacetCache
 from lakewake.search.view import SearchParts, View, again
 from lakewake.spark.sessions import Sessions
+from lakewake.store.address import address_of
+from lakewake.store.registry import open_store
 from lakewake.sync import IndexParts
 from lakewake.sync.wiring import wire
 
@@ -33,6 +42,7 @@ if TYPE_CHECKING:
     from lakewake.model.rows import RowId
     from lakewake.rerank import Reranker
     from lakewake.search.run import Ranking
+    from lakewake.store import StoreReader
 
 T = TypeVar("T")
 
@@ -309,6 +319,15 @@ class Index:
 
         return again(lambda: status_report(self.parts, self.settings, self._last_sync()))
 
+    def describe(self) -> IndexDescription:
+        """What the index records about itself. Neither its table nor its model is needed.
+
+        Raises:
+            StoreError: the index cannot be read.
+        """
+        s = self.settings
+        return again(lambda: described(s, open_store(s.store, s.name, s.recall).open()))
+
     def probe(self) -> None:
         """Read a little of the index to find out whether it can be searched.
 
@@ -362,6 +381,37 @@ class Index:
         """Close open files."""
         if "parts" in self.__dict__:
             self.parts.vector_cache.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def described(settings: IndexSettings, reader: StoreReader | None) -> IndexDescription:
+    """What a version of an index records about itself."""
+    if reader is None:
+        return IndexDescription(settings.name, settings.store, settings.table)
+    frontier, (rows, chunks) = reader.frontier(), reader.counts()
+    return IndexDescription(
+        index=settings.name,
+        store=settings.store,
+        table=frontier.location or settings.table,
+        table_name=frontier.table.name,
+        built=True,
+        rows=rows,
+        chunks=chunks,
+        generation=reader.generation,
+        instant=frontier.newest,
+        address=address_of(settings.store, settings.name),
+        recipe=reader.recipe().as_dict(),
+    )
 
 
 def _counted(limit: int) -> int:

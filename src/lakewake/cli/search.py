@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from lakewake.cli.flags import Flags, config_option, with_flags
-from lakewake.cli.indexes import opened
+from lakewake.cli.indexes import opened, opened_at
 from lakewake.cli.screen import count, cut, moment, one_line, print_json, width
 from lakewake.errors import ConfigError, FilterError
 from lakewake.model.choices import MODES
 
 if TYPE_CHECKING:
+    from lakewake.api import Index
     from lakewake.model.query import Hit, SearchResult
 
 EXAMPLE = "lakewake search wines 'smoky red with leather' -k 5 --where \"price < 40\""
 
 
-@click.argument("name", help="The index.")
+@click.argument("name", required=False, help="The index; left out with --index.")
 @click.argument("text", required=False, help="What to look for.")
+@click.option(
+    "--index",
+    "address",
+    metavar="ADDRESS",
+    help="Instead of a name: an index by its address, such as hudi://FOLDER, without a "
+    "configuration.",
+)
 @click.option("-k", type=click.IntRange(min=1), default=5, metavar="N", help="Number of rows.")
 @click.option("--offset", type=click.IntRange(min=0), default=0, metavar="N", help="Rows to skip.")
 @click.option("--where", metavar="FILTER", help="Only rows whose payload matches; text or JSON.")
@@ -42,8 +52,9 @@ EXAMPLE = "lakewake search wines 'smoky red with leather' -k 5 --where \"price <
 @config_option
 @with_flags
 def search(
-    name: str,
+    name: str | None,
     text: str | None,
+    address: str | None,
     vector: str | None,
     like: str | None,
     partition: str,
@@ -53,6 +64,10 @@ def search(
     **how: Any,
 ) -> int:
     """Find the rows nearest to a text. Starts no JVM."""
+    if address is not None and text is None:
+        name, text = None, name
+    if (name is None) == (address is None):
+        raise ConfigError("search takes the name of an index, or --index ADDRESS", hint=EXAMPLE)
     if [text, vector, like].count(None) != 2:
         raise ConfigError("search takes exactly one of a text, --vector and --like", hint=EXAMPLE)
     if partition and like is None:
@@ -61,8 +76,8 @@ def search(
         )
     from lakewake.model.rows import RowId
 
-    with opened(flags) as lake:
-        result = lake[name].search(
+    with opened_at(address, flags) if address else named(name or "", flags) as index:
+        result = index.search(
             text,
             vector=None if vector is None else parse_vector(vector),
             like=None if like is None else RowId(partition, like),
@@ -75,6 +90,13 @@ def search(
     else:
         show_result(result)
     return 0
+
+
+@contextmanager
+def named(name: str, flags: Flags) -> Iterator[Index]:
+    """Open the index of that name in the configuration."""
+    with opened(flags) as lake:
+        yield lake[name]
 
 
 def parse_filter(given: str) -> str | dict[str, Any]:

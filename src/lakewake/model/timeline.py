@@ -169,6 +169,7 @@ class Look:
         commits: metadata of the completed instants that the look was asked to open.
         schema: the table's columns and types after the newest commit.
         merges_contents: rows may change without a new row version (custom or partial-update merge).
+        location: the path or address that was looked at.
     """
 
     table: TableIdentity
@@ -177,6 +178,7 @@ class Look:
     commits: Mapping[str, CommitMetadata] = field(default_factory=dict)
     merges_contents: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
+    location: str = ""
 
     @property
     def completed(self) -> dict[str, str]:

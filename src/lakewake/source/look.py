@@ -103,6 +103,7 @@ def _try_look(storage: Storage, frontier: Frontier | None) -> Look | None:
         commits=commits,
         merges_contents=merges_contents(properties),
         properties=properties,
+        location=storage.base,
     )
 
 
