@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from lakewake.config.settings import IndexSettings, ModelSettings, RecommendSettings
 from lakewake.embed.registry import load_embedder
-from lakewake.errors import ConfigError, IndexMissing, StoreError
+from lakewake.errors import ConfigError, StoreError
 from lakewake.history.log import SyncLog, newest, open_history
 from lakewake.history.record import Recorder
+from lakewake.model.as_of import parse_instant
 from lakewake.model.choices import one_of
 from lakewake.model.facets import Facet
 from lakewake.model.history import CommitMark, SyncRecord, mark_commits
@@ -32,6 +33,7 @@ from lakewake.search.facets import FacetCache
 from lakewake.search.view import SearchParts, View, again
 from lakewake.spark.sessions import Sessions
 from lakewake.store.address import address_of
+from lakewake.store.hints import missing
 from lakewake.store.registry import open_store
 from lakewake.sync import IndexParts
 from lakewake.sync.wiring import wire
@@ -172,6 +174,7 @@ class Index:
         min_score: float | None = None,
         rerank: bool | None = None,
         exact: bool = False,
+        as_of: str | None = None,
     ) -> SearchResult:
         """The `k` rows nearest to a text, a vector or another row. No JVM is started.
 
@@ -185,8 +188,10 @@ class Index:
             rerank: re-rank the best rows with the configured re-ranking model. By default, rows
                 are re-ranked if there is one.
             exact: compare with every vector, even if there is an approximate index.
+            as_of: search the index as it was at this instant of the table, if it is still kept.
 
         Raises:
+            ConfigError: the index is no longer kept as of that instant, or never was.
             IndexMissing: there is no index yet.
             FilterError: the filter does not parse, or does more than compare columns with literals.
         """
@@ -195,18 +200,22 @@ class Index:
         how = one_of(Mode, "mode", mode)
         question = Question(self.name, text, vector, k, where, exact, like, how, offset, min_score)
         check_question(question)
-        return self.with_view(lambda view: view.answer(question, rerank=rerank))
+        return self.with_view(lambda view: view.answer(question, rerank=rerank), as_of=as_of)
 
     @contextmanager
-    def view(self) -> Iterator[View]:
+    def view(self, *, as_of: str | None = None) -> Iterator[View]:
         """The newest version of the index, so that several reads are of one table commit.
 
+        Args:
+            as_of: instead, the newest version that holds no table commit after this instant.
+
         Raises:
+            ConfigError: the index is no longer kept as of that instant, or never was.
             IndexMissing: there is no index yet.
         """
-        yield self._view()
+        yield self._view(as_of)
 
-    def with_view(self, work: Callable[[View], T]) -> T:
+    def with_view(self, work: Callable[[View], T], *, as_of: str | None = None) -> T:
         """Call `work` with a view of the newest version, and return its result.
 
         If a rebuild removes that version in the meantime, `work` is called again with a view of
@@ -215,14 +224,13 @@ class Index:
         Raises:
             IndexMissing: there is no index yet.
         """
-        return again(lambda: work(self._view()))
+        return again(lambda: work(self._view(as_of)))
 
-    def _view(self) -> View:
-        reader = self.parts.store.open()
+    def _view(self, as_of: str | None = None) -> View:
+        store = self.parts.store
+        reader = store.open() if as_of is None else store.as_of(parse_instant(as_of))
         if reader is None:
-            raise IndexMissing(
-                f"there is no index '{self.name}' yet", hint=f"run `lakewake sync {self.name}`"
-            )
+            raise missing(self.name)
         return View(reader, self._search_parts)
 
     @property

@@ -44,6 +44,7 @@ EXAMPLE = "lakewake search wines 'smoky red with leather' -k 5 --where \"price <
 @click.option("--min-score", type=float, metavar="X", help="Leave out rows with a lower score.")
 @click.option("--no-rerank", is_flag=True, help="Do not re-rank with the configured model.")
 @click.option("--exact", is_flag=True, help="Compare with every vector, not only the likely ones.")
+@click.option("--as-of", metavar="INSTANT", help="Search the index as it was at this instant.")
 @click.option("--like", metavar="KEY", help="Instead of a text: find rows like this one.")
 @click.option("--partition", default="", metavar="P", help="Partition of the row in --like.")
 @click.option(

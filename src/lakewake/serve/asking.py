@@ -29,6 +29,7 @@ def search(index: Index, body: SearchBody) -> dict[str, Any]:
         min_score=body.min_score,
         rerank=body.rerank,
         exact=body.exact,
+        as_of=body.as_of,
     ).as_dict()
 
 

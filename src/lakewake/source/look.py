@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from lakewake.errors import TableError, TableMissing
+from lakewake.model.cleaning import parse_clean_plan
 from lakewake.model.frontier import Frontier
 from lakewake.model.timeline import CommitMetadata, Instant, Look
 from lakewake.source.properties import table_properties
@@ -16,7 +17,6 @@ from lakewake.source.timeline import (
     file_name,
     identity_of,
     merges_contents,
-    parse_clean_plan,
     parse_commit,
     parse_instants,
     parse_schema,

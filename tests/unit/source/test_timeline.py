@@ -8,11 +8,11 @@ import json
 import fastavro
 import pytest
 
+from lakewake.model.cleaning import parse_clean_plan
 from lakewake.model.timeline import FileGroup, Instant
 from lakewake.source.files import just_before
 from lakewake.source.timeline import (
     merges_contents,
-    parse_clean_plan,
     parse_commit,
     parse_instants,
     parse_schema,

@@ -21,8 +21,9 @@ from hudi import HudiFileGroupReader, HudiReadOptions, HudiTable, HudiTableBuild
 
 from lakewake.errors import LakewakeError, StoreError
 from lakewake.lazy import lazy
+from lakewake.model.cleaning import parse_clean_plan
 from lakewake.store.hints import rebuild
-from lakewake.store.hudi.layout import CELL, NOTES
+from lakewake.store.hudi.layout import CELL, FRONTIER_KEY, NOTES
 
 #: How many bytes of slices one process keeps in memory.
 MEMORY = 1024 * 1024 * 1024
@@ -51,6 +52,27 @@ def completed(path: str) -> tuple[str, ...]:
 def moving(instants: Sequence[str]) -> tuple[str, ...]:
     """Those of the instants that can move a frontier: not compactions."""
     return tuple(name for name in instants if not name.endswith(".commit"))
+
+
+def kept_from(path: str) -> str:
+    """The instant from which on the states of a table are whole; '' if nothing was cleaned.
+
+    A clean writes its plan before it removes files. Readers do not check: of an older state they
+    silently return what is left.
+    """
+    plans = (Path(path) / ".hoodie" / "timeline").glob("*.clean.requested")
+    return max((_kept_by(plan) for plan in plans), default="")
+
+
+def _kept_by(plan: Path) -> str:
+    try:
+        return parse_clean_plan(plan.read_bytes())
+    except FileNotFoundError:
+        # It was archived just now. A newer clean is there.
+        return ""
+    except (ValueError, EOFError, StopIteration):
+        # Unfinished: it may keep only what is newer than itself.
+        return plan.name.partition(".")[0]
 
 
 class SliceCache:
@@ -130,6 +152,16 @@ class IndexTable:
         """All slices with chunks."""
         for some in self.slices.values():
             yield from some
+
+    def commits(self) -> Iterator[tuple[str, str]]:
+        """The commits that wrote a frontier, newest first: instant and frontier."""
+        with reading(self.path, self.name):
+            timeline = self._table.get_timeline()
+            for commit in timeline.get_completed_deltacommits(desc=True):
+                content = json.loads(timeline.get_instant_metadata_in_json(commit))
+                text = (content.get("extraMetadata") or {}).get(FRONTIER_KEY)
+                if text:
+                    yield commit.timestamp, text
 
     def changed_since(self, instant: str) -> tuple[int, int]:
         """How many rows were written and deleted after an instant, up to this state."""
