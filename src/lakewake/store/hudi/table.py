@@ -157,7 +157,9 @@ class IndexTable:
         """The commits that wrote a frontier, newest first: instant and frontier."""
         with reading(self.path, self.name):
             timeline = self._table.get_timeline()
-            for commit in timeline.get_completed_deltacommits(desc=True):
+            # A build completes as `commit`, like a compaction, which writes no frontier.
+            every = [*timeline.get_completed_commits(), *timeline.get_completed_deltacommits()]
+            for commit in sorted(every, key=lambda c: c.timestamp, reverse=True):
                 content = json.loads(timeline.get_instant_metadata_in_json(commit))
                 text = (content.get("extraMetadata") or {}).get(FRONTIER_KEY)
                 if text:

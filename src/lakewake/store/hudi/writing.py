@@ -73,9 +73,13 @@ def writing_session(given: SparkSession) -> SparkSession:
 
 
 def cleaning(commits: int, *, clean: bool) -> dict[str, str]:
-    """The options that keep the files of the last commits, and these commits in the timeline."""
+    """The options that keep the files of the last commits, and these commits on the timeline.
+
+    Without `clean` nothing is removed from either.
+    """
     return {
         "hoodie.clean.automatic": str(clean).lower(),
+        "hoodie.archive.automatic": str(clean).lower(),
         "hoodie.clean.commits.retained": str(commits),
         "hoodie.keep.min.commits": str(commits + SPARE),
         "hoodie.keep.max.commits": str(commits + 2 * SPARE),
