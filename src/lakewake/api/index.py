@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from lakewake.config.settings import IndexSettings, ModelSettings, RecommendSettings
 from lakewake.embed.registry import load_embedder
-from lakewake.errors import ConfigError, StoreError
+from lakewake.errors import ConfigError, IndexMissing, IndexStale, StoreError
 from lakewake.history.log import SyncLog, newest, open_history
 from lakewake.history.record import Recorder
 from lakewake.model.as_of import parse_instant
@@ -175,6 +175,7 @@ class Index:
         rerank: bool | None = None,
         exact: bool = False,
         as_of: str | None = None,
+        max_age: float | None = None,
     ) -> SearchResult:
         """The `k` rows nearest to a text, a vector or another row. No JVM is started.
 
@@ -189,10 +190,15 @@ class Index:
                 are re-ranked if there is one.
             exact: compare with every vector, even if there is an approximate index.
             as_of: search the index as it was at this instant of the table, if it is still kept.
+            max_age: how many seconds the index may be behind its table.
+
+        If the index is missing or too old and its configuration has `fallback = "scan"`, the
+        vectors of the table itself are compared, and `fallback` in the result says why.
 
         Raises:
             ConfigError: the index is no longer kept as of that instant, or never was.
             IndexMissing: there is no index yet.
+            IndexStale: the index is further behind its table than `max_age`.
             FilterError: the filter does not parse, or does more than compare columns with literals.
         """
         from lakewake.search.run import check_question
@@ -200,7 +206,37 @@ class Index:
         how = one_of(Mode, "mode", mode)
         question = Question(self.name, text, vector, k, where, exact, like, how, offset, min_score)
         check_question(question)
-        return self.with_view(lambda view: view.answer(question, rerank=rerank), as_of=as_of)
+        _check_age(max_age, as_of)
+        try:
+            return self._answer(question, rerank, as_of, max_age)
+        except (IndexMissing, IndexStale) as error:
+            if not self.settings.fallback or as_of is not None:
+                raise
+            return replace(self._scan(question, rerank), fallback=error.fact)
+
+    def _answer(
+        self, question: Question, rerank: bool | None, as_of: str | None, max_age: float | None
+    ) -> SearchResult:
+        from lakewake.sync.status import refuse_older
+
+        def answer() -> SearchResult:
+            reader = self._reader(as_of)
+            if max_age is not None:
+                refuse_older(self.parts, reader, max_age)
+            return View(reader, self._search_parts).answer(question, rerank=rerank)
+
+        return again(answer)
+
+    def _scan(self, question: Question, rerank: bool | None) -> SearchResult:
+        """Answer from the table itself. No JVM is started; a session that runs is used."""
+        from lakewake.sync.scan import with_scan
+
+        parts = self._search_parts
+        return with_scan(
+            self.parts,
+            lambda reader: View(reader, parts).answer(question, rerank=rerank),
+            spark=self._sessions.is_running,
+        )
 
     @contextmanager
     def view(self, *, as_of: str | None = None) -> Iterator[View]:
@@ -213,7 +249,7 @@ class Index:
             ConfigError: the index is no longer kept as of that instant, or never was.
             IndexMissing: there is no index yet.
         """
-        yield self._view(as_of)
+        yield View(self._reader(as_of), self._search_parts)
 
     def with_view(self, work: Callable[[View], T], *, as_of: str | None = None) -> T:
         """Call `work` with a view of the newest version, and return its result.
@@ -224,14 +260,14 @@ class Index:
         Raises:
             IndexMissing: there is no index yet.
         """
-        return again(lambda: work(self._view(as_of)))
+        return again(lambda: work(View(self._reader(as_of), self._search_parts)))
 
-    def _view(self, as_of: str | None = None) -> View:
+    def _reader(self, as_of: str | None) -> StoreReader:
         store = self.parts.store
         reader = store.open() if as_of is None else store.as_of(parse_instant(as_of))
         if reader is None:
             raise missing(self.name)
-        return View(reader, self._search_parts)
+        return reader
 
     @property
     def _search_parts(self) -> SearchParts:
@@ -311,7 +347,17 @@ class Index:
     def _finder(
         self, k: int, where: str | Mapping[str, Any] | None, mode: str
     ) -> Callable[[str], SearchResult]:
-        return lambda query: self.search(query, k=k, where=where, mode=mode)
+        from lakewake.search.run import check_question
+
+        how = one_of(Mode, "mode", mode)
+
+        def find(query: str) -> SearchResult:
+            question = Question(self.name, query, None, k, where, mode=how)
+            check_question(question)
+            # Without a scan: a recommendation could not show that there was one.
+            return self._answer(question, None, None, None)
+
+        return find
 
     def _chat_if(self, model: bool) -> RecommendSettings:
         return self._chat if model else replace(self._chat, url="", name="")
@@ -420,6 +466,17 @@ def described(settings: IndexSettings, reader: StoreReader | None) -> IndexDescr
         address=address_of(settings.store, settings.name),
         recipe=reader.recipe().as_dict(),
     )
+
+
+def _check_age(max_age: float | None, as_of: str | None) -> None:
+    if max_age is None:
+        return
+    if not max_age >= 0:
+        raise ConfigError(f"max_age is {max_age}", hint="pass a number of seconds, 0 or more")
+    if as_of is not None:
+        raise ConfigError(
+            "a search as of an instant has no max_age", hint="pass either as_of or max_age"
+        )
 
 
 def _counted(limit: int) -> int:

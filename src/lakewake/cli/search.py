@@ -13,6 +13,7 @@ import click
 from lakewake.cli.flags import Flags, config_option, with_flags
 from lakewake.cli.indexes import opened, opened_at
 from lakewake.cli.screen import count, cut, moment, one_line, print_json, width
+from lakewake.config.section import Section
 from lakewake.errors import ConfigError, FilterError
 from lakewake.model.choices import MODES
 
@@ -45,6 +46,9 @@ EXAMPLE = "lakewake search wines 'smoky red with leather' -k 5 --where \"price <
 @click.option("--no-rerank", is_flag=True, help="Do not re-rank with the configured model.")
 @click.option("--exact", is_flag=True, help="Compare with every vector, not only the likely ones.")
 @click.option("--as-of", metavar="INSTANT", help="Search the index as it was at this instant.")
+@click.option(
+    "--max-age", metavar="TIME", help="How far the index may be behind its table: 30s, 5m, 2h."
+)
 @click.option("--like", metavar="KEY", help="Instead of a text: find rows like this one.")
 @click.option("--partition", default="", metavar="P", help="Partition of the row in --like.")
 @click.option(
@@ -61,6 +65,7 @@ def search(
     partition: str,
     where: str | None,
     no_rerank: bool,
+    max_age: str | None,
     flags: Flags,
     **how: Any,
 ) -> int:
@@ -84,6 +89,7 @@ def search(
             like=None if like is None else RowId(partition, like),
             where=None if where is None else parse_filter(where),
             rerank=False if no_rerank else None,
+            max_age=None if max_age is None else parse_age(max_age),
             **how,
         )
     if flags.json:
@@ -114,6 +120,17 @@ def parse_filter(given: str) -> str | dict[str, Any]:
     return value
 
 
+def parse_age(given: str) -> float:
+    """A number of seconds, or a duration as in a configuration.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if given.strip().isdigit():
+        return float(given)
+    return Section("--max-age", {"age": given}).seconds("age") or 0.0
+
+
 def parse_vector(given: str) -> list[float]:
     """The numbers of a JSON list, or of a file that holds one.
 
@@ -133,6 +150,8 @@ def show_result(result: SearchResult) -> None:
     """Print the hits, each on at most three lines cut to the screen's width."""
     found = count(len(result.hits), "row")
     click.secho(f"{result.index}: {found}, table at {moment(result.instant)}", bold=True)
+    if result.fallback:
+        click.secho(f"     the table was scanned: {one_line(result.fallback)}", fg="yellow")
     for rank, hit in enumerate(result.hits, start=result.offset + 1):
         for line, dim in zip(hit_lines(rank, hit, width()), (None, None, True), strict=False):
             click.secho(line, dim=dim)

@@ -84,6 +84,7 @@ class IndexSettings:
         max_delete: the share of its rows that one sync may remove without `allow_deletes`.
         recall: the share of the ten nearest chunks that a vector search finds; 1: it is exact.
         keep: how long an index in the lake can be searched as it was.
+        fallback: `scan`: search the table if there is no index or it is too old; "": do not.
     """
 
     name: str
@@ -102,6 +103,7 @@ class IndexSettings:
     max_delete: float = MAX_DELETE
     recall: float = RECALL
     keep: Keep = field(default_factory=Keep)
+    fallback: str = ""
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,7 @@ class SearchResult(Shown):
     Attributes:
         offset: how many better rows were skipped.
         more: whether the next page has any hits.
+        fallback: why the table was scanned instead of the index; None if it was not.
     """
 
     index: str
@@ -122,6 +123,7 @@ class SearchResult(Shown):
     mode: Mode = Mode.VECTOR
     offset: int = 0
     more: bool = False
+    fallback: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `search --json` prints."""
@@ -132,6 +134,7 @@ class SearchResult(Shown):
             "offset": self.offset,
             "hits": [h.as_dict() for h in self.hits],
             "more": self.more,
+            "fallback": self.fallback,
         }
 
 

@@ -30,6 +30,7 @@ def search(index: Index, body: SearchBody) -> dict[str, Any]:
         rerank=body.rerank,
         exact=body.exact,
         as_of=body.as_of,
+        max_age=body.max_age,
     ).as_dict()
 
 

@@ -65,6 +65,9 @@ class SearchBody(Asked):
         description="Search the index as it was at this instant of the table.",
         examples=["20250301120000123"],
     )
+    max_age: FiniteFloat | None = Field(
+        None, ge=0, description="How many seconds the index may be behind its table."
+    )
 
 
 class RecommendBody(Asked):

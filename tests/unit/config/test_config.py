@@ -528,3 +528,14 @@ def test_another_keep_is_refused(keep: str) -> None:
 def test_only_an_index_in_the_lake_has_a_keep() -> None:
     with pytest.raises(ConfigError, match="works only for an index in the lake"):
         only(f"{TEXT}\nkeep = 50")
+
+
+def test_an_index_of_vectors_may_fall_back_to_a_scan() -> None:
+    vectors = f'{WINES}vector = "embedding"\ndimension = 3\n'
+    assert only(f'{vectors}fallback = "scan"').fallback == "scan"
+    assert only(vectors).fallback == ""
+    assert "valid values are scan" in refused(f'{vectors}fallback = "index"').hint
+
+
+def test_an_index_of_texts_cannot_fall_back_to_a_scan() -> None:
+    assert "works only with `vector`" in refused(f'{TEXT}fallback = "scan"').fact
