@@ -162,7 +162,9 @@ def show_result(result: SearchResult) -> None:
 def hit_lines(rank: int, hit: Hit, width: int) -> list[str]:
     """Rank, score and key; the text; the payload; each cut to the width."""
     where = f"  in {one_line(hit.partition)}" if hit.partition else ""
-    lines = [f"{rank:>3}  {hit.score:.4f}  {one_line(hit.key)}{where}", one_line(hit.text)]
+    lines = [f"{rank:>3}  {hit.score:.4f}  {one_line(hit.key)}{where}"]
+    if hit.text is not None:
+        lines.append(one_line(hit.text))
     payload = "  ".join(f"{k}={one_line(str(v))}" for k, v in hit.payload.items() if v is not None)
     if payload:
         lines.append(payload)

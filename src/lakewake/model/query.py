@@ -74,6 +74,7 @@ class Hit:
     Attributes:
         score: what ranked it.
         similarity: the cosine of its vector with the question's; None in a search by words only.
+        text: the words of the chunk; None if the index holds vectors without texts.
         highlight: where in `text` its best sentence begins and ends.
     """
 
@@ -81,7 +82,7 @@ class Hit:
     partition: str
     score: float
     similarity: float | None
-    text: str
+    text: str | None
     field: str
     chunk: int
     payload: Mapping[str, Any] = dataclasses.field(default_factory=dict)

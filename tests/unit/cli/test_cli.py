@@ -247,6 +247,11 @@ def test_a_filter_that_is_not_json_is_refused(
     assert "is not JSON" in capsys.readouterr().err
 
 
+def test_a_hit_of_an_index_of_vectors_has_no_text() -> None:
+    hit = Hit("k7", "", 0.5, 0.5, None, "vector", 0, {"num": 7})
+    assert hit_lines(1, hit, 80) == ["  1  0.5000  k7", "     num=7"]
+
+
 def test_a_page_of_hits_shows_how_to_see_the_next(capsys: pytest.CaptureFixture[str]) -> None:
     show_result(SearchResult("wines", "", (HIT,), offset=5, more=True))
     out = capsys.readouterr().out
