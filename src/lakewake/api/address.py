@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from lakewake.api.index import Index
 from lakewake.config.settings import IndexSettings
 from lakewake.embed.recorded import RecordedEmbedder, settings_of
 from lakewake.errors import ConfigError, IndexMissing
 from lakewake.model.frontier import Frontier
+from lakewake.model.query import SearchResult
 from lakewake.model.recall import RECALL, RECALL_IN_LAKE
 from lakewake.model.recipe import Recipe
 from lakewake.model.report import StatusReport
@@ -87,14 +88,22 @@ class AddressedIndex(Index):
         sessions = Sessions({}, None, False, reporter)
         super().__init__(settings, sessions, reporter, load=lambda model, column: embedder)
 
+    def search(self, *given: Any, **named: Any) -> SearchResult:
+        if named.get("max_age") is not None:
+            self._check_table()
+        return super().search(*given, **named)
+
     def status(self) -> StatusReport:
+        self._check_table()
+        return super().status()
+
+    def _check_table(self) -> None:
         if not self.settings.table:
             raise ConfigError(
                 f"index '{self.name}' does not record where its table is",
                 hint="the next sync that commits something records it; until then, use its "
                 "configuration",
             )
-        return super().status()
 
     def plan(self) -> NoReturn:
         raise self._without_configuration("planned")

@@ -100,6 +100,8 @@ def test_an_index_that_does_not_record_its_table_says_so(moved: Path) -> None:
         index.settings = replace(index.settings, table="")
         with pytest.raises(ConfigError, match="does not record where its table is"):
             index.status()
+        with pytest.raises(ConfigError, match="does not record where its table is"):
+            index.search(QUERY, max_age=60)
 
 
 def test_of_several_indexes_one_has_to_be_named(tmp_path: Path) -> None:

@@ -65,14 +65,15 @@ def kept_from(path: str) -> str:
 
 
 def _kept_by(plan: Path) -> str:
+    own = plan.name.partition(".")[0]
     try:
-        return parse_clean_plan(plan.read_bytes())
+        # A clean by another policy names no instant: it may keep only what is newer than itself.
+        return parse_clean_plan(plan.read_bytes()) or own
     except FileNotFoundError:
         # It was archived just now. A newer clean is there.
         return ""
     except (ValueError, EOFError, StopIteration):
-        # Unfinished: it may keep only what is newer than itself.
-        return plan.name.partition(".")[0]
+        return own
 
 
 class SliceCache:
