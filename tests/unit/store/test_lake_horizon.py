@@ -9,11 +9,12 @@ import fastavro
 import pytest
 
 from lakewake.store.hudi.table import kept_from
+from lakewake.store.location import location_at
 
 
 @pytest.fixture
 def timeline(tmp_path: Path) -> Path:
-    folder = tmp_path / ".hoodie" / "timeline"
+    folder = tmp_path / "g1" / ".hoodie" / "timeline"
     folder.mkdir(parents=True)
     return folder
 
@@ -31,13 +32,13 @@ def plan(kept: str | None) -> bytes:
 
 def test_without_a_clean_every_state_is_whole(timeline: Path, tmp_path: Path) -> None:
     (timeline / "01_02.deltacommit").touch()
-    assert kept_from(str(tmp_path)) == ""
+    assert kept_from(location_at(str(tmp_path)), "g1") == ""
 
 
 def test_the_clean_that_keeps_least_decides(timeline: Path, tmp_path: Path) -> None:
     (timeline / "20.clean.requested").write_bytes(plan("10"))
     (timeline / "30.clean.requested").write_bytes(plan("15"))
-    assert kept_from(str(tmp_path)) == "15"
+    assert kept_from(location_at(str(tmp_path)), "g1") == "15"
 
 
 @pytest.mark.parametrize("content", [b"", b"Obj\x01", plan(None)])
@@ -45,4 +46,4 @@ def test_of_a_clean_whose_plan_says_nothing_only_later_states_are_known_to_be_wh
     timeline: Path, tmp_path: Path, content: bytes
 ) -> None:
     (timeline / "20.clean.requested").write_bytes(content)
-    assert kept_from(str(tmp_path)) == "20"
+    assert kept_from(location_at(str(tmp_path)), "g1") == "20"

@@ -16,7 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakewake.errors import IndexDamaged, IndexMissing, OutcomeUnknown, StaleFrontier, StoreError
+from lakewake.errors import (
+    IndexDamaged,
+    IndexMissing,
+    OutcomeUnknown,
+    StaleFrontier,
+    StoreError,
+    StoreUnreachable,
+)
 from lakewake.model.as_of import newest_not_newer
 from lakewake.model.chunks import Batch
 from lakewake.model.frontier import Frontier
@@ -130,7 +137,7 @@ class HudiStore:
             reader = HudiReader(state, newest.generation, self._asking, probed)
             _ = state.slices
             # A clean writes its plan first, so all files were there when the state was listed.
-            if state.instant >= kept_from(state.path):
+            if state.instant >= self._kept_from(state):
                 return reader
         raise StoreError(
             f"files of index '{self.name}' are removed while it is read",
@@ -138,13 +145,22 @@ class HudiStore:
         )
 
     def _state_at(self, newest: IndexTable, instant: str) -> IndexTable:
-        kept = kept_from(newest.path)
+        kept = self._kept_from(newest)
         states = (
             (Frontier.from_json(text), IndexTable(newest.path, commit, self.name, self._cache))
             for commit, text in newest.commits()
             if commit >= kept
         )
         return newest_not_newer(instant, states, self.name)
+
+    def _kept_from(self, table: IndexTable) -> str:
+        try:
+            return kept_from(self._location, Path(table.path).name)
+        except OSError as error:
+            raise StoreUnreachable(
+                f"index '{self.name}' cannot be reached at {table.path}: {error}",
+                hint=self._location.hint,
+            ) from error
 
     def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
         from lakewake.store.hudi.writing import build

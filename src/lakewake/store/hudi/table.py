@@ -8,7 +8,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -24,11 +24,14 @@ from lakewake.lazy import lazy
 from lakewake.model.cleaning import parse_clean_plan
 from lakewake.store.hints import rebuild
 from lakewake.store.hudi.layout import CELL, FRONTIER_KEY, NOTES
+from lakewake.store.location import Location
 
 #: How many bytes of slices one process keeps in memory.
 MEMORY = 1024 * 1024 * 1024
 _COMPLETED = re.compile(r"(\d+)_(\d+)\.(commit|deltacommit|replacecommit|restore)")
 _LOG = re.compile(r"_(\d+)\.log\.")
+#: How the names of the plans of cleans end.
+PLAN = ".clean.requested"
 
 
 @dataclass(frozen=True)
@@ -54,26 +57,29 @@ def moving(instants: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in instants if not name.endswith(".commit"))
 
 
-def kept_from(path: str) -> str:
+def kept_from(location: Location, table: str) -> str:
     """The instant from which on the states of a table are whole; '' if nothing was cleaned.
 
     A clean writes its plan before it removes files. Readers do not check: of an older state they
     silently return what is left.
+
+    Raises:
+        OSError: the location cannot be reached.
     """
-    plans = (Path(path) / ".hoodie" / "timeline").glob("*.clean.requested")
-    return max((_kept_by(plan) for plan in plans), default="")
+    folder = f"{table}/.hoodie/timeline"
+    plans = [name for name in location.names(folder) if name.endswith(PLAN)]
+    return max((_kept_by(location.read(f"{folder}/{n}"), n) for n in plans), default="")
 
 
-def _kept_by(plan: Path) -> str:
-    own = plan.name.partition(".")[0]
-    try:
-        # A clean by another policy names no instant: it may keep only what is newer than itself.
-        return parse_clean_plan(plan.read_bytes()) or own
-    except FileNotFoundError:
+def _kept_by(plan: bytes | None, name: str) -> str:
+    if plan is None:
         # It was archived just now. A newer clean is there.
         return ""
-    except (ValueError, EOFError, StopIteration):
-        return own
+    with suppress(ValueError, EOFError, StopIteration):
+        if kept := parse_clean_plan(plan):
+            return kept
+    # Unfinished, or by another policy: it may keep only what is newer than itself.
+    return name.removesuffix(PLAN)
 
 
 class SliceCache:
