@@ -118,7 +118,7 @@ def _title() -> str:
 
 def _finds(followed: Followed, query: list[float], text: str) -> bool:
     hits = followed.index.search(vector=query, k=1).hits
-    return bool(hits) and hits[0].text.endswith(text)
+    return bool(hits) and (hits[0].text or "").endswith(text)
 
 
 def _pause(deadline: float) -> None:

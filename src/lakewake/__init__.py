@@ -12,6 +12,7 @@ from lakewake.errors import (
     HistoryLost,
     IndexDamaged,
     IndexMissing,
+    IndexStale,
     LakewakeError,
     OutcomeUnknown,
     RecipeMismatch,
@@ -26,14 +27,20 @@ from lakewake.errors import (
 )
 
 if TYPE_CHECKING:
-    from lakewake.api import Index, Lakewake, open
+    from lakewake.api import Index, Lakewake, find_indexes, open, open_index
     from lakewake.model.facets import Facet
     from lakewake.model.history import CommitMark, SyncRecord
     from lakewake.model.plan import Action
     from lakewake.model.query import Hit, IndexedRow, Mode, RowChunk, SearchResult
     from lakewake.model.recall import Searching
     from lakewake.model.recommendation import AnsweredBy, Recommendation
-    from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
+    from lakewake.model.report import (
+        IndexDescription,
+        PlanReport,
+        StatusReport,
+        SyncReport,
+        VerifyReport,
+    )
     from lakewake.model.rows import RowId
     from lakewake.progress import Reporter
     from lakewake.search.view import View
@@ -50,7 +57,9 @@ __all__ = [
     "Hit",
     "Index",
     "IndexDamaged",
+    "IndexDescription",
     "IndexMissing",
+    "IndexStale",
     "IndexedRow",
     "Lakewake",
     "LakewakeError",
@@ -78,20 +87,24 @@ __all__ = [
     "VerifyReport",
     "View",
     "__version__",
+    "find_indexes",
     "open",
+    "open_index",
 ]
 __version__ = "0.1.0"
 
 #: Names that are imported on first use, by module: `lakewake --help` needs none of them.
 _LAZY = {
-    "lakewake.api": ("Index", "Lakewake", "open"),
+    "lakewake.api": ("Index", "Lakewake", "find_indexes", "open", "open_index"),
     "lakewake.model.facets": ("Facet",),
     "lakewake.model.history": ("CommitMark", "SyncRecord"),
     "lakewake.model.plan": ("Action",),
     "lakewake.model.query": ("Hit", "IndexedRow", "Mode", "RowChunk", "SearchResult"),
     "lakewake.model.recall": ("Searching",),
     "lakewake.model.recommendation": ("AnsweredBy", "Recommendation"),
-    "lakewake.model.report": ("PlanReport", "StatusReport", "SyncReport", "VerifyReport"),
+    "lakewake.model.report": (
+        *("IndexDescription", "PlanReport", "StatusReport", "SyncReport", "VerifyReport"),
+    ),
     "lakewake.model.rows": ("RowId",),
     "lakewake.progress": ("Reporter",),
     "lakewake.search.view": ("View",),

@@ -11,6 +11,7 @@ LakewakeError                what happened, did anything land, what to do next
 │   └── TextRefused          it refuses some of the texts, however often they are sent exit 1
 ├── StoreError               the index cannot be read or written                      exit 1
 │   ├── IndexMissing         there is no index yet                                    exit 3
+│   ├── IndexStale           it is further behind its table than the search allows     exit 3
 │   ├── IndexDamaged         files of it are missing, or not as they were written     exit 1
 │   ├── StoreUnreachable     it did not answer: whether the index is sound is unknown exit 1
 │   ├── StaleFrontier        another writer moved the frontier                        exit 1
@@ -131,6 +132,12 @@ class StoreError(LakewakeError):
 
 class IndexMissing(StoreError):
     """There is no index of that name yet."""
+
+    exit_code = 3
+
+
+class IndexStale(StoreError):
+    """The index is further behind its table than the caller of a search allows."""
 
     exit_code = 3
 

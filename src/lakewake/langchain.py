@@ -54,7 +54,11 @@ class Documents:
         asked["text"] = text
         if not self._whole_row:
             result = self.index.search(**_given(asked))
-            return [(_of_hit(hit, result.instant), hit) for hit in result.hits]
+            found = [(_of_hit(hit, result.instant), hit) for hit in result.hits]
+            if result.fallback:
+                for document, _ in found:
+                    document.metadata["fallback"] = result.fallback
+            return found
         return self.index.with_view(lambda view: self._whole_rows(view, asked))
 
     def diverse(self, k: int, closeness: float, asked: Mapping[str, Any]) -> list[Document]:

@@ -55,7 +55,19 @@ def opened(location: QdrantLocation) -> Iterator[QdrantStore]:
     CONNECTIONS.close(location)
 
 
-class TestQdrantInMemory(StoreContract):
+class QdrantContract(StoreContract):
+    """What every store promises, except that Qdrant keeps no earlier versions."""
+
+    def test_earlier_versions_are_read_as_of_their_instant(self, built: Store) -> None:
+        with pytest.raises(ConfigError, match="keeps no earlier versions") as refused:
+            built.as_of("20250101000001")
+        assert "without as_of" in refused.value.hint
+
+    test_an_instant_before_all_versions_is_refused_with_the_range = None
+    test_no_version_is_read_as_of_an_instant_without_an_index = None
+
+
+class TestQdrantInMemory(QdrantContract):
     many = 600
 
     @pytest.fixture
@@ -63,7 +75,7 @@ class TestQdrantInMemory(StoreContract):
         yield from opened(InMemory())
 
 
-class TestQdrantEdge(StoreContract):
+class TestQdrantEdge(QdrantContract):
     """The real engine."""
 
     many = 3_000
@@ -73,7 +85,7 @@ class TestQdrantEdge(StoreContract):
         yield from opened(EdgeLocation(str(tmp_path / "edge")))
 
 
-class TestQdrantOverHttp(StoreContract):
+class TestQdrantOverHttp(QdrantContract):
     many = 300
 
     @pytest.fixture

@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
+import lakewake
+from lakewake.errors import ConfigError
+from lakewake.model.keep import Keep
 from lakewake.model.plan import Action
 from lakewake.source.memory import MemoryTable
 from lakewake.store.hudi import store as lake_store
 from lakewake.store.hudi import writing
+from lakewake.store.hudi.reader import HudiReader
 from lakewake.store.hudi.store import HudiStore
 from lakewake.store.lance.store import LanceStore
 from lakewake.sync import sync
@@ -34,6 +38,14 @@ def parts(store: HudiStore) -> SampleParts:
     table = MemoryTable(sample_recipe(), SCHEMA)
     table.upsert({rid(f"k{n}"): values(f"text number {n}", n) for n in range(30)})
     return sample_parts(table, store)
+
+
+def clean_often(monkeypatch: pytest.MonkeyPatch, store: HudiStore, keep: int) -> None:
+    """Remove what is not kept after every commit, from the timeline too."""
+    monkeypatch.setattr(store, "_keep", Keep(keep))
+    monkeypatch.setattr(writing, "SPARE", 1)
+    often = {"hoodie.clean.trigger.max.commits": "1"}
+    monkeypatch.setattr(writing, "TABLE_OPTIONS", {**writing.TABLE_OPTIONS, **often})
 
 
 def table_of(store: HudiStore) -> str:
@@ -123,9 +135,7 @@ def test_logs_are_compacted_and_files_of_old_states_removed_while_an_index_is_fo
     parts: SampleParts, store: HudiStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lake_store, "LOGS", 3)
-    quickly = {"hoodie.clean.commits.retained": "2", "hoodie.clean.trigger.max.commits": "1"}
-    soon = {"hoodie.keep.min.commits": "3", "hoodie.keep.max.commits": "4"}
-    monkeypatch.setattr(writing, "TABLE_OPTIONS", {**writing.TABLE_OPTIONS, **quickly, **soon})
+    clean_often(monkeypatch, store, keep=2)
     sync(parts)
     first = {path.name for path in Path(table_of(store)).rglob("*.parquet")}
     for n in range(9):
@@ -142,8 +152,7 @@ def test_a_pinned_state_is_read_however_many_commits_follow(
     parts: SampleParts, store: HudiStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lake_store, "LOGS", 2)
-    quickly = {"hoodie.clean.commits.retained": "1", "hoodie.clean.trigger.max.commits": "1"}
-    monkeypatch.setattr(writing, "TABLE_OPTIONS", {**writing.TABLE_OPTIONS, **quickly})
+    clean_often(monkeypatch, store, keep=1)
     sync(parts)
     fresh = HudiStore(store._generations.folder.as_posix(), "sample", store._session)
     reader = fresh.open()
@@ -167,3 +176,68 @@ def test_a_commit_touches_only_the_cells_of_its_chunks(store: HudiStore) -> None
     assert after is not None
     changed = {c for c, some in after.table.slices.items() if some != before.table.slices.get(c)}
     assert changed == {home}
+
+
+def test_an_index_is_opened_by_its_address_alone(parts: SampleParts, tmp_path: Path) -> None:
+    sync(parts)
+    moved = tmp_path / "elsewhere"
+    (tmp_path / "index").rename(moved)
+    assert lakewake.find_indexes(str(tmp_path)) == (f"hudi://{moved}",)
+    with lakewake.open_index(f"hudi://{moved}") as index:
+        found = index.describe()
+        assert (index.name, found.rows, found.generation) == ("sample", 30, 1)
+        assert found.recipe == sample_recipe().as_dict()
+        assert index.search("text number 7", k=1).hits[0].key == "k7"
+        assert index.search("number 7", k=1, mode="keyword").hits[0].key == "k7"
+        with pytest.raises(ConfigError, match="opened by its address"):
+            index.sync()
+
+
+def texts_of(reader: HudiReader | None) -> set[str]:
+    assert reader is not None
+    return {t for b in reader.scan(["_text"]) for t in b["_text"].to_pylist()}
+
+
+def texts_as_of(store: HudiStore, instant: str) -> set[str]:
+    return texts_of(store.as_of(instant))
+
+
+@pytest.mark.matrix
+def test_every_kept_state_is_read_as_of_its_instant_and_no_other(
+    parts: SampleParts, store: HudiStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_store, "LOGS", 2)
+    clean_often(monkeypatch, store, keep=5)
+    sync(parts)
+    held = {}
+    for n in range(10):
+        parts.table.upsert({rid(f"k{n}"): values(f"changed {n}", n)})
+        parts.table.delete([rid(f"k{29 - n}")])
+        instant = sync(parts).to_instant
+        held[instant] = texts_of(store.open())
+    kept = []
+    for instant, texts in held.items():
+        try:
+            assert texts_as_of(store, instant) == texts
+            kept.append(instant)
+        except ConfigError:
+            assert not kept, "a state was lost between two that are kept"
+    # Compactions and moves between cells are commits of the index table too.
+    assert 2 <= len(kept) < 10
+    with pytest.raises(ConfigError, match=f"from {kept[0]} to {kept[-1]}"):
+        store.as_of("20200101000000000")
+    assert texts_as_of(store, "29991231000000000") == held[kept[-1]]
+    assert texts_as_of(store, str(int(kept[1]) - 1)) == held[kept[0]]
+
+
+@pytest.mark.matrix
+def test_a_duration_keeps_the_states_of_that_time(
+    parts: SampleParts, store: HudiStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clean_often(monkeypatch, store, keep=1)
+    monkeypatch.setattr(store, "_keep", Keep(seconds=3600))
+    first = sync(parts).to_instant
+    for n in range(5):
+        parts.table.upsert({rid(f"k{n}"): values(f"changed {n}", n)})
+        sync(parts)
+    assert texts_as_of(store, first) == {f"text number {n}" for n in range(30)}

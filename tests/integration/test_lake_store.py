@@ -35,6 +35,7 @@ class TestBriefly:
     test_an_older_frontier = (
         StoreContract.test_a_commit_that_expects_an_older_frontier_lands_nothing
     )
+    test_as_of = StoreContract.test_earlier_versions_are_read_as_of_their_instant
     test_payload = StoreContract.test_payload_values_and_nulls_keep_their_types
     test_staged_writes = StoreContract.test_a_commit_holds_the_staged_writes_of_several_tasks
     test_answers = StoreContract.test_all_answers_equal_those_of_a_fresh_build_after_any_history

@@ -17,7 +17,9 @@ from lakewake.model.query import Query
 from lakewake.source import vectors as decoding
 from lakewake.source.look import look_at
 from lakewake.source.view import hudi_reader
+from lakewake.store import StoreReader
 from lakewake.sync import IndexParts, SyncOptions, sync
+from lakewake.sync.scan import scanned
 from lakewake.verify import repair, verify
 from support.hudi.tables import HudiTables
 from support.oracle import build, contents, following_vectors
@@ -78,6 +80,7 @@ class Vectors:
         query = Query(np.array([1, -2, 3], np.float32), 10, exact=True)
         assert index.search(query)["_id"].to_pylist() == built.search(query)["_id"].to_pylist()
         assert self.held() == self.shown()
+        assert shown_by(scanned(self.parts, spark=False)) == shown_by(index)
         assert verify(self.parts).agrees
 
     def held(self) -> dict[str, bytes]:
@@ -96,6 +99,13 @@ class Vectors:
         """The vectors that Hudi's reader shows, by key."""
         rows = hudi_reader(self.table.spark).load(str(self.table.path)).select("id", "vec")
         return {r[0]: np.array(r[1], np.float32).tobytes() for r in rows.collect() if r[1]}
+
+
+def shown_by(index: StoreReader) -> dict[str, tuple[object, ...]]:
+    """What hits of an index show, by id."""
+    columns = ["_id", "_partition", "_key", "_vector", "id", "num"]
+    rows = (row for batch in index.scan(columns) for row in batch.to_pylist())
+    return {row["_id"]: tuple(row.values()) for row in rows}
 
 
 @pytest.fixture(params=[COW, MOR])

@@ -450,6 +450,25 @@ class StoreContract:
         assert {r["_key"] for r in contents(reader).values()} == {"a", "b", "c"}
         assert "d" not in keys(reader.search(query("red", 10)))
 
+    def test_earlier_versions_are_read_as_of_their_instant(self, built: Store) -> None:
+        built.commit(batch(chunk("d"), deletes=(chunk("a")["_id"],)), frontier(1), frontier(2))
+        built.maintain()
+        built.commit(batch(chunk("e")), frontier(2), frontier(4))
+        for instant, held in [(1, "abc"), (2, "bcd"), (3, "bcd"), (4, "bcde"), (9, "bcde")]:
+            reader = built.as_of(f"2025010100000{instant}")
+            assert {r["_key"] for r in contents(reader).values()} == set(held)
+            assert set(keys(reader.search(query("red", 10)))) == set(held)
+            assert reader.counts() == (len(held), len(held))
+
+    def test_an_instant_before_all_versions_is_refused_with_the_range(self, built: Store) -> None:
+        built.commit(batch(chunk("d")), frontier(1), frontier(2))
+        with pytest.raises(ConfigError, match="from 20250101000001 to 20250101000002"):
+            built.as_of("20250101000000")
+
+    def test_no_version_is_read_as_of_an_instant_without_an_index(self, store: Store) -> None:
+        with pytest.raises(IndexMissing):
+            store.as_of("20250101000001")
+
     @pytest.mark.parametrize("strange", STRANGE)
     def test_odd_keys_and_texts_are_read_back_unchanged_by_every_method(
         self, built: Store, strange: str

@@ -18,6 +18,7 @@ SOURCE = Path(lakewake.__file__).parent
 INTERFACES = ("cli", "demo", "ingest", "langchain.py", "mcp", "sample", "serve")
 TYPES = {
     *("Index", "Lakewake", "View", "Reporter", "open", "__version__"),
+    *("open_index", "find_indexes", "IndexDescription"),
     *("RowId", "SearchResult", "Hit", "Mode", "IndexedRow", "RowChunk", "Facet"),
     *("Recommendation", "AnsweredBy", "SyncRecord", "CommitMark", "Action", "Searching"),
     *("PlanReport", "SyncReport", "VerifyReport", "StatusReport"),

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from lakewake.api.address import find_indexes as find_indexes
+from lakewake.api.address import open_index as open_index
 from lakewake.api.index import Index as Index
 from lakewake.config.file import load_config
 from lakewake.config.settings import Settings

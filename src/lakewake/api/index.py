@@ -8,22 +8,33 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from lakewake.config.settings import IndexSettings, ModelSettings, RecommendSettings
 from lakewake.embed.registry import load_embedder
-from lakewake.errors import ConfigError, IndexMissing, StoreError
+from lakewake.errors import ConfigError, IndexMissing, IndexStale, StoreError
 from lakewake.history.log import SyncLog, newest, open_history
 from lakewake.history.record import Recorder
+from lakewake.model.as_of import parse_instant
 from lakewake.model.choices import one_of
 from lakewake.model.facets import Facet
 from lakewake.model.history import CommitMark, SyncRecord, mark_commits
 from lakewake.model.query import Mode, Question, SearchResult
-from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
+from lakewake.model.report import (
+    IndexDescription,
+    PlanReport,
+    StatusReport,
+    SyncReport,
+    VerifyReport,
+)
 from lakewake.progress import Reporter
 from lakewake.search.facets import FacetCache
 from lakewake.search.view import SearchParts, View, again
 from lakewake.spark.sessions import Sessions
+from lakewake.store.address import address_of
+from lakewake.store.hints import missing
+from lakewake.store.registry import open_store
 from lakewake.sync import IndexParts
 from lakewake.sync.wiring import wire
 
@@ -33,6 +44,7 @@ if TYPE_CHECKING:
     from lakewake.model.rows import RowId
     from lakewake.rerank import Reranker
     from lakewake.search.run import Ranking
+    from lakewake.store import StoreReader
 
 T = TypeVar("T")
 
@@ -162,6 +174,8 @@ class Index:
         min_score: float | None = None,
         rerank: bool | None = None,
         exact: bool = False,
+        as_of: str | None = None,
+        max_age: float | None = None,
     ) -> SearchResult:
         """The `k` rows nearest to a text, a vector or another row. No JVM is started.
 
@@ -175,9 +189,16 @@ class Index:
             rerank: re-rank the best rows with the configured re-ranking model. By default, rows
                 are re-ranked if there is one.
             exact: compare with every vector, even if there is an approximate index.
+            as_of: search the index as it was at this instant of the table, if it is still kept.
+            max_age: how many seconds the index may be behind its table.
+
+        If the index is missing or too old and its configuration has `fallback = "scan"`, the
+        vectors of the table itself are compared, and `fallback` in the result says why.
 
         Raises:
+            ConfigError: the index is no longer kept as of that instant, or never was.
             IndexMissing: there is no index yet.
+            IndexStale: the index is further behind its table than `max_age`.
             FilterError: the filter does not parse, or does more than compare columns with literals.
         """
         from lakewake.search.run import check_question
@@ -185,18 +206,52 @@ class Index:
         how = one_of(Mode, "mode", mode)
         question = Question(self.name, text, vector, k, where, exact, like, how, offset, min_score)
         check_question(question)
-        return self.with_view(lambda view: view.answer(question, rerank=rerank))
+        _check_age(max_age, as_of)
+        try:
+            return self._answer(question, rerank, as_of, max_age)
+        except (IndexMissing, IndexStale) as error:
+            if not self.settings.fallback or as_of is not None:
+                raise
+            return replace(self._scan(question, rerank), fallback=error.fact)
+
+    def _answer(
+        self, question: Question, rerank: bool | None, as_of: str | None, max_age: float | None
+    ) -> SearchResult:
+        from lakewake.sync.status import refuse_older
+
+        def answer() -> SearchResult:
+            reader = self._reader(as_of)
+            if max_age is not None:
+                refuse_older(self.parts, reader, max_age)
+            return View(reader, self._search_parts).answer(question, rerank=rerank)
+
+        return again(answer)
+
+    def _scan(self, question: Question, rerank: bool | None) -> SearchResult:
+        """Answer from the table itself. No JVM is started; a session that runs is used."""
+        from lakewake.sync.scan import with_scan
+
+        parts = self._search_parts
+        return with_scan(
+            self.parts,
+            lambda reader: View(reader, parts).answer(question, rerank=rerank),
+            spark=self._sessions.is_running,
+        )
 
     @contextmanager
-    def view(self) -> Iterator[View]:
+    def view(self, *, as_of: str | None = None) -> Iterator[View]:
         """The newest version of the index, so that several reads are of one table commit.
 
+        Args:
+            as_of: instead, the newest version that holds no table commit after this instant.
+
         Raises:
+            ConfigError: the index is no longer kept as of that instant, or never was.
             IndexMissing: there is no index yet.
         """
-        yield self._view()
+        yield View(self._reader(as_of), self._search_parts)
 
-    def with_view(self, work: Callable[[View], T]) -> T:
+    def with_view(self, work: Callable[[View], T], *, as_of: str | None = None) -> T:
         """Call `work` with a view of the newest version, and return its result.
 
         If a rebuild removes that version in the meantime, `work` is called again with a view of
@@ -205,15 +260,14 @@ class Index:
         Raises:
             IndexMissing: there is no index yet.
         """
-        return again(lambda: work(self._view()))
+        return again(lambda: work(View(self._reader(as_of), self._search_parts)))
 
-    def _view(self) -> View:
-        reader = self.parts.store.open()
+    def _reader(self, as_of: str | None) -> StoreReader:
+        store = self.parts.store
+        reader = store.open() if as_of is None else store.as_of(parse_instant(as_of))
         if reader is None:
-            raise IndexMissing(
-                f"there is no index '{self.name}' yet", hint=f"run `lakewake sync {self.name}`"
-            )
-        return View(reader, self._search_parts)
+            raise missing(self.name)
+        return reader
 
     @property
     def _search_parts(self) -> SearchParts:
@@ -293,7 +347,17 @@ class Index:
     def _finder(
         self, k: int, where: str | Mapping[str, Any] | None, mode: str
     ) -> Callable[[str], SearchResult]:
-        return lambda query: self.search(query, k=k, where=where, mode=mode)
+        from lakewake.search.run import check_question
+
+        how = one_of(Mode, "mode", mode)
+
+        def find(query: str) -> SearchResult:
+            question = Question(self.name, query, None, k, where, mode=how)
+            check_question(question)
+            # Without a scan: a recommendation could not show that there was one.
+            return self._answer(question, None, None, None)
+
+        return find
 
     def _chat_if(self, model: bool) -> RecommendSettings:
         return self._chat if model else replace(self._chat, url="", name="")
@@ -308,6 +372,15 @@ class Index:
         from lakewake.sync.status import status_report
 
         return again(lambda: status_report(self.parts, self.settings, self._last_sync()))
+
+    def describe(self) -> IndexDescription:
+        """What the index records about itself. Neither its table nor its model is needed.
+
+        Raises:
+            StoreError: the index cannot be read.
+        """
+        s = self.settings
+        return again(lambda: described(s, open_store(s.store, s.name, s.recall).open()))
 
     def probe(self) -> None:
         """Read a little of the index to find out whether it can be searched.
@@ -362,6 +435,48 @@ class Index:
         """Close open files."""
         if "parts" in self.__dict__:
             self.parts.vector_cache.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def described(settings: IndexSettings, reader: StoreReader | None) -> IndexDescription:
+    """What a version of an index records about itself."""
+    if reader is None:
+        return IndexDescription(settings.name, settings.store, settings.table)
+    frontier, (rows, chunks) = reader.frontier(), reader.counts()
+    return IndexDescription(
+        index=settings.name,
+        store=settings.store,
+        table=frontier.location or settings.table,
+        table_name=frontier.table.name,
+        built=True,
+        rows=rows,
+        chunks=chunks,
+        generation=reader.generation,
+        instant=frontier.newest,
+        address=address_of(settings.store, settings.name),
+        recipe=reader.recipe().as_dict(),
+    )
+
+
+def _check_age(max_age: float | None, as_of: str | None) -> None:
+    if max_age is None:
+        return
+    if not max_age >= 0:
+        raise ConfigError(f"max_age is {max_age}", hint="pass a number of seconds, 0 or more")
+    if as_of is not None:
+        raise ConfigError(
+            "a search as of an instant has no max_age", hint="pass either as_of or max_age"
+        )
 
 
 def _counted(limit: int) -> int:

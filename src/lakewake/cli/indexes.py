@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from lakewake.cli.failure import print_error
 from lakewake.cli.flags import Flags
 from lakewake.cli.screen import print_json
-from lakewake.errors import LakewakeError
+from lakewake.errors import ConfigError, LakewakeError
 from lakewake.progress import choose_reporter
 
 if TYPE_CHECKING:
@@ -37,6 +38,21 @@ def opened(flags: Flags) -> Iterator[Lakewake]:
         yield lake
 
 
+@contextmanager
+def opened_at(address: str, flags: Flags) -> Iterator[Index]:
+    """Open the index at an address, without a configuration."""
+    import lakewake
+
+    if flags.config is not None:
+        raise ConfigError(
+            "an index at an address is opened without a configuration",
+            hint="leave out --config, or name the index instead of its address",
+        )
+    reporter = choose_reporter(sys.stderr, quiet=flags.quiet)
+    with lakewake.open_index(address, reporter=reporter) as index:
+        yield index
+
+
 def chosen(lake: Lakewake, name: str | None) -> list[Index]:
     """The named index, or all."""
     return [lake[n] for n in ([name] if name else lake.names)]
@@ -54,23 +70,31 @@ def run_each(
     The exit code is that of the first failure, if any. An index that fails does not stop the
     others. With `--json` the first failure is printed beside the reports of the rest.
     """
-    reports, failures = [], []
     with opened(flags) as lake:
-        indexes = chosen(lake, name)
-        for index in indexes:
-            try:
-                report = job(index)
-            except LakewakeError as error:
-                failures.append((index.name, error))
-                print_error(
-                    error,
-                    index.name if len(indexes) > 1 else "",
-                    trace=error if flags.verbose else None,
-                )
-                continue
-            reports.append(report)
-            if not flags.json:
-                show(report)
+        jobs = {index.name: partial(job, index) for index in chosen(lake, name)}
+        return run_jobs(flags, jobs, show, code)
+
+
+def run_jobs(
+    flags: Flags,
+    jobs: Mapping[str, Callable[[], R]],
+    show: Callable[[R], None],
+    code: Callable[[R], int] = lambda _: 0,
+) -> int:
+    """The same for any jobs, by the name of the index that each is about."""
+    reports, failures = [], []
+    for name, job in jobs.items():
+        try:
+            report = job()
+        except LakewakeError as error:
+            failures.append((name, error))
+            print_error(
+                error, name if len(jobs) > 1 else "", trace=error if flags.verbose else None
+            )
+            continue
+        reports.append(report)
+        if not flags.json:
+            show(report)
     if flags.json:
         first = {"index": failures[0][0], **failures[0][1].as_dict()} if failures else {}
         print_json({"indexes": [r.as_dict() for r in reports], **first})

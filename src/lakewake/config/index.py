@@ -14,7 +14,8 @@ from lakewake.config.settings import (
     IndexSettings,
     ModelSettings,
 )
-from lakewake.model.choices import LOCAL_STORES, METRICS
+from lakewake.model.choices import FALLBACKS, LOCAL_STORES, METRICS
+from lakewake.model.keep import KEPT_COMMITS, Keep
 from lakewake.model.recall import RECALL, RECALL_IN_LAKE
 from lakewake.model.recipe import RESERVED, Chunking, TextField
 
@@ -74,6 +75,8 @@ def read_index(
         freshness=section.seconds("freshness"),
         max_delete=_max_delete(section),
         recall=_recall(section),
+        keep=_keep(section),
+        fallback=_fallback(section),
     )
 
 
@@ -97,6 +100,31 @@ def _recall(section: Section) -> float:
             f"recall = {usual}, or recall = 1 for exact searches only",
         )
     return value
+
+
+def _keep(section: Section) -> Keep:
+    """A number of commits, or a duration."""
+    if "keep" not in section.values:
+        return Keep()
+    if not section.values.get("store", "").startswith("hudi"):
+        raise section.fail(
+            "`keep` works only for an index in the lake",
+            'remove it, or write store = "hudi://FOLDER"; Lance keeps versions for ten minutes',
+        )
+    if type(section.values["keep"]) is int:
+        return Keep(section.count("keep", KEPT_COMMITS, least=1))
+    return Keep(seconds=section.seconds("keep") or 0)
+
+
+def _fallback(section: Section) -> str:
+    if "fallback" not in section.values:
+        return ""
+    if "vector" not in section.values:
+        raise section.fail(
+            "`fallback` works only with `vector`: a table without vectors cannot be scanned",
+            "remove it",
+        )
+    return section.choice("fallback", FALLBACKS, "")
 
 
 def read_store(section: Section, folder: Path) -> str:

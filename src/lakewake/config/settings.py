@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lakewake.model.keep import Keep
 from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Chunking, TextField
 
@@ -82,6 +83,8 @@ class IndexSettings:
         freshness: how many seconds the index may be behind its table; None: no limit.
         max_delete: the share of its rows that one sync may remove without `allow_deletes`.
         recall: the share of the ten nearest chunks that a vector search finds; 1: it is exact.
+        keep: how long an index in the lake can be searched as it was.
+        fallback: `scan`: search the table if there is no index or it is too old; "": do not.
     """
 
     name: str
@@ -99,6 +102,8 @@ class IndexSettings:
     freshness: float | None = None
     max_delete: float = MAX_DELETE
     recall: float = RECALL
+    keep: Keep = field(default_factory=Keep)
+    fallback: str = ""
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ PRECISIONS = ("fp32", "int8")
 #: What ranks the rows of a search a second time.
 RERANKERS = ("http", "cross-encoder")
 METRICS = ("cosine",)
+#: What a search may do if there is no index, or it is too old.
+FALLBACKS = ("scan",)
 #: Schemes of a store's address: in a folder of this machine, or elsewhere.
 LOCAL_STORES = ("lance", "hudi", "qdrant+local")
 REMOTE_STORES = ("lance+s3", "qdrant", "qdrants", "qdrant+https")

@@ -82,6 +82,8 @@ class Frontier:
         duplicates: row ids that the table holds in more than one version.
         quarantine: rows that the embedder refused; the index holds nothing of them.
         sync: counts the commits of this index; makes two frontiers at one instant distinct.
+        location: where the table was when this was written: a path or an address; for people, and
+            for an index that is opened without its configuration. '' in an older index.
         token: unique for each call of a sync or a repair, so that each finds its own commit again;
             '' if an earlier version of Lakewake wrote it.
         text: the text it was read from, which an earlier version may have written differently.
@@ -94,6 +96,7 @@ class Frontier:
     duplicates: AbstractSet[RowId] = frozenset()
     quarantine: Mapping[RowId, Refusal] = field(default_factory=dict)
     sync: int = 0
+    location: str = field(default="", compare=False)
     token: str = ""
     text: str = field(default="", init=False, compare=False, repr=False)
 
@@ -134,8 +137,10 @@ class Frontier:
             **(self._named_pages() if self._is_paged else self._listed()),
             "sync": self.sync,
         }
+        # Without a location or a token the text stays what it always was: stores compare it.
+        if self.location:
+            value["location"] = self.location
         if self.token:
-            # Without a token the text stays what it always was: stores compare it.
             value["token"] = self.token
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
@@ -192,6 +197,7 @@ class Frontier:
             if paged
             else {RowId(p, k): Refusal(*why) for p, k, *why in refused},
             sync=value["sync"],
+            location=value.get("location", ""),
             token=value.get("token", ""),
         )
         object.__setattr__(found, "text", text)

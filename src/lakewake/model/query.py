@@ -74,6 +74,7 @@ class Hit:
     Attributes:
         score: what ranked it.
         similarity: the cosine of its vector with the question's; None in a search by words only.
+        text: the words of the chunk; None if the index holds vectors without texts.
         highlight: where in `text` its best sentence begins and ends.
     """
 
@@ -81,7 +82,7 @@ class Hit:
     partition: str
     score: float
     similarity: float | None
-    text: str
+    text: str | None
     field: str
     chunk: int
     payload: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -114,6 +115,7 @@ class SearchResult(Shown):
     Attributes:
         offset: how many better rows were skipped.
         more: whether the next page has any hits.
+        fallback: why the table was scanned instead of the index; None if it was not.
     """
 
     index: str
@@ -122,6 +124,7 @@ class SearchResult(Shown):
     mode: Mode = Mode.VECTOR
     offset: int = 0
     more: bool = False
+    fallback: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `search --json` prints."""
@@ -132,6 +135,7 @@ class SearchResult(Shown):
             "offset": self.offset,
             "hits": [h.as_dict() for h in self.hits],
             "more": self.more,
+            "fallback": self.fallback,
         }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lakewake.model.plan import Action
@@ -176,6 +176,39 @@ class VerifyReport(Shown):
         out["vectors_checked"] = self.vectors_checked
         out["repaired"] = self.repaired
         return out
+
+
+@dataclass(frozen=True)
+class IndexDescription:
+    """What an index records about itself.
+
+    Attributes:
+        address: opens it without a configuration; '' if its store does not allow that.
+        table: where its table is; '' if an older version of Lakewake wrote the index.
+        table_name: the name of the table in Hudi.
+        built: whether there is an index at all.
+        instant: the newest table commit that it holds.
+    """
+
+    index: str
+    store: str
+    table: str
+    table_name: str = ""
+    built: bool = False
+    rows: int = 0
+    chunks: int = 0
+    generation: int = 0
+    instant: str = ""
+    address: str = ""
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("table", "store", "address"):
+            object.__setattr__(self, name, without_secrets(getattr(self, name)))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object that `list --json` prints for each index."""
+        return asdict(self) | {"recipe": dict(self.recipe)}
 
 
 @dataclass(frozen=True)

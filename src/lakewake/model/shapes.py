@@ -48,6 +48,10 @@ class SearchAnswer(BaseModel):
     offset: int = 0
     hits: Sequence[Hit]
     more: bool
+    fallback: Annotated[
+        str | None,
+        Field(description="Why the table was scanned instead of the index; null if it was not."),
+    ] = None
 
 
 class RecommendAnswer(BaseModel):

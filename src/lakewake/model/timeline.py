@@ -171,6 +171,7 @@ class Look:
         merges_contents: rows may change without a new row version (custom or partial-update merge).
         archived: the newest archived instant, if there are savepoints: Hudi can keep the commits
             that these mark on the active timeline and archive later ones; '' for none.
+        location: the path or address that was looked at.
     """
 
     table: TableIdentity
@@ -180,6 +181,7 @@ class Look:
     merges_contents: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
     archived: str = ""
+    location: str = ""
 
     @property
     def completed(self) -> dict[str, str]:

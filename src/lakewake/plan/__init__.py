@@ -120,6 +120,7 @@ def frontier_after(look: Look, frontier: Frontier | None, recipe: Recipe) -> Fro
         duplicates=frontier.duplicates if frontier else frozenset(),
         quarantine=frontier.quarantine if frontier else {},
         sync=frontier.sync + 1 if frontier else 1,
+        location=look.location,
     )
 
 

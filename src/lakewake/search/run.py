@@ -88,7 +88,7 @@ def reranked(hits: Sequence[Hit], question: str, ranking: Ranking) -> list[Hit]:
     first, rest = hits[: ranking.rerank_rows], hits[ranking.rerank_rows :]
     if not first:
         return list(rest)
-    scores = ranking.rerank(question, [hit.text for hit in first])
+    scores = ranking.rerank(question, [hit.text or "" for hit in first])
     rescored = [replace(hit, score=float(s)) for hit, s in zip(first, scores, strict=True)]
     lowest = min(hit.score for hit in rescored)
     # Rows that were not re-ranked must not score higher than rows that were.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from lakewake.errors import IndexMissing, StoreError, StoreUnreachable
+from lakewake.errors import IndexMissing, IndexStale, StoreError, StoreUnreachable
 from lakewake.model.choices import one_of
 from lakewake.model.chunks import chunk_id
 from lakewake.model.query import Mode, Question
@@ -140,7 +140,7 @@ def again(work: Callable[[], T]) -> T:
     for _ in range(ATTEMPTS - 1):
         try:
             return work()
-        except (IndexMissing, StoreUnreachable):
+        except (IndexMissing, IndexStale, StoreUnreachable):
             raise
         except StoreError:
             continue

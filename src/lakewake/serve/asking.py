@@ -29,6 +29,8 @@ def search(index: Index, body: SearchBody) -> dict[str, Any]:
         min_score=body.min_score,
         rerank=body.rerank,
         exact=body.exact,
+        as_of=body.as_of,
+        max_age=body.max_age,
     ).as_dict()
 
 

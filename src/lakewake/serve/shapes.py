@@ -59,6 +59,15 @@ class SearchBody(Asked):
     min_score: FiniteFloat | None = None
     rerank: bool | None = None
     exact: bool = False
+    as_of: str | None = Field(
+        None,
+        max_length=40,
+        description="Search the index as it was at this instant of the table.",
+        examples=["20250301120000123"],
+    )
+    max_age: FiniteFloat | None = Field(
+        None, ge=0, description="How many seconds the index may be behind its table."
+    )
 
 
 class RecommendBody(Asked):

@@ -50,7 +50,7 @@ def _answer(report: Mapping[str, Any]) -> Html:
     text = report.get("message")
     message = _element("p", escape(text), f"{_TEXT};margin:4px 0 8px") if text else ""
     rest = _dim(f"and {len(hits) - SHOWN:,} more") if len(hits) > SHOWN else ""
-    facts = _facts(_present(report, "answered_by", "reason"))
+    facts = _facts(_present(report, "answered_by", "reason", "fallback"))
     best = max((abs(hit["score"]) for hit in hits), default=0.0)
     shown = "".join(_hit(rank, hit, best) for rank, hit in enumerate(hits[:SHOWN], start=1))
     return head + message + facts + shown + rest

@@ -49,6 +49,17 @@ class Table(Protocol):
             TableMoved: a commit completed since the look; look again.
         """
 
+    def scan(self, look: Look, *, spark: bool) -> Changes:
+        """Every row as of `look`, for a search of its vectors.
+
+        Args:
+            spark: Spark may be used. Otherwise no JVM is started.
+
+        Raises:
+            TableError: it cannot be read so.
+            TableMoved: a commit completed since the look; look again.
+        """
+
     def changes(self, look: Look, frontier: Frontier, pending: Sequence[Instant]) -> Changes:
         """Exactly the rows that `pending` changed and removed, as of `look`.
 

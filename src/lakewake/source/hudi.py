@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from lakewake.errors import TableError
 from lakewake.model.chunks import ScanParts
 from lakewake.model.frontier import Frontier
 from lakewake.model.rows import Changes, Difference, RowBatch, RowId
@@ -34,6 +35,18 @@ class HudiTable(TableReader):
             payload = view.payload_schema(shown, self.recipe)
             distributed = self.distributed(found.rows, found.total, found.size)
             return Changes(batches, (), found.duplicates, found.total, payload, distributed)
+
+    def scan(self, look: Look, *, spark: bool) -> Changes:
+        """Every row as of `look`: by Spark, which reads every table, or without a JVM."""
+        if spark or not look.completed:
+            return self.snapshot(look)
+        from lakewake.source import native
+
+        if why := native.why_not(self.path, look, self.recipe):
+            raise TableError(
+                f"table {self.path} cannot be scanned without Spark: {why}", hint=native.HINT
+            )
+        return native.snapshot(self.path, look, self.recipe)
 
     def rows(self, look: Look, ids: Collection[RowId]) -> Changes:
         """The given rows as of `look`, looked up in the table by their keys."""

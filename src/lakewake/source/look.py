@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from lakewake.errors import TableError, TableMissing
+from lakewake.model.cleaning import parse_clean_plan
 from lakewake.model.frontier import Frontier
 from lakewake.model.timeline import CommitMetadata, Instant, Look
 from lakewake.source.properties import table_properties
@@ -18,7 +19,6 @@ from lakewake.source.timeline import (
     identity_of,
     merges_contents,
     newest_archived,
-    parse_clean_plan,
     parse_commit,
     parse_instants,
     parse_schema,
@@ -107,6 +107,7 @@ def _try_look(storage: Storage, frontier: Frontier | None) -> Look | None:
         merges_contents=merges_contents(properties),
         properties=properties,
         archived=_archived(storage, properties) if has_savepoints(names) else "",
+        location=storage.base,
     )
 
 

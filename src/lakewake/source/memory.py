@@ -218,6 +218,9 @@ class MemoryTable:
         found = self._changed(state, state.rows)
         return replace(found, total=len(state.rows), payload=self._payload(state))
 
+    def scan(self, look: Look, *, spark: bool) -> Changes:
+        return self.snapshot(look)
+
     def changes(self, look: Look, frontier: Frontier, pending: Sequence[Instant]) -> Changes:
         """The difference between the table's states before and after the window."""
         state = self._pinned(look)
@@ -306,13 +309,28 @@ class MemoryTable:
         return RowBatch(
             ids=tuple(rows),
             instants=tuple(v.instant for v in rows.values()),
-            source_hashes=tuple(_source_hash(t) for t in zip(*texts.values(), strict=True)),
+            source_hashes=tuple(map(_source_hash, self._made_from(rows, texts))),
             payload_hashes=tuple(_payload_hash([c[n] for c in columns]) for n in range(len(rows))),
             texts=texts,
             payload=pa.RecordBatch.from_arrays(payload, schema=schema)
             if payload
             else pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([]))),
+            vectors=pa.array(self._vectors(rows), pa.list_(pa.float32()))
+            if self._recipe.vector
+            else None,
         )
+
+    def _made_from(
+        self, rows: Mapping[RowId, _Version], texts: Mapping[str, Sequence[str | None]]
+    ) -> Iterable[tuple[str | None, ...]]:
+        """What the chunks of each row are made from."""
+        if self._recipe.vector:
+            return ((repr(vector),) for vector in self._vectors(rows))
+        return zip(*texts.values(), strict=True)
+
+    def _vectors(self, rows: Mapping[RowId, _Version]) -> list[Any]:
+        assert self._recipe.vector
+        return [v.values.get(self._recipe.vector) for v in rows.values()]
 
 
 def _work_through(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lakewake.model.avro import type_text
+from lakewake.model.cleaning import read_avro
 from lakewake.model.timeline import (
     CommitMetadata,
     FileGroup,
@@ -74,7 +74,7 @@ def newest_archived(names: Iterable[str]) -> str:
 
 def parse_commit(content: bytes) -> CommitMetadata:
     """A completed commit's metadata: Avro since Hudi 1.0, JSON before and for some writers."""
-    raw = json.loads(content) if content[:1] == b"{" else _read_avro(content)
+    raw = json.loads(content) if content[:1] == b"{" else read_avro(content)
     writes = tuple(
         _write_stat(partition, stat)
         for partition, stats in (raw.get("partitionToWriteStats") or {}).items()
@@ -87,22 +87,6 @@ def parse_commit(content: bytes) -> CommitMetadata:
     )
     schema = parse_schema((raw.get("extraMetadata") or {}).get("schema"))
     return CommitMetadata(raw.get("operationType") or "UNKNOWN", writes, replaced, schema)
-
-
-def parse_clean_plan(content: bytes) -> str:
-    """The instant from which on a clean keeps all visible files; '' if the plan names none.
-
-    Raises:
-        ValueError: the plan cannot be read.
-    """
-    kept = _read_avro(content).get("earliestInstantToRetain") or {}
-    return str(kept.get("timestamp") or "")
-
-
-def _read_avro(content: bytes) -> dict[str, Any]:
-    import fastavro
-
-    return next(iter(fastavro.reader(io.BytesIO(content))))
 
 
 def _write_stat(partition: str, stat: Mapping[str, Any]) -> WriteStat:

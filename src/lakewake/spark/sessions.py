@@ -32,6 +32,11 @@ class Sessions:
 
             check_session(given)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a session already."""
+        return self._given is not None or self._own is not None
+
     def get(self, beside: Callable[[], None]) -> SparkSession:
         """The caller's session, or one of our own.
 

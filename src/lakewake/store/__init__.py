@@ -178,3 +178,12 @@ class Store(StoreWriter, StoreKeeper, Protocol):
         Raises:
             StoreError: something else is there, or the index cannot be read.
         """
+
+    def as_of(self, instant: str) -> StoreReader:
+        """The newest version that is still kept and holds no table commit after `instant`.
+
+        Raises:
+            ConfigError: no such version is kept; the message names the range. Or this store keeps
+                no earlier versions.
+            IndexMissing: there is no index yet.
+        """

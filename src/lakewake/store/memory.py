@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewake.errors import IndexMissing, StaleFrontier, StoreError
+from lakewake.model.as_of import newest_not_newer
 from lakewake.model.chunks import Batch, ScanParts, StoredChunk
 from lakewake.model.frontier import Frontier
 from lakewake.model.query import Query, Words
@@ -23,10 +25,13 @@ from lakewake.model.where import Where
 from lakewake.store import Removed
 from lakewake.store.filters import fitted, matches
 from lakewake.store.held import STORED, chunks_by_row, of_rows, with_identity
+from lakewake.store.hints import missing
 from lakewake.store.ranking import as_matrix, check_query, count_rows, first_rows, rank
 from lakewake.store.words import best_first, relevance
 
 SCAN_ROWS = 8192
+#: How many former versions are kept, for `as_of`.
+KEPT_VERSIONS = 20
 
 
 @dataclass(frozen=True)
@@ -158,6 +163,7 @@ class MemoryStore:
         self.fail_after_commit: Callable[[], None] = _nothing
         self._lock = threading.Lock()
         self._version: MemoryReader | None = None
+        self._former: deque[MemoryReader] = deque(maxlen=KEPT_VERSIONS)
 
     def generation(self) -> int:
         index = self.open()
@@ -165,6 +171,13 @@ class MemoryStore:
 
     def open(self) -> MemoryReader | None:
         return self._version
+
+    def as_of(self, instant: str) -> MemoryReader:
+        newest = self._version
+        if newest is None:
+            raise missing("in memory")
+        kept = [newest, *(v for v in self._former if v.number == newest.number)]
+        return newest_not_newer(instant, ((v.absorbed, v) for v in kept), "in memory")
 
     def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
         chunks = _read(batch)
@@ -176,7 +189,7 @@ class MemoryStore:
                     f"generation {active} is active, but the build began after generation {after}",
                     hint="run the sync again",
                 )
-            self._version = MemoryReader(after + 1, recipe, then, chunks)
+            self._replace(MemoryReader(after + 1, recipe, then, chunks))
         self.fail_after_commit()
 
     @contextmanager
@@ -187,8 +200,13 @@ class MemoryStore:
         chunks = _read(batch)
         self.fail_before_commit()
         with self._lock:
-            self._version = _after(self._version, chunks, batch.deletes, expect, then)
+            self._replace(_after(self._version, chunks, batch.deletes, expect, then))
         self.fail_after_commit()
+
+    def _replace(self, version: MemoryReader) -> None:
+        if self._version is not None and version is not self._version:
+            self._former.appendleft(self._version)
+        self._version = version
 
     def maintain(self) -> dict[str, int]:
         return {}

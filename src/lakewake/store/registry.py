@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakewake.errors import ConfigError, SetupError
+from lakewake.model.keep import Keep
 from lakewake.model.recall import RECALL
 from lakewake.net.address import check_address
 from lakewake.store import Store
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     Session = Callable[[], SparkSession]
-    Open = Callable[[str, str, float, Session], Store]
+    Open = Callable[[str, str, float, Session, Keep], Store]
 
 _in_this_process: dict[tuple[str, str], MemoryStore] = {}
 
@@ -67,7 +68,7 @@ def _in_qdrant() -> Callable[..., Store]:
     return QdrantStore
 
 
-def _lake(folder: str, name: str, recall: float, session: Session) -> Store:
+def _lake(folder: str, name: str, recall: float, session: Session, keep: Keep) -> Store:
     if "://" in folder:
         raise ConfigError(
             f"store 'hudi://{folder}' is not on a local file system",
@@ -82,7 +83,7 @@ def _lake(folder: str, name: str, recall: float, session: Session) -> Store:
         raise SetupError(
             "the Hudi reader is not installed", hint="pip install 'lakewake[lake]'"
         ) from error
-    return HudiStore(folder, name, session, recall=recall)
+    return HudiStore(folder, name, session, recall=recall, keep=keep)
 
 
 def _no_session() -> SparkSession:
@@ -93,7 +94,7 @@ def _no_session() -> SparkSession:
 
 def _without_session(open: Callable[[str, str, float], Store]) -> Open:
     """The same for stores that are written without Spark."""
-    return lambda location, name, recall, session: open(location, name, recall)
+    return lambda location, name, recall, session, keep: open(location, name, recall)
 
 
 STORES: dict[str, Open] = {
@@ -109,13 +110,18 @@ STORES: dict[str, Open] = {
 
 
 def open_store(
-    url: str, name: str, recall: float = RECALL, session: Session = _no_session
+    url: str,
+    name: str,
+    recall: float = RECALL,
+    session: Session = _no_session,
+    keep: Keep | None = None,
 ) -> Store:
     """The store at an address, for the index with this name.
 
     Args:
         recall: the share of the nearest chunks that a vector search has to find; 1 means exact.
         session: the Spark session that writes an index in the lake; called when it is needed.
+        keep: how long an index in the lake can be searched as it was.
 
     Raises:
         ConfigError: the scheme is unknown, or the address contains a key.
@@ -129,4 +135,4 @@ def open_store(
         )
     if not location:
         raise ConfigError(f"store '{url}' has no location", hint=f"add one, as in {scheme}://index")
-    return STORES[scheme](location, name, recall, session)
+    return STORES[scheme](location, name, recall, session, keep or Keep())

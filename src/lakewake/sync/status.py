@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from functools import partial
 
 from lakewake.config.settings import IndexSettings
+from lakewake.errors import IndexStale
 from lakewake.model.history import SyncRecord
 from lakewake.model.report import StatusReport
 from lakewake.model.timeline import Instant
 from lakewake.plan import behind_since, pending_instants
 from lakewake.plan.lag import Lag, lag, last_up_to_date
+from lakewake.store import StoreReader
 from lakewake.sync.parts import IndexParts
-from lakewake.sync.situation import Situation, assess
+from lakewake.sync.situation import Situation, assess, assess_version
 
 
 def status_report(
@@ -60,6 +62,23 @@ def status_report(
         last_sync=last_sync,
         searching=index.searching() if index else None,
     )
+
+
+def refuse_older(parts: IndexParts, index: StoreReader, max_age: float) -> None:
+    """Raise if a version of the index is further behind its table than this many seconds.
+
+    Raises:
+        IndexStale: it is.
+        TableError: the table cannot be read.
+    """
+    situation = assess_version(parts, index)
+    pending = pending_instants(situation.look, index.frontier())
+    behind = _lag(parts, situation, pending).seconds
+    if behind > max_age:
+        raise IndexStale(
+            f"index '{parts.name}' is {behind:.1f} s behind its table, more than {max_age:g} s",
+            hint=f'run `lakewake sync {parts.name}`, allow more, or write fallback = "scan"',
+        )
 
 
 def _lag(parts: IndexParts, situation: Situation, pending: Sequence[Instant]) -> Lag:

@@ -36,7 +36,7 @@ def wire(
     return IndexParts(
         name=settings.name,
         table=HudiTable(settings.table, recipe, session),
-        store=open_store(settings.store, settings.name, settings.recall, session),
+        store=open_store(settings.store, settings.name, settings.recall, session, settings.keep),
         recipe=recipe,
         embedder=embedder,
         vector_cache=open_vector_cache(settings, embedder.identity, reporter.say),

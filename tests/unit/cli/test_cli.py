@@ -64,7 +64,8 @@ def test_every_module_with_an_example_is_a_command() -> None:
     with_example = [
         name for name in modules if hasattr(import_module(f"lakewake.cli.{name}"), "EXAMPLE")
     ]
-    assert sorted(NAMES) == sorted(with_example)
+    of_commands = [command.__module__.rpartition(".")[2] for command, _ in COMMANDS]
+    assert sorted(of_commands) == sorted(with_example)
     assert sorted(lakewake.cli.app.commands) == sorted(NAMES)
 
 
@@ -244,6 +245,11 @@ def test_a_filter_that_is_not_json_is_refused(
     Path("lakewake.toml").write_text('[[index]]\nname="wines"\ntable="t"\ntext="{a}"\n')
     assert run(["search", "wines", "red", "--where", '{"country": }']) == 2
     assert "is not JSON" in capsys.readouterr().err
+
+
+def test_a_hit_of_an_index_of_vectors_has_no_text() -> None:
+    hit = Hit("k7", "", 0.5, 0.5, None, "vector", 0, {"num": 7})
+    assert hit_lines(1, hit, 80) == ["  1  0.5000  k7", "     num=7"]
 
 
 def test_a_page_of_hits_shows_how_to_see_the_next(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ from lakewake.config.settings import (
     Settings,
 )
 from lakewake.errors import ConfigError
+from lakewake.model.keep import Keep
 from lakewake.model.recipe import Chunking, TextField
 from support import ROOT
 
@@ -515,3 +516,32 @@ def test_the_documentation_names_every_key():
     named = set(re.findall(r"^\| `(\w+)` \|", guide, re.MULTILINE))
     kinds = (INDEX_KEYS, MODEL_KINDS, RERANK_KINDS, EMBEDDING_STORE_KEYS, KINDS, SERVE_KEYS)
     assert named == set().union(*kinds)
+
+
+@pytest.mark.parametrize(
+    ("keep", "kept"), [("50", Keep(50)), ('"7d"', Keep(seconds=7 * 86_400)), ("1", Keep(1))]
+)
+def test_an_index_in_the_lake_keeps_commits_or_a_time(keep: str, kept: Keep) -> None:
+    assert only(f'{TEXT}\nstore = "hudi://index"\nkeep = {keep}').keep == kept
+
+
+@pytest.mark.parametrize("keep", ["0", "-1", '"soon"', "true"])
+def test_another_keep_is_refused(keep: str) -> None:
+    with pytest.raises(ConfigError, match="`keep` is"):
+        only(f'{TEXT}\nstore = "hudi://index"\nkeep = {keep}')
+
+
+def test_only_an_index_in_the_lake_has_a_keep() -> None:
+    with pytest.raises(ConfigError, match="works only for an index in the lake"):
+        only(f"{TEXT}\nkeep = 50")
+
+
+def test_an_index_of_vectors_may_fall_back_to_a_scan() -> None:
+    vectors = f'{WINES}vector = "embedding"\ndimension = 3\n'
+    assert only(f'{vectors}fallback = "scan"').fallback == "scan"
+    assert only(vectors).fallback == ""
+    assert "valid values are scan" in refused(f'{vectors}fallback = "index"').hint
+
+
+def test_an_index_of_texts_cannot_fall_back_to_a_scan() -> None:
+    assert "works only with `vector`" in refused(f'{TEXT}fallback = "scan"').fact

@@ -32,6 +32,12 @@ def test_a_frontier_without_a_token_keeps_its_old_format():
     assert FRONTIER.to_json() == OLD
 
 
+def test_a_frontier_records_where_its_table_is():
+    placed = replace(FRONTIER, location="lake/wines")
+    assert Frontier.from_json(placed.to_json()).location == "lake/wines"
+    assert Frontier.from_json(OLD).location == ""
+
+
 def test_a_token_is_kept_and_makes_equal_frontiers_distinct():
     one, other = replace(FRONTIER, token="1"), replace(FRONTIER, token="2")
     assert Frontier.from_json(one.to_json()) == one

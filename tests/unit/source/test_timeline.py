@@ -8,13 +8,13 @@ import json
 import fastavro
 import pytest
 
+from lakewake.model.cleaning import parse_clean_plan
 from lakewake.model.timeline import FileGroup, Instant
 from lakewake.source.files import just_before
 from lakewake.source.timeline import (
     has_savepoints,
     merges_contents,
     newest_archived,
-    parse_clean_plan,
     parse_commit,
     parse_instants,
     parse_schema,

@@ -85,7 +85,8 @@ export class Results {
   describe(result) {
     this.instant = result.instant;
     const words = at("found-words");
-    words.textContent = `${count(this.hits.length, "row")}${result.more ? " and more" : ""}, as of commit ${commitName(result.instant)}`;
+    const scanned = result.fallback ? `; the table was scanned: ${result.fallback}` : "";
+    words.textContent = `${count(this.hits.length, "row")}${result.more ? " and more" : ""}, as of commit ${commitName(result.instant)}${scanned}`;
     words.title = result.instant;
   }
 

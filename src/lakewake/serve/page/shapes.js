@@ -8,7 +8,8 @@
  *   highlight: [number, number] | null, payload: Record<string, unknown>
  * }} Hit  `highlight` counts code points of `text`.
  *
- * @typedef {{index: string, instant: string, mode: string, hits: Hit[], more: boolean}} SearchResult
+ * @typedef {{index: string, instant: string, mode: string, hits: Hit[], more: boolean,
+ *   fallback?: string | null}} SearchResult
  *
  * @typedef {{
  *   query: string, message: string, answered_by: "model" | "extract" | "none",

@@ -22,6 +22,8 @@ FORMAT = 1
 CELL = "lakewake_cell"
 #: Hudi deletes the rows in which this column is true.
 DELETED = "_hoodie_is_deleted"
+#: The key of a commit's metadata that holds the frontier.
+FRONTIER_KEY = "lakewake.frontier"
 #: The cell of the notes. Cells of chunks are numbered from 0.
 NOTES = -1
 #: `_id`s of notes, besides the checkpoint and its pages.

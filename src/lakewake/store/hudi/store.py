@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,13 +16,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakewake.errors import IndexDamaged, IndexMissing, OutcomeUnknown, StaleFrontier, StoreError
+from lakewake.errors import (
+    IndexDamaged,
+    IndexMissing,
+    OutcomeUnknown,
+    StaleFrontier,
+    StoreError,
+    StoreUnreachable,
+)
+from lakewake.model.as_of import newest_not_newer
 from lakewake.model.chunks import Batch
 from lakewake.model.frontier import Frontier
+from lakewake.model.keep import Keep
 from lakewake.model.recall import RECALL, Decision
 from lakewake.model.recipe import Recipe
 from lakewake.store.deleted import DeletedVectors
-from lakewake.store.hints import rebuild
+from lakewake.store.hints import missing, rebuild
 from lakewake.store.hudi import cells as cell_rules
 from lakewake.store.hudi.cells import Cells, number_of_cells, trained
 from lakewake.store.hudi.generations import Generations
@@ -38,7 +48,7 @@ from lakewake.store.hudi.layout import (
 from lakewake.store.hudi.reader import HudiReader
 from lakewake.store.hudi.recall import Found, decide
 from lakewake.store.hudi.staging import HudiStaging, StagedFile, assign, vectors_of
-from lakewake.store.hudi.table import IndexTable, SliceCache, completed
+from lakewake.store.hudi.table import IndexTable, SliceCache, completed, kept_from
 from lakewake.store.hudi.upkeep import count_words, reshape
 from lakewake.store.location import location_at
 from lakewake.store.memory import check_columns
@@ -73,6 +83,7 @@ class HudiStore:
         ann_min_chunks: an index with fewer chunks is searched exactly.
         cell_chunks: how many chunks a cell is meant to hold.
         recall: the share of the nearest chunks that a vector search has to find; 1 means exact.
+        keep: how long earlier states can be read.
     """
 
     def __init__(
@@ -84,8 +95,10 @@ class HudiStore:
         ann_min_chunks: int = ANN_MIN_CHUNKS,
         cell_chunks: int = cell_rules.CHUNKS,
         recall: float = RECALL,
+        keep: Keep | None = None,
     ) -> None:
         self.name = name
+        self._keep = keep or Keep()
         self._session = session
         self._generations = Generations(Path(folder).absolute(), name)
         self._asking = Asking(recall, ann_min_chunks)
@@ -113,6 +126,41 @@ class HudiStore:
                     number, instants, self._reader(number, table, instants)
                 )
             return cached.reader
+
+    def as_of(self, instant: str) -> HudiReader:
+        for _ in range(ATTEMPTS):
+            newest = self.open()
+            if newest is None:
+                raise missing(self.name)
+            state = self._state_at(newest.table, instant)
+            probed = self._probed(newest.generation, state.instant)
+            reader = HudiReader(state, newest.generation, self._asking, probed)
+            _ = state.slices
+            # A clean writes its plan first, so all files were there when the state was listed.
+            if state.instant >= self._kept_from(state):
+                return reader
+        raise StoreError(
+            f"files of index '{self.name}' are removed while it is read",
+            hint="search again, as of a newer instant",
+        )
+
+    def _state_at(self, newest: IndexTable, instant: str) -> IndexTable:
+        kept = self._kept_from(newest)
+        states = (
+            (Frontier.from_json(text), IndexTable(newest.path, commit, self.name, self._cache))
+            for commit, text in newest.commits()
+            if commit >= kept
+        )
+        return newest_not_newer(instant, states, self.name)
+
+    def _kept_from(self, table: IndexTable) -> str:
+        try:
+            return kept_from(self._location, Path(table.path).name)
+        except OSError as error:
+            raise StoreUnreachable(
+                f"index '{self.name}' cannot be reached at {table.path}: {error}",
+                hint=self._location.hint,
+            ) from error
 
     def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
         from lakewake.store.hudi.writing import build
@@ -189,13 +237,13 @@ class HudiStore:
         from lakewake.store.hudi.writing import upsert
 
         path, frontier = index.table.path, index.frontier().to_json()
-        seen, clean = completed(path), not self._generations.is_pinned()
+        seen, cleaning = completed(path), self._cleaning(path)
         dimension = index.recipe().model.dimension
         with self._generations.staging() as folder:
             parts = reshape(index, self._cell_chunks, folder)
             if parts:
                 self._write(
-                    lambda spark: upsert(spark, path, parts, dimension, frontier, seen, clean=clean)
+                    lambda spark: upsert(spark, path, parts, dimension, frontier, seen, cleaning)
                 )
         return len(parts)
 
@@ -206,8 +254,16 @@ class HudiStore:
             return 0
         from lakewake.store.hudi.writing import compact
 
-        self._write(lambda spark: compact(spark, index.table.path, logs=LOGS))
+        path = index.table.path
+        self._write(lambda spark: compact(spark, path, self._cleaning(path), logs=LOGS))
         return len(many)
+
+    def _cleaning(self, path: str) -> dict[str, str]:
+        """The options that decide which files a commit may remove."""
+        from lakewake.store.hudi.writing import cleaning
+
+        commits = self._keep.wanted((n.partition("_")[0] for n in completed(path)), datetime.now())
+        return cleaning(commits, clean=not self._generations.is_pinned())
 
     def _try_commit(self, index: HudiReader, batch: Batch, then: Frontier) -> Exception | None:
         from lakewake.store.hudi.writing import upsert
@@ -226,11 +282,9 @@ class HudiStore:
             texts = frontier_notes(then.to_json(), then.new_pages(former), unused)
             parts.append(_note_file(folder, batch.schema, texts))
             dimension = index.recipe().model.dimension
-            clean = not self._generations.is_pinned()
+            path, cleaning = index.table.path, self._cleaning(index.table.path)
             return self._try(
-                lambda spark: upsert(
-                    spark, index.table.path, parts, dimension, then.to_json(), seen, clean=clean
-                )
+                lambda spark: upsert(spark, path, parts, dimension, then.to_json(), seen, cleaning)
             )
 
     def _sample_deleted(self, index: HudiReader, ids: list[str]) -> None:
@@ -279,11 +333,13 @@ class HudiStore:
                 hint=rebuild(self.name),
             )
         state = IndexTable(str(table), instant, self.name, self._cache)
-        return HudiReader(state, number, self._asking, self._probed(number))
+        return HudiReader(state, number, self._asking, self._probed(number, instant))
 
-    def _probed(self, number: int) -> Found | None:
+    def _probed(self, number: int, instant: str) -> Found | None:
+        """What the last probe found; None for an earlier state, whose cells may be others."""
         content = self._location.read(f"searching-g{number}.json")
-        return Found.from_bytes(content) if content else None
+        found = Found.from_bytes(content) if content else None
+        return found if found and found.instant <= instant else None
 
     def _probe(self, index: HudiReader) -> int:
         """Measure the recall and decide how many cells a search reads; return the questions."""

@@ -8,7 +8,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -21,13 +21,17 @@ from hudi import HudiFileGroupReader, HudiReadOptions, HudiTable, HudiTableBuild
 
 from lakewake.errors import LakewakeError, StoreError
 from lakewake.lazy import lazy
+from lakewake.model.cleaning import parse_clean_plan
 from lakewake.store.hints import rebuild
-from lakewake.store.hudi.layout import CELL, NOTES
+from lakewake.store.hudi.layout import CELL, FRONTIER_KEY, NOTES
+from lakewake.store.location import Location
 
 #: How many bytes of slices one process keeps in memory.
 MEMORY = 1024 * 1024 * 1024
 _COMPLETED = re.compile(r"(\d+)_(\d+)\.(commit|deltacommit|replacecommit|restore)")
 _LOG = re.compile(r"_(\d+)\.log\.")
+#: How the names of the plans of cleans end.
+PLAN = ".clean.requested"
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,31 @@ def completed(path: str) -> tuple[str, ...]:
 def moving(instants: Sequence[str]) -> tuple[str, ...]:
     """Those of the instants that can move a frontier: not compactions."""
     return tuple(name for name in instants if not name.endswith(".commit"))
+
+
+def kept_from(location: Location, table: str) -> str:
+    """The instant from which on the states of a table are whole; '' if nothing was cleaned.
+
+    A clean writes its plan before it removes files. Readers do not check: of an older state they
+    silently return what is left.
+
+    Raises:
+        OSError: the location cannot be reached.
+    """
+    folder = f"{table}/.hoodie/timeline"
+    plans = [name for name in location.names(folder) if name.endswith(PLAN)]
+    return max((_kept_by(location.read(f"{folder}/{n}"), n) for n in plans), default="")
+
+
+def _kept_by(plan: bytes | None, name: str) -> str:
+    if plan is None:
+        # It was archived just now. A newer clean is there.
+        return ""
+    with suppress(ValueError, EOFError, StopIteration):
+        if kept := parse_clean_plan(plan):
+            return kept
+    # Unfinished, or by another policy: it may keep only what is newer than itself.
+    return name.removesuffix(PLAN)
 
 
 class SliceCache:
@@ -130,6 +159,18 @@ class IndexTable:
         """All slices with chunks."""
         for some in self.slices.values():
             yield from some
+
+    def commits(self) -> Iterator[tuple[str, str]]:
+        """The commits that wrote a frontier, newest first: instant and frontier."""
+        with reading(self.path, self.name):
+            timeline = self._table.get_timeline()
+            # A build completes as `commit`, like a compaction, which writes no frontier.
+            every = [*timeline.get_completed_commits(), *timeline.get_completed_deltacommits()]
+            for commit in sorted(every, key=lambda c: c.timestamp, reverse=True):
+                content = json.loads(timeline.get_instant_metadata_in_json(commit))
+                text = (content.get("extraMetadata") or {}).get(FRONTIER_KEY)
+                if text:
+                    yield commit.timestamp, text
 
     def changed_since(self, instant: str) -> tuple[int, int]:
         """How many rows were written and deleted after an instant, up to this state."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakewake.spark.options import WITHOUT_SERVER
-from lakewake.store.hudi.layout import CELL
+from lakewake.store.hudi.layout import CELL, FRONTIER_KEY
 from lakewake.store.hudi.table import completed, moving
 
 if TYPE_CHECKING:
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 #: In the error of a write job that finds another commit in the table.
 STALE = "lakewake: the index has another commit"
 BY_LOGS = "org.apache.hudi.table.action.compact.strategy.LogFileNumBasedCompactionStrategy"
-#: For how many commits files of earlier states are kept, and how often they are removed.
-KEPT_COMMITS, CLEANED_EVERY = 20, 10
+#: Files of earlier states are removed when this many commits were made since the last time.
+CLEANED_EVERY = 10
+#: How many more commits stay on the timeline than are kept; twice as many before some leave it.
+SPARE = 10
 TABLE_OPTIONS: Mapping[str, str] = {
     "hoodie.datasource.write.table.type": "MERGE_ON_READ",
     "hoodie.datasource.write.recordkey.field": "_id",
@@ -36,12 +38,10 @@ TABLE_OPTIONS: Mapping[str, str] = {
     "hoodie.compact.inline": "false",
     "hoodie.compact.schedule.inline": "false",
     "hoodie.datasource.write.commitmeta.key.prefix": "lakewake.",
+    # KEEP_LATEST_BY_HOURS would remove files that the oldest states of that time need.
     "hoodie.clean.policy": "KEEP_LATEST_COMMITS",
-    "hoodie.clean.commits.retained": str(KEPT_COMMITS),
     "hoodie.clean.trigger.strategy": "NUM_COMMITS",
     "hoodie.clean.trigger.max.commits": str(CLEANED_EVERY),
-    "hoodie.keep.min.commits": str(KEPT_COMMITS + 10),
-    "hoodie.keep.max.commits": str(KEPT_COMMITS + 20),
     **WITHOUT_SERVER,
 }
 #: Options that a compaction takes from the table's own properties.
@@ -72,6 +72,20 @@ def writing_session(given: SparkSession) -> SparkSession:
     return ours
 
 
+def cleaning(commits: int, *, clean: bool) -> dict[str, str]:
+    """The options that keep the files of the last commits, and these commits on the timeline.
+
+    Without `clean` nothing is removed from either.
+    """
+    return {
+        "hoodie.clean.automatic": str(clean).lower(),
+        "hoodie.archive.automatic": str(clean).lower(),
+        "hoodie.clean.commits.retained": str(commits),
+        "hoodie.keep.min.commits": str(commits + SPARE),
+        "hoodie.keep.max.commits": str(commits + 2 * SPARE),
+    }
+
+
 def build(
     spark: SparkSession, path: str, parts: Sequence[str], dimension: int, frontier: str
 ) -> None:
@@ -94,20 +108,19 @@ def upsert(
     dimension: int,
     frontier: str,
     seen: Sequence[str],
-    *,
-    clean: bool = True,
+    cleaning: Mapping[str, str],
 ) -> None:
     """Apply the rows of these Parquet files in one commit.
 
     Args:
         seen: the completed instants on which the rows are based. If the table has others while the
             write job runs, the job fails and nothing lands.
+        cleaning: the options of `cleaning`.
     """
     frame = frame_of(spark, parts, dimension)
     guard = spark.sparkContext.parallelize([0], 1).mapPartitions(_Guard(path, moving(seen)))
     frame = frame.union(spark.createDataFrame(guard, frame.schema, verifySchema=False))
-    extra = {"hoodie.clean.automatic": str(clean).lower()}
-    save(frame, path, "upsert", "append", frontier, extra=extra)
+    save(frame, path, "upsert", "append", frontier, extra=cleaning)
 
 
 class _Guard:
@@ -140,7 +153,7 @@ def save(
         "hoodie.datasource.write.operation": operation,
         "hoodie.bulkinsert.shuffle.parallelism": str(parallelism),
         "hoodie.upsert.shuffle.parallelism": str(parallelism),
-        "lakewake.frontier": frontier,
+        FRONTIER_KEY: frontier,
         **(extra or {}),
     }
     frame.write.format("hudi").options(**options).mode(mode).save(path)
@@ -161,10 +174,11 @@ def frame_of(spark: SparkSession, parts: Sequence[str], dimension: int) -> DataF
     return DataFrame(session.createDataFrame(read._jdf.toJavaRDD(), schema), spark)
 
 
-def compact(spark: SparkSession, path: str, *, logs: int) -> None:
+def compact(spark: SparkSession, path: str, cleaning: Mapping[str, str], *, logs: int) -> None:
     """Merge logs into base files where a file has at least this many."""
     options = {
         **{k: v for k, v in TABLE_OPTIONS.items() if not k.startswith(IN_PROPERTIES)},
+        **cleaning,
         "hoodie.clean.automatic": "false",
         "hoodie.compaction.strategy": BY_LOGS,
         "hoodie.compaction.logfile.num.threshold": str(logs),

@@ -64,6 +64,9 @@ class LanceStore:
     def open(self) -> LanceReader | None:
         return self._versions.newest()
 
+    def as_of(self, instant: str) -> LanceReader:
+        return self._versions.as_of(instant)
+
     def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
         number = after + 1
         self._check_free(number)

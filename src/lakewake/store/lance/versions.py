@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import lance
 from lance import LanceDataset, Session
 
 from lakewake.errors import IndexDamaged, StoreError, StoreUnreachable
-from lakewake.store.hints import rebuild
+from lakewake.model.as_of import newest_not_newer
+from lakewake.model.frontier import Frontier
+from lakewake.store.hints import missing, rebuild
 from lakewake.store.lance.generations import Generations, dataset_name
 from lakewake.store.lance.probe import check_files, check_versions, read_a_little
 from lakewake.store.lance.reader import (
     FOREIGN,
     LanceReader,
     brief,
+    read_checkpoint,
     read_recipe,
+    reading,
     unreadable,
 )
 from lakewake.store.lance.words import WordFiles
@@ -67,6 +72,23 @@ class Versions:
                 if number and not self._is_open(number, stamp):
                     self._reopen(number, stamp)
         return self._cached.reader if number and self._cached else None
+
+    def as_of(self, instant: str) -> LanceReader:
+        """A reader of the newest version that holds no table commit after `instant`."""
+        number, _ = self.active_and_stamp()
+        if not number:
+            raise missing(self._name)
+        found = newest_not_newer(instant, self._kept(self.dataset(number)), self._name)
+        return self._reader(found, number)
+
+    def _kept(self, newest: LanceDataset) -> Iterator[tuple[Frontier, LanceDataset]]:
+        """The versions of a generation, newest first, with what each has absorbed."""
+        with reading(newest, self._name):
+            numbers = sorted((v["version"] for v in newest.versions()), reverse=True)
+        for number in numbers:
+            with reading(newest, self._name):
+                version = newest.checkout_version(number)
+            yield Frontier.from_json(read_checkpoint(version, self._name)), version
 
     def _is_open(self, number: int, stamp: Stamp) -> bool:
         """Whether the cached reader is current: a new version would have added a file."""

@@ -25,6 +25,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 from lakewake.errors import (
+    ConfigError,
     IndexMissing,
     OutcomeUnknown,
     StaleFrontier,
@@ -109,6 +110,12 @@ class QdrantStore:
             self._cached = QdrantReader(self._fence, head, self._asking)
         self._opened = head.collection
         return self._cached
+
+    def as_of(self, instant: str) -> QdrantReader:
+        raise ConfigError(
+            f"index '{self.name}' is in Qdrant, which keeps no earlier versions",
+            hint='search without as_of, or keep the index in the lake: store = "hudi://FOLDER"',
+        )
 
     def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
         head = self._before(after)
