@@ -132,7 +132,7 @@ def test_a_pinned_state_is_read_however_many_commits_follow(
     quickly = {"hoodie.clean.commits.retained": "1", "hoodie.clean.trigger.max.commits": "1"}
     monkeypatch.setattr(writing, "TABLE_OPTIONS", {**writing.TABLE_OPTIONS, **quickly})
     sync(parts)
-    fresh = HudiStore(store._generations.folder.as_posix(), "sample", store._session)
+    fresh = HudiStore(store._location.path(), "sample", store._session)
     reader = fresh.open()
     assert reader is not None
     with reader.pinned():
