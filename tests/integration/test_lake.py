@@ -154,7 +154,7 @@ def test_a_pinned_state_is_read_however_many_commits_follow(
     monkeypatch.setattr(lake_store, "LOGS", 2)
     clean_often(monkeypatch, store, keep=1)
     sync(parts)
-    fresh = HudiStore(store._generations.folder.as_posix(), "sample", store._session)
+    fresh = HudiStore(store._location.path(), "sample", store._session)
     reader = fresh.open()
     assert reader is not None
     with reader.pinned():

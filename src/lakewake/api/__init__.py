@@ -47,7 +47,7 @@ def open(
     sessions = Sessions({}, spark, verbose, reporter)
     settings = load_config(config)
     sessions.options = settings.spark
-    sessions.tables = tuple(index.table for index in settings.indexes)
+    sessions.tables = settings.spark_tables
     return Lakewake(settings, sessions, reporter)
 
 

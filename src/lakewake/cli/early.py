@@ -33,7 +33,7 @@ def start_jvm_if_behind(config: Path | None, name: str | None) -> None:
 
             # Otherwise numpy's threads, once imported, spin for 0.1 s on a core that the JVM needs.
             os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
-            start_early(settings.spark, tuple(i.table for i in settings.indexes))
+            start_early(settings.spark, settings.spark_tables)
 
 
 def is_behind(index: IndexSettings) -> bool:

@@ -91,7 +91,8 @@ def _max_delete(section: Section) -> float:
 
 
 def _recall(section: Section) -> float:
-    usual = RECALL_IN_LAKE if section.values.get("store", "").startswith("hudi:") else RECALL
+    in_lake = section.values.get("store", "").startswith(("hudi:", "hudi+s3:"))
+    usual = RECALL_IN_LAKE if in_lake else RECALL
     value: float = section.get("recall", float, usual)
     # Written so that it refuses NaN too.
     if not 0 < value <= 1:
@@ -133,8 +134,8 @@ def read_store(section: Section, folder: Path) -> str:
     scheme, mark, path = uri.partition("://")
     if not mark or not path:
         valid = (
-            'write it as "lance://FOLDER", "lance+s3://BUCKET/FOLDER", "hudi://FOLDER" '
-            'or "qdrant://HOST:6333"'
+            'write it as "lance://FOLDER", "lance+s3://BUCKET/FOLDER", "hudi://FOLDER", '
+            '"hudi+s3://BUCKET/FOLDER" or "qdrant://HOST:6333"'
         )
         raise section.fail(f"`store` is {uri!r}", valid)
     return f"{scheme}://{locate(folder, path)}" if scheme in LOCAL_STORES else uri

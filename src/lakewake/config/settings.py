@@ -172,3 +172,10 @@ class Settings:
     recommend: RecommendSettings = RecommendSettings()
     serve: ServeSettings = ServeSettings()
     untested_schemes: bool = False
+
+    @property
+    def spark_tables(self) -> tuple[str, ...]:
+        """The tables that Spark reaches: those that are followed, and the indexes in the lake."""
+        tables = tuple(index.table for index in self.indexes)
+        stores = tuple(index.store.partition("://") for index in self.indexes)
+        return tables + tuple(f"s3a://{path}" for scheme, _, path in stores if scheme == "hudi+s3")

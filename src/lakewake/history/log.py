@@ -171,7 +171,7 @@ def open_history(settings: IndexSettings, home: Path) -> SyncLog:
     beside = f"{settings.name}.history"
     if scheme in ("lance", "hudi"):
         return LocationLog(location_at(location), beside)
-    if scheme == "lance+s3":
+    if scheme in ("lance+s3", "hudi+s3"):
         return LocationLog(location_at(S3 + location), beside, at_once=READS)
     kept = settings.embedding_store
     folder = Path(kept.folder) if kept else home / "index"

@@ -37,7 +37,7 @@ METRICS = ("cosine",)
 FALLBACKS = ("scan",)
 #: Schemes of a store's address: in a folder of this machine, or elsewhere.
 LOCAL_STORES = ("lance", "hudi", "qdrant+local")
-REMOTE_STORES = ("lance+s3", "qdrant", "qdrants", "qdrant+https")
+REMOTE_STORES = ("lance+s3", "hudi+s3", "qdrant", "qdrants", "qdrant+https")
 #: What an API key allows, each scope more than the one before.
 SCOPES = ("read", "admin")
 

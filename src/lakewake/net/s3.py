@@ -1,8 +1,8 @@
-"""S3 settings for the libraries that use it: Arrow (timelines), Lance (indexes), Hadoop (rows).
+"""S3 settings for the libraries that use it: Arrow, Lance, Hadoop, hudi-rs and obstore.
 
 The address comes from AWS's own variables and configuration file. Credentials are left to each
-library: it finds keys by itself, in the environment, in a profile or by the machine's role, so no
-secret ever passes through here.
+library: it finds keys by itself, in the environment, in a profile or by the machine's role. Only
+hudi-rs and obstore do not know profiles: they get the keys of a profile from here.
 """
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ HINT = (
 )
 #: The region of stores other than Amazon's, unless another is set.
 USUAL_REGION = "us-east-1"
+#: The names under which hudi-rs takes an endpoint, and the keys that a profile holds.
+ENDPOINTS = ("aws_endpoint", "aws_endpoint_url", "aws_endpoint_url_s3")
+KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+#: The options that obstore takes as its configuration.
+OBSTORE_KEYS = ("aws_endpoint", "aws_region", *KEYS)
 #: Keys given as options come first, then those that Amazon's own tools would find.
 HADOOP_CREDENTIALS = (
     "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider,"
@@ -69,16 +74,25 @@ def find_s3(env: Mapping[str, str] = os.environ) -> S3:
 
 
 def _profile(env: Mapping[str, str]) -> Mapping[str, str]:
-    file = Path(env.get("AWS_CONFIG_FILE") or "~/.aws/config").expanduser()
+    name = _profile_name(env)
+    section = "default" if name == "default" else f"profile {name}"
+    return _section(env, "AWS_CONFIG_FILE", "~/.aws/config", section)
+
+
+def _profile_name(env: Mapping[str, str]) -> str:
+    return env.get("AWS_PROFILE") or "default"
+
+
+def _section(env: Mapping[str, str], variable: str, usual: str, section: str) -> Mapping[str, str]:
+    """A section of the file that a variable names; empty if there is none."""
+    file = Path(env.get(variable) or usual).expanduser()
     parser = configparser.RawConfigParser()
     try:
         parser.read(file, encoding="utf-8")
     except (configparser.Error, OSError, UnicodeDecodeError) as error:
         first = str(error).splitlines()[0]
-        hint = "correct it, or name another in AWS_CONFIG_FILE"
+        hint = f"correct it, or name another in {variable}"
         raise ConfigError(f"{file} cannot be read: {first}", hint=hint) from error
-    name = env.get("AWS_PROFILE") or "default"
-    section = "default" if name == "default" else f"profile {name}"
     return parser[section] if parser.has_section(section) else {}
 
 
@@ -98,6 +112,35 @@ def lance_options(s3: S3) -> dict[str, str]:
     """The same for Lance: its storage options."""
     options = {"aws_endpoint": s3.endpoint, "aws_region": s3.region}
     return {k: v for k, v in options.items() if v} | ({"allow_http": "true"} if s3.plain else {})
+
+
+def object_store_options(s3: S3, env: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The same for hudi-rs and obstore. They may hold a secret: pass them on, and forget them.
+
+    Raises:
+        ConfigError: the profile has no keys of its own.
+    """
+    # hudi-rs also takes AWS's variables as options, in any order: all names of one option agree.
+    options = {name: s3.endpoint for name in ENDPOINTS if s3.endpoint} | _profile_keys(env)
+    if s3.region:
+        options["aws_region"] = s3.region
+    return options | ({"allow_http": "true"} if s3.plain else {})
+
+
+def _profile_keys(env: Mapping[str, str]) -> dict[str, str]:
+    """The keys of the profile, unless the environment has keys."""
+    if env.get("AWS_ACCESS_KEY_ID"):
+        return {}
+    name = _profile_name(env)
+    usual = "~/.aws/credentials"
+    found = {**_profile(env), **_section(env, "AWS_SHARED_CREDENTIALS_FILE", usual, name)}
+    keys = {key: found[key] for key in KEYS if found.get(key)}
+    if not keys and "AWS_PROFILE" in env:
+        raise ConfigError(
+            f"the AWS profile '{name}' has no keys of its own, and an index in the lake needs them",
+            hint="export its keys: eval $(aws configure export-credentials --format env)",
+        )
+    return keys
 
 
 def spark_options(s3: S3) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Store addresses: `lance://folder`, `lance+s3://bucket/folder`, `hudi://folder`, `qdrant://…`."""
+"""Store addresses: `lance://folder`, `hudi://folder`, the same with `+s3`, and `qdrant://…`."""
 
 from __future__ import annotations
 
@@ -68,13 +68,20 @@ def _in_qdrant() -> Callable[..., Store]:
     return QdrantStore
 
 
-def _lake(folder: str, name: str, recall: float, session: Session, keep: Keep) -> Store:
+def _local_lake(folder: str, name: str, recall: float, session: Session, keep: Keep) -> Store:
     if "://" in folder:
         raise ConfigError(
             f"store 'hudi://{folder}' is not on a local file system",
-            hint="an index in the lake can be on a local or mounted file system for now; "
-            "use lance+s3://bucket/folder for S3",
+            hint="write it as hudi+s3://bucket/folder",
         )
+    return _lake(folder, name, recall, session, keep)
+
+
+def _lake_s3(folder: str, name: str, recall: float, session: Session, keep: Keep) -> Store:
+    return _lake(f"s3://{folder}", name, recall, session, keep)
+
+
+def _lake(folder: str, name: str, recall: float, session: Session, keep: Keep) -> Store:
     try:
         from lakewake.store.hudi.store import HudiStore
     except ModuleNotFoundError as error:
@@ -100,7 +107,8 @@ def _without_session(open: Callable[[str, str, float], Store]) -> Open:
 STORES: dict[str, Open] = {
     "lance": _without_session(_local_lance),
     "lance+s3": _without_session(_lance_s3),
-    "hudi": _lake,
+    "hudi": _local_lake,
+    "hudi+s3": _lake_s3,
     "memory": _without_session(_memory),
     **{
         scheme: _without_session(partial(_qdrant, scheme))

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from lakewake.errors import ConfigError
-from lakewake.net.s3 import S3, filesystem, find_s3, lance_options, spark_options
+from lakewake.net.s3 import (
+    S3,
+    filesystem,
+    find_s3,
+    lance_options,
+    object_store_options,
+    spark_options,
+)
 from lakewake.store.location import location_at
 
 CONFIG = """
@@ -91,11 +98,46 @@ def test_no_option_holds_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not {"the-key", "the-secret"} & {*options.values()}
 
 
+def test_hudi_rs_gets_the_endpoint_under_each_of_its_names(env: dict[str, str]) -> None:
+    assert object_store_options(OURS, env) == {
+        "aws_endpoint": "http://127.0.0.1:9000",
+        "aws_endpoint_url": "http://127.0.0.1:9000",
+        "aws_endpoint_url_s3": "http://127.0.0.1:9000",
+        "aws_region": "eu-west-3",
+        "allow_http": "true",
+    }
+    assert object_store_options(S3(), env) == {}
+
+
+def test_hudi_rs_gets_the_keys_of_a_profile_unless_the_environment_has_some(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    keys = {"aws_access_key_id": "the-key", "aws_secret_access_key": "the-secret"}
+    lines = "\n".join(f"{name} = {value}" for name, value in keys.items())
+    (tmp_path / "credentials").write_text(f"[lake]\n{lines}\n")
+    named = env | {
+        "AWS_PROFILE": "lake",
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials"),
+    }
+    assert object_store_options(S3(), named) == keys
+    assert object_store_options(S3(), named | {"AWS_ACCESS_KEY_ID": "another"}) == {}
+
+
+def test_a_profile_without_keys_is_refused_with_the_command_that_exports_them(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    named = env | {"AWS_PROFILE": "lake", "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}
+    with pytest.raises(ConfigError, match="profile 'lake' has no keys of its own") as caught:
+        object_store_options(S3(), named)
+    assert "aws configure export-credentials" in caught.value.hint
+
+
 def test_an_address_in_s3_is_written_as_a_uri(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "eu-west-3")
     location = location_at("s3://bucket/my index/")
     assert location.address("wines.json") == "s3://bucket/my%20index/wines.json"
     assert location.address() == "s3://bucket/my%20index"
+    assert location.spark("wines.json") == "s3a://bucket/my index/wines.json"
 
 
 def test_a_location_on_another_file_system_is_refused() -> None:

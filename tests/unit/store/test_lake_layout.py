@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import threading
 from pathlib import Path
 
@@ -11,6 +11,9 @@ import pytest
 from lakewake.errors import IndexDamaged, StoreError, StoreUnreachable
 from lakewake.store.hudi.generations import Generations
 from lakewake.store.hudi.layout import CELL, DELETED, NOTES, About, frontier_notes, notes, removals
+from lakewake.store.hudi.lock import FileLock
+from lakewake.store.hudi.table import bury, completed, pending
+from lakewake.store.location import Folder
 from support.store_contract import SCHEMA, chunk, recipe
 
 
@@ -51,21 +54,22 @@ def test_pages_that_a_frontier_no_longer_has_are_deleted() -> None:
 
 
 def generations(folder: Path) -> Generations:
-    return Generations(folder / "index", "wines")
+    return Generations(Folder(folder / "index"), "wines")
 
 
-def built(made: Generations, number: int) -> Path:
+def built(made: Generations, folder: Path, number: int) -> str:
     """A table that looks whole."""
     table = made.new_table(number)
-    (table / ".hoodie").mkdir(parents=True)
-    (table / ".hoodie" / "hoodie.properties").touch()
+    meta = folder / "index" / table / ".hoodie"
+    meta.mkdir(parents=True)
+    (meta / "hoodie.properties").touch()
     return table
 
 
 def test_the_highest_claimed_generation_is_active(tmp_path: Path) -> None:
     made = generations(tmp_path)
-    assert made.active() == (0, made.folder)
-    first, second = built(made, 1), built(made, 2)
+    assert made.active() == (0, "")
+    first, second = built(made, tmp_path, 1), built(made, tmp_path, 2)
     assert made.claim(1, first)
     assert made.claim(2, second)
     assert made.active() == (2, second)
@@ -73,11 +77,11 @@ def test_the_highest_claimed_generation_is_active(tmp_path: Path) -> None:
 
 def test_a_generation_is_claimed_once(tmp_path: Path) -> None:
     made = generations(tmp_path)
-    tables = [built(made, 1) for _ in range(4)]
+    tables = [built(made, tmp_path, 1) for _ in range(4)]
     claims: list[bool] = []
     gate = threading.Barrier(4)
 
-    def claim(table: Path) -> None:
+    def claim(table: str) -> None:
         gate.wait()
         claims.append(made.claim(1, table))
 
@@ -88,30 +92,33 @@ def test_a_generation_is_claimed_once(tmp_path: Path) -> None:
         thread.join()
     assert sorted(claims) == [False, False, False, True]
     assert made.active()[1] in tables
-    assert [p.name for p in made.folder.glob(".*")] == []
+    assert [p.name for p in (tmp_path / "index").glob(".*")] == []
 
 
 def test_former_generations_and_unclaimed_tables_are_removed(tmp_path: Path) -> None:
     made = generations(tmp_path)
-    first, lost, second = built(made, 1), built(made, 1), built(made, 2)
+    first, lost, second = (built(made, tmp_path, n) for n in (1, 1, 2))
     made.claim(1, first)
     made.claim(2, second)
     assert made.retire(before=2) == 2
-    assert [p.exists() for p in (first, lost, second)] == [False, False, True]
+    exist = [(tmp_path / "index" / table).exists() for table in (first, lost, second)]
+    assert exist == [False, False, True]
     assert made.active() == (2, second)
 
 
-def test_a_lost_table_and_a_damaged_claim_are_reported(tmp_path: Path) -> None:
+def test_a_damaged_claim_is_reported(tmp_path: Path) -> None:
     made = generations(tmp_path)
-    made.claim(1, built(made, 1))
-    claim = made.folder / "g1.json"
-    claim.write_text(json.dumps({"format": 1, "generation": 1, "table": "g1-gone"}))
-    with pytest.raises(IndexDamaged, match="is not there"):
-        made.active()
-    claim.write_text("{}")
+    made.claim(1, built(made, tmp_path, 1))
+    (tmp_path / "index" / "g1.json").write_text("{}")
     with pytest.raises(IndexDamaged, match="does not name the table"):
         made.active()
     assert made.highest() == 1
+
+
+def test_a_table_without_a_commit_is_gone_or_was_never_finished(tmp_path: Path) -> None:
+    made = generations(tmp_path)
+    assert "is not there" in made.without_commit("g1-gone").fact
+    assert "has no completed commit" in made.without_commit(built(made, tmp_path, 1)).fact
 
 
 def test_a_file_in_place_of_the_folder_is_reported(tmp_path: Path) -> None:
@@ -121,24 +128,83 @@ def test_a_file_in_place_of_the_folder_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_second_writer_waits_and_then_gives_up(tmp_path: Path) -> None:
-    made = generations(tmp_path)
+    lock = FileLock(Folder(tmp_path / "index"), "wines")
     with (
-        made.lock(),
+        lock.held(),
         pytest.raises(StoreError, match="another process has been writing"),
-        made.lock(0),
+        lock.held(0),
     ):
         pass
-    with made.lock(0):
-        pass
+    with lock.held(0) as hold:
+        hold.check()
 
 
 def test_staged_files_and_pins_of_live_processes_are_kept(tmp_path: Path) -> None:
     made = generations(tmp_path)
     with made.staging() as folder:
         made.forget()
-        assert folder.is_dir()
-    assert not folder.exists()
+        assert (tmp_path / "index" / folder).is_dir()
+    assert not (tmp_path / "index" / folder).exists()
     assert not made.is_pinned()
-    (made.folder / "pins").mkdir()
-    (made.folder / "pins" / "one").touch()
+    pin = tmp_path / "index" / "pins" / "one"
+    pin.parent.mkdir()
+    pin.touch()
     assert made.is_pinned()
+
+
+def test_staged_files_and_pins_of_dead_processes_are_removed_after_a_day(tmp_path: Path) -> None:
+    made, index = generations(tmp_path), tmp_path / "index"
+    (index / "staging" / "one").mkdir(parents=True)
+    (index / "pins").mkdir()
+    (index / "pins" / "one").touch()
+    for left in ("staging/one", "pins/one"):
+        os.utime(index / left, (1, 1))
+    assert not made.is_pinned()
+    made.forget()
+    assert sorted(p.name for p in index.rglob("*")) == ["pins", "staging"]
+
+
+TIMELINE = (
+    "001_002.deltacommit",
+    "001.deltacommit.requested",
+    "001.deltacommit.inflight",
+    "003.deltacommit.requested",
+    "003.deltacommit.inflight",
+    "004.deltacommit.requested",
+    "005.compaction.requested",
+    "006_007.clean",
+    "008.rollback.requested",
+)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A table with a completed commit and two that are pending."""
+    timeline = tmp_path / "table" / ".hoodie" / "timeline"
+    timeline.mkdir(parents=True)
+    for name in TIMELINE:
+        (timeline / name).touch()
+    (tmp_path / "table" / ".hoodie" / ".temp" / "003").mkdir(parents=True)
+    cell = tmp_path / "table" / "lakewake_cell=0"
+    cell.mkdir()
+    for name in ("f_1-0-1_001.parquet", ".f_003.log.1_1-0-1", ".f_004.log.1_1-0-1"):
+        (cell / name).touch()
+    return tmp_path / "table"
+
+
+def test_commits_and_roll_backs_that_are_not_completed_are_pending(table: Path) -> None:
+    assert completed(Folder(table.parent), "table") == ("001_002.deltacommit",)
+    assert {instant: len(files) for instant, files in pending(TIMELINE).items()} == {
+        "003": 2,
+        "004": 1,
+        "008": 1,
+    }
+
+
+def test_commits_of_writers_that_lost_the_lock_are_removed_with_their_files(table: Path) -> None:
+    bury(Folder(table.parent), "table")
+    left = sorted(path.name for path in (table / "lakewake_cell=0").iterdir())
+    assert left == ["f_1-0-1_001.parquet"]
+    timeline = sorted(path.name for path in (table / ".hoodie" / "timeline").iterdir())
+    assert timeline == sorted([*TIMELINE[:3], *TIMELINE[6:8]])
+    assert not (table / ".hoodie" / ".temp" / "003").exists()

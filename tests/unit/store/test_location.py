@@ -31,3 +31,18 @@ def test_a_stamp_changes_when_a_file_is_added_removed_or_replaced(tmp_path: Path
     (versions / "2.manifest").touch()
     os.utime(versions / "2.manifest", (1, 1))
     assert stamp() != one
+
+
+def test_a_file_is_created_once_and_whole(tmp_path: Path) -> None:
+    location = Folder(tmp_path)
+    assert location.create("g1.json", b"first")
+    assert not location.create("g1.json", b"second")
+    assert (location.read("g1.json"), location.names()) == (b"first", ["g1.json"])
+
+
+def test_names_without_a_file_are_missing(tmp_path: Path) -> None:
+    location = Folder(tmp_path)
+    location.replace("words/one", b"")
+    assert location.missing(["words/one", "words/two", "words"]) == ["words/two", "words"]
+    assert location.sees("words")
+    assert not location.sees("staging")

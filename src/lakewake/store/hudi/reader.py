@@ -6,7 +6,6 @@ import random
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -27,6 +26,7 @@ from lakewake.store.held import STORED, chunks_by_row, of_rows, vectors_by_hash,
 from lakewake.store.hints import rebuild
 from lakewake.store.hudi.cells import Cells
 from lakewake.store.hudi.filters import columns_of, passing
+from lakewake.store.hudi.generations import PINS, reaching
 from lakewake.store.hudi.layout import ABOUT_ID, CELLS_ID, About
 from lakewake.store.hudi.recall import Coverage, Found, nearest_scores
 from lakewake.store.hudi.table import IndexTable, Slice, among, as_vectors
@@ -43,9 +43,6 @@ from lakewake.store.ranking import (
     settled,
 )
 from lakewake.store.recall import Asking, choose, how_searched
-
-#: The folder of the files that pin states, beside the table.
-PINS = "pins"
 
 
 class HudiReader:
@@ -87,16 +84,15 @@ class HudiReader:
     @contextmanager
     def pinned(self) -> Iterator[None]:
         """Keep cleaning from removing the files of this state, however long it is read."""
-        pin = Path(self._table.path).parent / PINS / uuid4().hex
+        location, pin = self._table.location, uuid4().hex
         # If nothing can be written, nothing is removed either.
         with suppress(OSError):
-            pin.parent.mkdir(exist_ok=True)
-            pin.touch()
+            location.replace(f"{PINS}/{pin}", self._table.instant.encode(), lasting=False)
         try:
             yield
         finally:
             with suppress(OSError):
-                pin.unlink()
+                location.discard(PINS, [pin])
 
     def frontier(self) -> Frontier:
         return self._frontier
@@ -120,20 +116,19 @@ class HudiReader:
 
     def probe(self) -> None:
         """Check that the files of this state exist, and read one of them."""
-        root = Path(self._table.path)
-        every = list(self._table.every())
-        for one in every:
-            for file in (one.base, *one.logs):
-                if file and not (root / file).is_file():
-                    raise IndexDamaged(
-                        f"index '{self.about.name}' has lost the file {root / file}",
-                        hint=rebuild(self.about.name),
-                    )
+        table, every = self._table, list(self._table.every())
+        files = [f"{table.folder}/{f}" for one in every for f in (one.base, *one.logs) if f]
+        with reaching(table.location, self.about.name):
+            lost = table.location.missing(files)
+        if lost:
+            raise IndexDamaged(
+                f"index '{self.about.name}' has lost the file {table.location.address(lost[0])}",
+                hint=rebuild(self.about.name),
+            )
         if every:
             # Not from memory: the files may be damaged since.
-            IndexTable(self._table.path, self._table.instant, self.about.name).columns(
-                random.choice(every), ["_id"]
-            )
+            fresh = IndexTable(table.location, table.folder, table.instant, self.about.name)
+            fresh.columns(random.choice(every), ["_id"])
 
     def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
         wanted = set(rows)
@@ -323,9 +318,9 @@ class HudiReader:
         return SliceWords(self._table, list(self._table.every()), self.word_folder)
 
     @property
-    def word_folder(self) -> Path:
-        """Where the counted words of this generation are kept."""
-        return Path(self._table.path).parent / "words" / f"g{self._generation}"
+    def word_folder(self) -> str:
+        """Where the counted words of this generation are kept, in the folder of the index."""
+        return f"words/g{self._generation}"
 
     @lazy
     def _shown_schema(self) -> pa.Schema:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -18,12 +17,14 @@ from lakewake.model.chunks import Batch
 from lakewake.store import Removed
 from lakewake.store.hudi.cells import Cells
 from lakewake.store.hudi.layout import CELL, staged, staged_schema
+from lakewake.store.location import Location
 
 
 class StagedFile(NamedTuple):
     """A Parquet file of chunks.
 
     Attributes:
+        path: its name in the folder of the index.
         cells: the digest of the cells that its chunks were assigned to; '' if there are none.
     """
 
@@ -45,10 +46,13 @@ class HudiStaging:
     """Where the parts of one batch are written. It can be pickled.
 
     Attributes:
+        location: the folder of the index.
+        folder: the folder in it for these parts.
         cells: the cells of the index; None while a new index has none yet.
     """
 
-    folder: Path
+    location: Location
+    folder: str
     cells: Cells | None
 
     def write(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> bytes:
@@ -57,25 +61,26 @@ class HudiStaging:
         Raises:
             StoreError: it cannot be written.
         """
-        if not self.folder.is_dir():
+        if not self.location.sees(self.folder):
             raise StoreError(
-                f"executors do not see the folder of the index: {self.folder} is another folder "
+                "executors do not see the folder of the index: "
+                f"{self.location.address(self.folder)} is another folder "
                 "on their machines, or does not exist there",
                 hint="put the store where all machines reach it under the same path",
             )
-        path = self.folder / f"{uuid4().hex}.parquet"
+        path = new_part(self.folder)
         try:
-            with pq.ParquetWriter(path, staged_schema(schema), compression="none") as out:
+            with part_writer(self.location, path, staged_schema(schema)) as out:
                 for batch in rows:
                     out.write_batch(staged(batch, cells_of(batch, self.cells)))
         except LakewakeError:
             raise
         except OSError as error:
             raise StoreError(
-                f"rows cannot be written to {path}: {error}",
-                hint="check that the folder is writable and the disk has room, then sync again",
+                f"rows cannot be written to {self.location.address(path)}: {error}",
+                hint=self.location.hint,
             ) from error
-        return StagedFile(str(path), self.cells.digest if self.cells else "").to_bytes()
+        return StagedFile(path, self.cells.digest if self.cells else "").to_bytes()
 
     def batch(self, schema: pa.Schema, written: Sequence[bytes], removed: Removed) -> Batch:
         nothing = schema.empty_table().to_reader
@@ -101,16 +106,36 @@ def vectors_of(column: pa.Array | pa.ChunkedArray, dimension: int) -> np.ndarray
     return out
 
 
-def assign(path: str, cells: Cells) -> None:
-    """Write a staged file again, with the cell of each chunk."""
-    source, target = Path(path), Path(path).with_suffix(".assigned")
+def new_part(folder: str) -> str:
+    """The name of a new Parquet file."""
+    return f"{folder}/{uuid4().hex}.parquet"
+
+
+def part_writer(location: Location, path: str, schema: pa.Schema) -> pq.ParquetWriter:
+    """Writes a Parquet file in the folder of the index."""
+    return pq.ParquetWriter(
+        location.path(path), schema, filesystem=location.files, compression="none"
+    )
+
+
+def opened_part(location: Location, path: str) -> pq.ParquetFile:
+    """A Parquet file in the folder of the index."""
+    return pq.ParquetFile(location.path(path), filesystem=location.files)
+
+
+def assigned_name(path: str) -> str:
+    """The name of a staged file once each chunk has its cell."""
+    return f"{path.removesuffix('.parquet')}.assigned.parquet"
+
+
+def assign(location: Location, path: str, cells: Cells) -> None:
+    """Write a staged file again under another name, with the cell of each chunk."""
     with (
-        pq.ParquetFile(source) as file,
-        pq.ParquetWriter(target, file.schema_arrow, compression="none") as out,
+        opened_part(location, path) as file,
+        part_writer(location, assigned_name(path), file.schema_arrow) as out,
     ):
         at = file.schema_arrow.get_field_index(CELL)
         for batch in file.iter_batches():
             columns = batch.columns
             columns[at] = cells_of(batch, cells)
             out.write_batch(pa.RecordBatch.from_arrays(columns, schema=file.schema_arrow))
-    target.rename(source)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -10,20 +9,11 @@ from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from lakewake.errors import (
-    IndexDamaged,
-    IndexMissing,
-    OutcomeUnknown,
-    StaleFrontier,
-    StoreError,
-    StoreUnreachable,
-)
+from lakewake.errors import IndexMissing, OutcomeUnknown, StaleFrontier, StoreError
 from lakewake.model.as_of import newest_not_newer
 from lakewake.model.chunks import Batch
 from lakewake.model.frontier import Frontier
@@ -31,10 +21,10 @@ from lakewake.model.keep import Keep
 from lakewake.model.recall import RECALL, Decision
 from lakewake.model.recipe import Recipe
 from lakewake.store.deleted import DeletedVectors
-from lakewake.store.hints import missing, rebuild
+from lakewake.store.hints import missing
 from lakewake.store.hudi import cells as cell_rules
 from lakewake.store.hudi.cells import Cells, number_of_cells, trained
-from lakewake.store.hudi.generations import Generations
+from lakewake.store.hudi.generations import Generations, reaching, writing
 from lakewake.store.hudi.layout import (
     ABOUT_ID,
     CELL,
@@ -45,17 +35,37 @@ from lakewake.store.hudi.layout import (
     removals,
     staged_schema,
 )
+from lakewake.store.hudi.lease import Lease
+from lakewake.store.hudi.lock import FileLock, Hold, Lock, NeverLost
 from lakewake.store.hudi.reader import HudiReader
 from lakewake.store.hudi.recall import Found, decide
-from lakewake.store.hudi.staging import HudiStaging, StagedFile, assign, vectors_of
-from lakewake.store.hudi.table import IndexTable, SliceCache, completed, kept_from
+from lakewake.store.hudi.staging import (
+    HudiStaging,
+    StagedFile,
+    assign,
+    assigned_name,
+    new_part,
+    opened_part,
+    part_writer,
+    vectors_of,
+)
+from lakewake.store.hudi.table import (
+    IndexTable,
+    SliceCache,
+    bury,
+    completed,
+    instant_of,
+    kept_from,
+)
 from lakewake.store.hudi.upkeep import count_words, reshape
-from lakewake.store.location import location_at
+from lakewake.store.location import S3, Bucket, Location, location_at
 from lakewake.store.memory import check_columns
 from lakewake.store.recall import ANN_MIN_CHUNKS, PER_KIND, Asking, is_due, now, questions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from lakewake.store.hudi.writing import Guard
 
 #: How often a commit that failed for a passing reason is tried.
 ATTEMPTS = 3
@@ -79,6 +89,7 @@ class HudiStore:
     """One index in a folder of its own.
 
     Args:
+        folder: a path, or `s3://bucket/folder`.
         session: the Spark session that writes; called when it is needed.
         ann_min_chunks: an index with fewer chunks is searched exactly.
         cell_chunks: how many chunks a cell is meant to hold.
@@ -100,9 +111,11 @@ class HudiStore:
         self.name = name
         self._keep = keep or Keep()
         self._session = session
-        self._generations = Generations(Path(folder).absolute(), name)
+        absolute = folder if folder.startswith(S3) else str(Path(folder).absolute())
+        self._location = location_at(absolute)
+        self._generations = Generations(self._location, name)
         self._asking = Asking(recall, ann_min_chunks)
-        self._location = location_at(str(self._generations.folder))
+        self._lock = _lock(self._location, name)
         self._deleted = DeletedVectors(self._location, name)
         self._cell_chunks = cell_chunks
         self._cache = SliceCache()
@@ -118,7 +131,10 @@ class HudiStore:
         self._opened = number
         if not number:
             return None
-        instants = completed(str(table))
+        with reaching(self._location, self.name):
+            instants = completed(self._location, table)
+        if not instants:
+            raise self._generations.without_commit(table)
         with self._opening:
             cached = self._cached
             if not cached or (cached.generation, cached.instants) != (number, instants):
@@ -147,42 +163,39 @@ class HudiStore:
     def _state_at(self, newest: IndexTable, instant: str) -> IndexTable:
         kept = self._kept_from(newest)
         states = (
-            (Frontier.from_json(text), IndexTable(newest.path, commit, self.name, self._cache))
+            (Frontier.from_json(text), newest.at(commit))
             for commit, text in newest.commits()
             if commit >= kept
         )
         return newest_not_newer(instant, states, self.name)
 
     def _kept_from(self, table: IndexTable) -> str:
-        try:
-            return kept_from(self._location, Path(table.path).name)
-        except OSError as error:
-            raise StoreUnreachable(
-                f"index '{self.name}' cannot be reached at {table.path}: {error}",
-                hint=self._location.hint,
-            ) from error
+        with reaching(self._location, self.name):
+            return kept_from(self._location, table.folder)
 
     def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
-        from lakewake.store.hudi.writing import build
+        from lakewake.store.hudi.writing import Rows, build
 
         self._check_replaced(after)
         number = after + 1
         table = self._generations.new_table(number)
-        with self._generations.staging() as folder:
-            assigned = [StagedFile.from_bytes(part) for part in batch.staged]
-            parts = [*(part.path for part in assigned), *_stage(folder, batch, None)]
+        with writing(self._location, self.name), self._generations.staging() as folder:
+            given = [StagedFile.from_bytes(part) for part in batch.staged]
+            parts = [*(part.path for part in given), *self._stage(folder, batch, None)]
             cells = self._train(parts, recipe)
-            _each(self._session(), parts, cells)
+            parts = self._assigned(parts, cells)
             texts = frontier_notes(then.to_json(), then.new_pages(()), set())
             texts |= {
                 ABOUT_ID: About(self.name, recipe, batch.schema.remove_metadata()).to_json(),
                 CELLS_ID: cells.to_json(),
             }
-            parts.append(_note_file(folder, batch.schema, texts))
+            parts.append(self._note_file(folder, batch.schema, texts))
             dimension = recipe.model.dimension
-            self._write(lambda spark: build(spark, str(table), parts, dimension, then.to_json()))
+            rows = Rows(self._location, table, parts, dimension, then.to_json())
+            self._write(lambda spark: build(spark, rows), NeverLost())
         if not self._generations.claim(number, table):
-            shutil.rmtree(table, ignore_errors=True)
+            with suppress(OSError):
+                self._location.remove(table)
             raise self._stale(f"generation {number} of index '{self.name}' came first")
         self._opened = number
 
@@ -190,7 +203,7 @@ class HudiStore:
     def staging(self, after: int | None = None) -> Iterator[HudiStaging]:
         cells = None if after is not None else self._committable().cells
         with self._generations.staging() as folder:
-            yield HudiStaging(folder, cells)
+            yield HudiStaging(self._location, folder, cells)
 
     def commit(self, batch: Batch, expect: Frontier, then: Frontier) -> None:
         """Apply the whole batch and move the frontier, or do neither.
@@ -200,31 +213,27 @@ class HudiStore:
             OutcomeUnknown: it may have landed.
         """
         self._committable()
-        with self._generations.lock():
+        with writing(self._location, self.name), self._lock.held() as hold:
             failure: Exception | None = None
             for _ in range(ATTEMPTS):
                 index = self._newest(failure)
                 if self._landed(index, expect, then):
                     return
                 check_columns(batch.schema.remove_metadata(), index.schema())
-                failure = self._try_commit(index, batch, then)
+                failure = self._try_commit(index, batch, then, hold)
                 if failure is None:
                     return
             if self._landed(self._newest(failure), expect, then):
                 return
-            raise StoreError(
-                f"index '{self.name}' could not be written: {_brief(failure)}",
-                landed="nothing was written",
-                hint="check the message, then sync again",
-            ) from failure
+            raise self._unwritten(failure) from failure
 
     def maintain(self) -> dict[str, int]:
         if not self._generations.active()[0]:
             return {}
-        with self._generations.lock():
+        with writing(self._location, self.name), self._lock.held() as hold:
             number = self._newest(None).generation
-            done = {"cells_replaced": self._reshape(self._newest(None))}
-            done["files_compacted"] = self._compact(self._newest(None))
+            done = {"cells_replaced": self._reshape(self._newest(None), hold)}
+            done["files_compacted"] = self._compact(self._newest(None), hold)
             index = self._newest(None)
             done["texts_indexed"] = count_words(index, index.word_folder)
             done["questions_probed"] = self._probe(index)
@@ -232,60 +241,79 @@ class HudiStore:
             done["generations_removed"] = self._generations.retire(before=number)
         return {what: n for what, n in done.items() if n}
 
-    def _reshape(self, index: HudiReader) -> int:
+    def _reshape(self, index: HudiReader, hold: Hold) -> int:
         """Split cells that grew, and dissolve those that emptied, in one commit."""
-        from lakewake.store.hudi.writing import upsert
-
-        path, frontier = index.table.path, index.frontier().to_json()
-        seen, cleaning = completed(path), self._cleaning(path)
-        dimension = index.recipe().model.dimension
+        frontier = index.frontier()
+        guard = self._guard(index, hold)
         with self._generations.staging() as folder:
             parts = reshape(index, self._cell_chunks, folder)
-            if parts:
-                self._write(
-                    lambda spark: upsert(spark, path, parts, dimension, frontier, seen, cleaning)
-                )
+            if parts and (error := self._upsert(index, parts, frontier, guard, hold)):
+                raise self._unwritten(error) from error
         return len(parts)
 
-    def _compact(self, index: HudiReader) -> int:
+    def _compact(self, index: HudiReader, hold: Hold) -> int:
         every = [*index.table.note_slices, *index.table.every()]
         many = [one for one in every if len(one.logs) >= LOGS]
         if not many:
             return 0
         from lakewake.store.hudi.writing import compact
 
-        path = index.table.path
-        self._write(lambda spark: compact(spark, path, self._cleaning(path), logs=LOGS))
+        hold.check()
+        path, cleaning = index.table.path, self._cleaning(index.table.folder)
+        self._write(lambda spark: compact(spark, path, cleaning, logs=LOGS), hold)
         return len(many)
 
-    def _cleaning(self, path: str) -> dict[str, str]:
+    def _cleaning(self, table: str) -> dict[str, str]:
         """The options that decide which files a commit may remove."""
         from lakewake.store.hudi.writing import cleaning
 
-        commits = self._keep.wanted((n.partition("_")[0] for n in completed(path)), datetime.now())
+        done = (name.partition("_")[0] for name in completed(self._location, table))
+        commits = self._keep.wanted(done, datetime.now())
         return cleaning(commits, clean=not self._generations.is_pinned())
 
-    def _try_commit(self, index: HudiReader, batch: Batch, then: Frontier) -> Exception | None:
-        from lakewake.store.hudi.writing import upsert
-
-        seen = completed(index.table.path)
+    def _try_commit(
+        self, index: HudiReader, batch: Batch, then: Frontier, hold: Hold
+    ) -> Exception | None:
+        guard = self._guard(index, hold)
         with self._generations.staging() as folder:
-            assigned = [StagedFile.from_bytes(part) for part in batch.staged]
-            outdated = [part.path for part in assigned if part.cells != index.cells.digest]
-            _each(self._session(), outdated, index.cells)
-            parts = [*(part.path for part in assigned), *_stage(folder, batch, index.cells)]
+            given = [StagedFile.from_bytes(part) for part in batch.staged]
+            outdated = [part.path for part in given if part.cells != index.cells.digest]
+            parts = [part.path for part in given if part.cells == index.cells.digest]
+            parts += self._assigned(outdated, index.cells)
+            parts += self._stage(folder, batch, index.cells)
             removed, gone_ids = _removed(folder, index, batch, parts)
             self._sample_deleted(index, gone_ids)
             parts.append(removed)
             former = set(index.frontier().pages)
             unused = former - set(then.pages)
             texts = frontier_notes(then.to_json(), then.new_pages(former), unused)
-            parts.append(_note_file(folder, batch.schema, texts))
-            dimension = index.recipe().model.dimension
-            path, cleaning = index.table.path, self._cleaning(index.table.path)
-            return self._try(
-                lambda spark: upsert(spark, path, parts, dimension, then.to_json(), seen, cleaning)
-            )
+            parts.append(self._note_file(folder, batch.schema, texts))
+            return self._upsert(index, parts, then, guard, hold)
+
+    def _guard(self, index: HudiReader, hold: Hold) -> Guard:
+        """Keeps a commit that is based on this state from landing on another one."""
+        from lakewake.store.hudi.writing import Guard
+
+        location, table = self._location, index.table.folder
+        if hold.losable:
+            hold.check()
+            bury(location, table)
+        seen = completed(location, table)
+        # A writer that was stopped here may have lost the lock since it read that state.
+        if not seen or instant_of(seen) != index.table.instant:
+            raise self._stale(f"another writer committed to index '{self.name}' first")
+        return Guard(location, table, seen, hold.check)
+
+    def _upsert(
+        self, index: HudiReader, parts: list[str], then: Frontier, guard: Guard, hold: Hold
+    ) -> Exception | None:
+        from lakewake.store.hudi.writing import LOSABLE, Rows, upsert
+
+        dimension = index.recipe().model.dimension
+        rows = Rows(self._location, index.table.folder, parts, dimension, then.to_json())
+        options = {**self._cleaning(index.table.folder), **(LOSABLE if hold.losable else {})}
+        hold.check()
+        return self._try(lambda spark: upsert(spark, rows, guard, options), hold)
 
     def _sample_deleted(self, index: HudiReader, ids: list[str]) -> None:
         """Keep a few of the vectors that a commit removes: questions about them are the hardest."""
@@ -297,47 +325,74 @@ class HudiStore:
         with suppress(OSError):
             self._deleted.add(recipe.fingerprint, vectors, np.random.default_rng(len(ids)))
 
-    def _try(self, write: Callable[[SparkSession], object]) -> Exception | None:
+    def _try(self, write: Callable[[SparkSession], object], hold: Hold) -> Exception | None:
         """Write, and return the error of Spark or Hudi if there is one."""
-        from lakewake.store.hudi.writing import failures, writing_session
+        from lakewake.store.hudi.writing import failures, in_group, writing_session
 
         try:
-            write(writing_session(self._session()))
+            spark = writing_session(self._session())
+            with in_group(spark) as cancel, hold.when_lost(cancel):
+                write(spark)
         except failures() as error:
             return error
         return None
 
-    def _write(self, write: Callable[[SparkSession], object]) -> None:
-        if error := self._try(write):
-            raise StoreError(
-                f"index '{self.name}' could not be written: {_brief(error)}",
-                landed="nothing was written",
-                hint="check the message, then sync again",
-            ) from error
+    def _write(self, write: Callable[[SparkSession], object], hold: Hold) -> None:
+        if error := self._try(write, hold):
+            raise self._unwritten(error) from error
+
+    def _unwritten(self, error: Exception | None) -> StoreError:
+        return StoreError(
+            f"index '{self.name}' could not be written: {_brief(error)}",
+            landed="nothing was written",
+            hint="check the message, then sync again",
+        )
+
+    def _stage(self, folder: str, batch: Batch, cells: Cells | None) -> list[str]:
+        """The chunks of a batch that are not staged yet, as a Parquet file."""
+        staging = HudiStaging(self._location, folder, cells)
+        with batch.rows() as rows:
+            written = StagedFile.from_bytes(staging.write(batch.schema, iter(rows)))
+        return [written.path]
+
+    def _note_file(self, folder: str, schema: pa.Schema, texts: dict[str, str | None]) -> str:
+        path, rows = new_part(folder), notes(schema, texts)
+        with part_writer(self._location, path, rows.schema) as out:
+            out.write_batch(rows)
+        return path
+
+    def _assigned(self, parts: list[str], cells: Cells) -> list[str]:
+        """The same files with the cell of each chunk, written by the executors."""
+        if not parts or cells.numbers.tolist() == [0]:
+            return parts
+        context, location = self._session().sparkContext, self._location
+        sent = context.broadcast(cells)
+        context.parallelize(parts, len(parts)).foreach(lambda p: assign(location, p, sent.value))
+        return [assigned_name(part) for part in parts]
 
     def _train(self, parts: list[str], recipe: Recipe) -> Cells:
         """Cells for the chunks of these files, trained on a sample of them."""
-        rows = sum(pq.read_metadata(part).num_rows for part in parts)
+        rows = 0
+        for part in parts:
+            with opened_part(self._location, part) as file:
+                rows += file.metadata.num_rows
         count = number_of_cells(rows, self._cell_chunks)
         dimension = recipe.model.dimension
         if count == 1:
             return trained(np.zeros((0, dimension), np.float32), 1, recipe.metric)
         share = min(1.0, count * cell_rules.TRAINED / rows)
-        return trained(_sample(parts, share, dimension), count, recipe.metric)
+        sample = _sample(self._location, parts, share, dimension)
+        return trained(sample, count, recipe.metric)
 
-    def _reader(self, number: int, table: Path, instants: tuple[str, ...]) -> HudiReader:
-        instant = instants[-1].partition("_")[0] if instants else ""
-        if not instant:
-            raise IndexDamaged(
-                f"{table} has no completed commit",
-                hint=rebuild(self.name),
-            )
-        state = IndexTable(str(table), instant, self.name, self._cache)
+    def _reader(self, number: int, table: str, instants: tuple[str, ...]) -> HudiReader:
+        instant = instant_of(instants)
+        state = IndexTable(self._location, table, instant, self.name, self._cache)
         return HudiReader(state, number, self._asking, self._probed(number, instant))
 
     def _probed(self, number: int, instant: str) -> Found | None:
         """What the last probe found; None for an earlier state, whose cells may be others."""
-        content = self._location.read(f"searching-g{number}.json")
+        with reaching(self._location, self.name):
+            content = self._location.read(f"searching-g{number}.json")
         found = Found.from_bytes(content) if content else None
         return found if found and found.instant <= instant else None
 
@@ -404,34 +459,19 @@ class HudiStore:
         return StaleFrontier(fact, landed="nothing was written", hint="run the sync again")
 
 
-def _stage(folder: Path, batch: Batch, cells: Cells | None) -> list[str]:
-    """The chunks of a batch that are not staged yet, as a Parquet file."""
-    with batch.rows() as rows:
-        written = StagedFile.from_bytes(HudiStaging(folder, cells).write(batch.schema, iter(rows)))
-    return [written.path]
+def _lock(location: Location, name: str) -> Lock:
+    """The lock of an index: a lease in S3, where no file can be locked."""
+    if isinstance(location, Bucket):
+        return Lease(location.conditional, location, name)
+    return FileLock(location, name)
 
 
-def _note_file(folder: Path, schema: pa.Schema, texts: dict[str, str | None]) -> str:
-    path = folder / f"{uuid4().hex}.parquet"
-    rows = notes(schema, texts)
-    pq.write_table(pa.Table.from_batches([rows]), path, compression="none")
-    return str(path)
-
-
-def _each(spark: SparkSession, parts: list[str], cells: Cells) -> None:
-    """Give each chunk of these files its cell, on the executors."""
-    if not parts or cells.numbers.tolist() == [0]:
-        return
-    sent = spark.sparkContext.broadcast(cells)
-    spark.sparkContext.parallelize(parts, len(parts)).foreach(lambda p: assign(p, sent.value))
-
-
-def _sample(parts: list[str], share: float, dimension: int) -> np.ndarray:
+def _sample(location: Location, parts: list[str], share: float, dimension: int) -> np.ndarray:
     """Some of the vectors in these files, picked at random."""
     rng = np.random.default_rng(0)
     found = [np.empty((0, dimension), np.float32)]
     for part in parts:
-        with pq.ParquetFile(part) as file:
+        with opened_part(location, part) as file:
             for batch in file.iter_batches(columns=["_vector"]):
                 picked = np.flatnonzero(rng.random(batch.num_rows) < share)
                 column = batch["_vector"].take(pa.array(picked.tolist(), pa.int64())).drop_null()
@@ -440,26 +480,26 @@ def _sample(parts: list[str], share: float, dimension: int) -> np.ndarray:
 
 
 def _removed(
-    folder: Path, index: HudiReader, batch: Batch, parts: list[str]
+    folder: str, index: HudiReader, batch: Batch, parts: list[str]
 ) -> tuple[str, list[str]]:
     """A file of the chunks to delete: those of the batch, and those that move to another cell.
 
     The second result is a few of their `_id`s.
     """
-    schema = staged_schema(batch.schema)
-    path = folder / f"{uuid4().hex}.parquet"
+    location, path = index.table.location, new_part(folder)
     written: dict[str, int] = {}
     for part in parts:
-        rows = pq.read_table(part, columns=["_id", CELL])
+        with opened_part(location, part) as file:
+            rows = file.read(columns=["_id", CELL])
         written |= dict(zip(rows["_id"].to_pylist(), rows[CELL].to_pylist(), strict=True))
     some: list[str] = []
-    with pq.ParquetWriter(path, schema, compression="none") as out:
+    with part_writer(location, path, staged_schema(batch.schema)) as out:
         for ids in _lots(_both(written, batch.deletes)):
             held = index.whereabouts(ids)
             gone = {id: cell for id, cell in held.items() if written.get(id) != cell}
             out.write_batch(removals(batch.schema, list(gone), list(gone.values())))
             some += list(gone)[: SAMPLED - len(some)]
-    return str(path), some
+    return path, some
 
 
 def _both(written: dict[str, int], deletes: Collection[str]) -> Iterator[str]:

@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from hudi import HudiFileGroupReader, HudiReadOptions, HudiTable, HudiTableBuilder
+from pyarrow import fs
 
-from lakewake.errors import LakewakeError, StoreError
+from lakewake.errors import LakewakeError, StoreError, StoreUnreachable
 from lakewake.lazy import lazy
 from lakewake.model.cleaning import parse_clean_plan
 from lakewake.store.hints import rebuild
 from lakewake.store.hudi.layout import CELL, FRONTIER_KEY, NOTES
-from lakewake.store.location import Location
+from lakewake.store.location import Folder, Location
 
 #: How many bytes of slices one process keeps in memory.
 MEMORY = 1024 * 1024 * 1024
 _COMPLETED = re.compile(r"(\d+)_(\d+)\.(commit|deltacommit|replacecommit|restore)")
+_PENDING = re.compile(r"(\d+)\.(?:deltacommit|rollback)\.(?:requested|inflight)")
 _LOG = re.compile(r"_(\d+)\.log\.")
 #: How the names of the plans of cleans end.
 PLAN = ".clean.requested"
+#: In the name of a base file or a log: the instant that wrote it.
+_WRITTEN = re.compile(r"_(\d+)\.(?:parquet$|log\.)")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,13 +48,19 @@ class Slice:
     logs: tuple[str, ...]
 
 
-def completed(path: str) -> tuple[str, ...]:
-    """The names of the completed instants that change rows, in order."""
-    try:
-        names = os.listdir(Path(path) / ".hoodie" / "timeline")
-    except (FileNotFoundError, NotADirectoryError):
-        return ()
+def completed(location: Location, table: str) -> tuple[str, ...]:
+    """The names of the completed instants of a table that change rows, in order.
+
+    Raises:
+        OSError: the location cannot be reached.
+    """
+    names = location.names(f"{table}/.hoodie/timeline")
     return tuple(sorted(name for name in names if _COMPLETED.fullmatch(name)))
+
+
+def instant_of(instants: Sequence[str]) -> str:
+    """The state that completed instants lead to: the requested time of the last one."""
+    return instants[-1].partition("_")[0]
 
 
 def moving(instants: Sequence[str]) -> tuple[str, ...]:
@@ -80,6 +91,43 @@ def _kept_by(plan: bytes | None, name: str) -> str:
             return kept
     # Unfinished, or by another policy: it may keep only what is newer than itself.
     return name.removesuffix(PLAN)
+
+
+def pending(names: Collection[str]) -> dict[str, list[str]]:
+    """Commits and roll-backs on a timeline that are not completed: instant → its files."""
+    done = {name.partition("_")[0] for name in names if "_" in name}
+    found: dict[str, list[str]] = {}
+    for name in sorted(names):
+        match = _PENDING.fullmatch(name)
+        if match and match[1] not in done:
+            found.setdefault(match[1], []).append(name)
+    return found
+
+
+def bury(location: Location, table: str) -> None:
+    """Remove the commits of writers that lost the lock before they completed them.
+
+    Hudi completes a commit only if the files of its pending instant are there, so these go first.
+    A commit for which Hudi has looked already has written all its rows, so these are found here
+    and removed: even if it completes, it changes nothing.
+    """
+    meta = f"{table}/.hoodie"
+    dead = pending(location.names(f"{meta}/timeline"))
+    if not dead:
+        return
+    location.discard(f"{meta}/timeline", [name for names in dead.values() for name in names])
+    root = location.path(table)
+    selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
+    every = location.ask(lambda: location.files.get_file_info(selector))
+    left = [
+        found.path.removeprefix(f"{root}/")
+        for found in every
+        if (match := _WRITTEN.search(found.base_name)) and match[1] in dead
+    ]
+    if left:
+        location.discard(table, left)
+    for instant in dead:
+        location.remove(f"{meta}/.temp/{instant}")
 
 
 class SliceCache:
@@ -117,16 +165,31 @@ class IndexTable:
     """One state of an index's table: its rows after a given instant. It can be pickled.
 
     Args:
-        path: the folder of the table.
+        location: the folder of the index.
+        folder: the table's folder in it.
         instant: the instant's requested time.
+        name: the name of the index.
     """
 
-    def __init__(self, path: str, instant: str, name: str, cache: SliceCache | None = None) -> None:
-        self.path, self.instant, self.name = path, instant, name
+    def __init__(
+        self,
+        location: Location,
+        folder: str,
+        instant: str,
+        name: str,
+        cache: SliceCache | None = None,
+    ) -> None:
+        self.location, self.folder = location, folder
+        self.instant, self.name = instant, name
         self._cache = cache or SliceCache(0)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return IndexTable, (self.path, self.instant, self.name)
+        return IndexTable, (self.location, self.folder, self.instant, self.name)
+
+    @property
+    def path(self) -> str:
+        """The path of the table, for Spark."""
+        return self.location.spark(self.folder)
 
     def notes(self) -> dict[str, str]:
         """The notes, `_id` → text."""
@@ -160,31 +223,41 @@ class IndexTable:
         for some in self.slices.values():
             yield from some
 
+    def at(self, instant: str) -> IndexTable:
+        """The state of the same table after another instant."""
+        return IndexTable(self.location, self.folder, instant, self.name, self._cache)
+
     def commits(self) -> Iterator[tuple[str, str]]:
         """The commits that wrote a frontier, newest first: instant and frontier."""
-        with reading(self.path, self.name):
-            timeline = self._table.get_timeline()
-            # A build completes as `commit`, like a compaction, which writes no frontier.
-            every = [*timeline.get_completed_commits(), *timeline.get_completed_deltacommits()]
-            for commit in sorted(every, key=lambda c: c.timestamp, reverse=True):
-                content = json.loads(timeline.get_instant_metadata_in_json(commit))
-                text = (content.get("extraMetadata") or {}).get(FRONTIER_KEY)
-                if text:
-                    yield commit.timestamp, text
+        timeline = self._ask(self._table.get_timeline)
+        # A build completes as `commit`, like a compaction, which writes no frontier.
+        every = self._ask(
+            lambda: [*timeline.get_completed_commits(), *timeline.get_completed_deltacommits()]
+        )
+        for commit in sorted(every, key=lambda c: c.timestamp, reverse=True):
+            text = self._ask(partial(timeline.get_instant_metadata_in_json, commit))
+            frontier = (json.loads(text).get("extraMetadata") or {}).get(FRONTIER_KEY)
+            if frontier:
+                yield commit.timestamp, frontier
 
     def changed_since(self, instant: str) -> tuple[int, int]:
         """How many rows were written and deleted after an instant, up to this state."""
         written = deleted = 0
-        with reading(self.path, self.name):
-            timeline = self._table.get_timeline()
-            for commit in timeline.get_completed_deltacommits():
-                if instant < commit.timestamp <= self.instant:
-                    content = json.loads(timeline.get_instant_metadata_in_json(commit))
-                    for stat in chain.from_iterable(content["partitionToWriteStats"].values()):
-                        deleted += int(stat.get("numDeletes") or 0)
-                        if not stat["partitionPath"].endswith(f"={NOTES}"):
-                            written += int(stat.get("numWrites") or 0)
+        for content in self._ask(lambda: self._commits_after(instant)):
+            for stat in chain.from_iterable(content["partitionToWriteStats"].values()):
+                deleted += int(stat.get("numDeletes") or 0)
+                if not stat["partitionPath"].endswith(f"={NOTES}"):
+                    written += int(stat.get("numWrites") or 0)
         return written, deleted
+
+    def _commits_after(self, instant: str) -> list[dict[str, Any]]:
+        """The metadata of the commits after an instant, up to this state."""
+        timeline = self._table.get_timeline()
+        return [
+            json.loads(timeline.get_instant_metadata_in_json(commit))
+            for commit in timeline.get_completed_deltacommits()
+            if instant < commit.timestamp <= self.instant
+        ]
 
     def columns(self, one: Slice, names: Sequence[str]) -> dict[str, pa.Array]:
         """Columns of a slice, its rows ordered by `_id`."""
@@ -218,15 +291,25 @@ class IndexTable:
         self._cache.put(self.path, one, {name: value})
 
     def _read(self, one: Slice, names: Sequence[str]) -> pa.Table:
-        with reading(self.path, self.name):
-            options = HudiReadOptions(projection=list(names))
-            rows = self._reader.read_file_slice_from_paths(one.base, list(one.logs), options)
-            return pa.Table.from_batches([rows]).select(list(names))
+        options = HudiReadOptions(projection=list(names))
+        rows = self._ask(
+            lambda: self._reader.read_file_slice_from_paths(one.base, list(one.logs), options)
+        )
+        return pa.Table.from_batches([rows]).select(list(names))
 
     def _listed(self, filters: list[tuple[str, str, str]] | None) -> list[Slice]:
-        with reading(self.path, self.name):
-            options = HudiReadOptions(filters=filters).with_as_of_timestamp(self.instant)
-            return [self._slice(found) for found in self._table.get_file_slices(options)]
+        options = HudiReadOptions(filters=filters).with_as_of_timestamp(self.instant)
+        found = self._ask(lambda: self._table.get_file_slices(options))
+        return [self._slice(one) for one in found]
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        """What the Hudi reader answers; its errors become ours."""
+        try:
+            return self.location.ask(question)
+        except LakewakeError:
+            raise
+        except Exception as error:
+            raise _unreadable(self, error) from error
 
     def _slice(self, found: Any) -> Slice:
         cell = int(str(found.partition_path).rpartition("=")[2])
@@ -240,16 +323,13 @@ class IndexTable:
 
     @lazy
     def _table(self) -> HudiTable:
-        return HudiTableBuilder.from_base_uri(self.path).build()
+        builder = HudiTableBuilder.from_base_uri(self.location.address(self.folder))
+        return builder.with_storage_options(self.location.object_store).build()
 
     @lazy
     def _reader(self) -> HudiFileGroupReader:
         options = HudiReadOptions().with_as_of_timestamp(self.instant)
         return self._table.create_file_group_reader_with_options(options)
-
-
-def _slice_order(one: Slice) -> tuple[str, ...]:
-    return one.base, *one.logs
 
 
 def _log_order(path: str) -> tuple[str, str]:
@@ -277,18 +357,20 @@ def as_vectors(column: pa.Array, dimension: int) -> np.ndarray:
     return out
 
 
-@contextmanager
-def reading(path: str, name: str) -> Iterator[None]:
-    """Map what the Hudi reader raises to our errors."""
-    try:
-        yield
-    except LakewakeError:
-        raise
-    except Exception as error:
-        raise StoreError(
-            f"index '{name}' cannot be read at {path}: {error}",
-            hint=rebuild(name),
-        ) from error
+def _unreadable(table: IndexTable, error: Exception) -> StoreError:
+    """What to raise if the Hudi reader fails: in S3 the table may only be out of reach."""
+    address = table.location.address(table.folder)
+    if not isinstance(table.location, Folder):
+        reason = error
+        try:
+            table.location.check()
+        except OSError as unreachable:
+            reason = unreachable
+        if isinstance(reason, OSError):
+            fact = f"index '{table.name}' cannot be reached at {address}: {reason}"
+            return StoreUnreachable(fact, hint=table.location.hint)
+    fact = f"index '{table.name}' cannot be read at {address}: {error}"
+    return StoreError(fact, hint=rebuild(table.name))
 
 
 def among(column: pa.Array, values: Collection[str]) -> pa.Array:

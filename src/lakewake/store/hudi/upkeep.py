@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from lakewake.files import write_whole
 from lakewake.model.chunks import CHECKPOINT_ID
 from lakewake.store.hudi import cells as rules
 from lakewake.store.hudi.cells import Cells
 from lakewake.store.hudi.layout import CELLS_ID, notes, removals, staged, staged_schema
 from lakewake.store.hudi.reader import HudiReader, read_slice
-from lakewake.store.hudi.staging import cells_of
+from lakewake.store.hudi.staging import cells_of, new_part, part_writer
 from lakewake.store.hudi.table import Slice
 from lakewake.store.hudi.words import ENDING, counted_words, file_name
 from lakewake.store.words import to_bytes
@@ -34,8 +30,12 @@ def sizes(index: HudiReader) -> dict[int, int]:
     }
 
 
-def reshape(index: HudiReader, per_cell: int, folder: Path) -> list[str]:
-    """Parquet files that replace cells which grew or emptied; none if all are in shape."""
+def reshape(index: HudiReader, per_cell: int, folder: str) -> list[str]:
+    """Parquet files that replace cells which grew or emptied; none if all are in shape.
+
+    Args:
+        folder: where to write them, in the folder of the index.
+    """
     held = sizes(index)
     gone = rules.due(held, index.cells, per_cell)
     if not gone:
@@ -48,14 +48,14 @@ def reshape(index: HudiReader, per_cell: int, folder: Path) -> list[str]:
     new = set(cells.numbers.tolist()) - set(index.cells.numbers.tolist())
     around = rules.neighbours(cells, new)
     slices = [*of_gone, *(one for cell in around for one in table.slices.get(cell, ()))]
-    path = folder / f"{uuid4().hex}.parquet"
-    with pq.ParquetWriter(path, staged_schema(index.schema()), compression="none") as out:
+    path = new_part(folder)
+    with part_writer(table.location, path, staged_schema(index.schema())) as out:
         for one in slices:
             for batch in _moved(index, one, cells):
                 out.write_batch(batch)
         texts = {CHECKPOINT_ID: index.notes[CHECKPOINT_ID], CELLS_ID: cells.to_json()}
         out.write_batch(notes(index.schema(), texts))
-    return [str(path)]
+    return [path]
 
 
 def _moved(index: HudiReader, one: Slice, cells: Cells) -> Iterator[pa.RecordBatch]:
@@ -70,17 +70,18 @@ def _moved(index: HudiReader, one: Slice, cells: Cells) -> Iterator[pa.RecordBat
         yield staged(chunks, to)
 
 
-def count_words(index: HudiReader, folder: Path) -> int:
+def count_words(index: HudiReader, folder: str) -> int:
     """Keep the counted words of each slice in a file; return how many were written."""
     every = list(index.table.every())
     if index.counts()[1] < WORDS_MIN_CHUNKS:
         return 0
-    folder.mkdir(parents=True, exist_ok=True)
+    location = index.table.location
+    location.prepare(folder)
     wanted = {file_name(one): one for one in every}
-    there = {path.name for path in folder.glob(f"*{ENDING}")}
+    there = {name for name in location.names(folder) if name.endswith(ENDING)}
     for name in wanted.keys() - there:
         content = to_bytes(counted_words(index.table, wanted[name], folder))
-        write_whole(folder / name, content, lasting=False)
-    for name in there - wanted.keys():
-        (folder / name).unlink(missing_ok=True)
+        location.replace(f"{folder}/{name}", content, lasting=False)
+    if unused := there - wanted.keys():
+        location.discard(folder, unused)
     return len(wanted.keys() - there)

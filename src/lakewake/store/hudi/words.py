@@ -11,12 +11,12 @@ import hashlib
 import unicodedata
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from lakewake.store.hudi.table import IndexTable, Slice
+from lakewake.store.location import Location
 from lakewake.store.ranking import best_positions, first_rows
 from lakewake.store.words import Corpus, Counted, Part, best_first, count_words, from_bytes
 
@@ -34,9 +34,13 @@ class KeptWords:
 
 
 class SliceWords:
-    """Searches the words of some slices."""
+    """Searches the words of some slices.
 
-    def __init__(self, table: IndexTable, slices: Sequence[Slice], folder: Path) -> None:
+    Args:
+        folder: where the counted words are kept, in the folder of the index.
+    """
+
+    def __init__(self, table: IndexTable, slices: Sequence[Slice], folder: str) -> None:
         self._slices = slices
         counted = [counted_words(table, one, folder) for one in slices]
         self._sizes = [len(words.lengths) for words in counted]
@@ -89,20 +93,22 @@ def file_name(one: Slice) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:32] + ENDING
 
 
-def counted_words(table: IndexTable, one: Slice, folder: Path) -> Counted:
+def counted_words(table: IndexTable, one: Slice, folder: str) -> Counted:
     """The words of a slice; its rows are ordered by `_id`."""
     kept = table.derived(one, "words")
     if kept is None:
-        kept = KeptWords(_from_file(folder / file_name(one)) or _counted(table, one))
+        file = f"{folder}/{file_name(one)}"
+        kept = KeptWords(_from_file(table.location, file) or _counted(table, one))
         table.keep(one, "words", kept)
     counted: Counted = kept.counted
     return counted
 
 
-def _from_file(file: Path) -> Counted | None:
+def _from_file(location: Location, file: str) -> Counted | None:
     # A file that is missing or damaged only costs time.
     with suppress(OSError):
-        return from_bytes(file.read_bytes())
+        content = location.read(file)
+        return None if content is None else from_bytes(content)
     return None
 
 

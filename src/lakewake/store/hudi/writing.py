@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from lakewake.spark.options import WITHOUT_SERVER
 from lakewake.store.hudi.layout import CELL, FRONTIER_KEY
+from lakewake.store.hudi.lock import Check
 from lakewake.store.hudi.table import completed, moving
+from lakewake.store.location import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,8 +49,17 @@ TABLE_OPTIONS: Mapping[str, str] = {
     "hoodie.clean.trigger.max.commits": str(CLEANED_EVERY),
     **WITHOUT_SERVER,
 }
+#: For a writer that may lose the lock. It rolls back nobody's commit: that may be its successor's.
+#: And it gives up its own commit if it was stopped for 20 seconds, by two lost heartbeats.
+LOSABLE: Mapping[str, str] = {
+    "hoodie.clean.failed.writes.policy": "LAZY",
+    "hoodie.client.heartbeat.interval_in_ms": "10000",
+    "hoodie.client.heartbeat.tolerable.misses": "2",
+}
 #: Options that a compaction takes from the table's own properties.
 IN_PROPERTIES = ("hoodie.datasource.", "hoodie.index.type", "hoodie.bucket.")
+#: The group that a thread's jobs belong to.
+GROUP = "spark.jobGroup.id"
 #: Settings of the session that writes: files without Spark's mark are read and written as they are.
 SESSION = {
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
@@ -86,51 +100,89 @@ def cleaning(commits: int, *, clean: bool) -> dict[str, str]:
     }
 
 
-def build(
-    spark: SparkSession, path: str, parts: Sequence[str], dimension: int, frontier: str
-) -> None:
-    """Write a new table with the rows of these Parquet files."""
-    frame = frame_of(spark, parts, dimension)
-    save(
-        frame,
-        path,
-        "bulk_insert",
-        "overwrite",
-        frontier,
-        parallelism=spark.sparkContext.defaultParallelism,
-    )
+@contextmanager
+def in_group(spark: SparkSession) -> Iterator[Callable[[], None]]:
+    """Run the jobs of this thread as a group, which the yielded function cancels."""
+    context, group = spark.sparkContext, f"lakewake-{uuid4().hex}"
+    former = context.getLocalProperty(GROUP)
+    context.setLocalProperty(GROUP, group)
+    try:
+        yield lambda: context.cancelJobGroup(group)
+    finally:
+        context.setLocalProperty(GROUP, former)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows for the table of an index.
+
+    Attributes:
+        location: the folder of the index.
+        table: the table's folder in it.
+        parts: the Parquet files in it that hold the rows.
+        frontier: for the metadata of the commit.
+    """
+
+    location: Location
+    table: str
+    parts: Sequence[str]
+    dimension: int
+    frontier: str
+
+    def save(
+        self,
+        frame: DataFrame,
+        operation: str,
+        mode: str,
+        *,
+        extra: Mapping[str, str] | None = None,
+        parallelism: int = 2,
+    ) -> None:
+        """Write a frame with these rows in one commit."""
+        path = self.location.spark(self.table)
+        save(frame, path, operation, mode, self.frontier, extra=extra, parallelism=parallelism)
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The rows as Spark reads them."""
+        parts = [self.location.spark(part) for part in self.parts]
+        return frame_of(spark, parts, self.dimension)
+
+
+def build(spark: SparkSession, rows: Rows) -> None:
+    """Write a new table with these rows."""
+    parallelism = spark.sparkContext.defaultParallelism
+    rows.save(rows.frame(spark), "bulk_insert", "overwrite", parallelism=parallelism)
 
 
 def upsert(
     spark: SparkSession,
-    path: str,
-    parts: Sequence[str],
-    dimension: int,
-    frontier: str,
-    seen: Sequence[str],
-    cleaning: Mapping[str, str],
+    rows: Rows,
+    guard: Guard,
+    options: Mapping[str, str],
 ) -> None:
-    """Apply the rows of these Parquet files in one commit.
+    """Apply rows in one commit, unless the guard objects while the write job runs."""
+    frame = rows.frame(spark)
+    none = spark.sparkContext.parallelize([0], 1).mapPartitions(guard)
+    frame = frame.union(spark.createDataFrame(none, frame.schema, verifySchema=False))
+    rows.save(frame, "upsert", "append", extra=options)
 
-    Args:
-        seen: the completed instants on which the rows are based. If the table has others while the
-            write job runs, the job fails and nothing lands.
-        cleaning: the options of `cleaning`.
+
+@dataclass(frozen=True)
+class Guard:
+    """Yields no row. Raises if the table has other commits than those seen, or the lock is lost.
+
+    Attributes:
+        seen: the completed instants on which the rows are based.
     """
-    frame = frame_of(spark, parts, dimension)
-    guard = spark.sparkContext.parallelize([0], 1).mapPartitions(_Guard(path, moving(seen)))
-    frame = frame.union(spark.createDataFrame(guard, frame.schema, verifySchema=False))
-    save(frame, path, "upsert", "append", frontier, extra=cleaning)
 
-
-class _Guard:
-    """Yields no row. Raises if the table has other commits than those seen."""
-
-    def __init__(self, path: str, seen: Sequence[str]) -> None:
-        self._path, self._seen = path, tuple(seen)
+    location: Location
+    table: str
+    seen: tuple[str, ...]
+    check: Check
 
     def __call__(self, rows: Iterator[Any]) -> Iterator[Any]:
-        if moving(completed(self._path)) != self._seen:
+        self.check()
+        if moving(completed(self.location, self.table)) != moving(self.seen):
             raise RuntimeError(STALE)
         return iter(())
 

@@ -48,7 +48,7 @@ class Generations:
     def version_times(self, number: int) -> list[float]:
         """When a generation's versions were written, in seconds since 1970, in order."""
         with self._reaching():
-            return sorted(self.location.times(self._versions(number), MANIFEST))
+            return sorted(self.location.times(self._versions(number), MANIFEST).values())
 
     def stamp(self, number: int) -> Stamp:
         """A value that stays equal while no version of the generation is added or removed.
