@@ -16,6 +16,7 @@ from bench.measures import Outcome
 from bench.rewriting import bar_6, bar_7
 from bench.searching import bar_9, bar_10
 from bench.serving import bar_16, bar_17, bar_18, bar_19, bar_20
+from bench.streaming import bar_26
 from bench.watching import bar_4
 
 
@@ -56,6 +57,7 @@ _ALL = (
     Bar(21, "index in the lake, 130,000 × 384: recall@10 by the share of vectors read", bar_21),
     Bar(22, "search it without a JVM, compared with hudi_vector_search", bar_22),
     Bar(24, "follow 100 changed rows in it, compared with a bare Hudi upsert", bar_24),
+    Bar(26, "recall after every step of a streaming runbook, 120,000 × 100, both stores", bar_26),
     Bar(27, "its size at rest, compared with raw vectors and texts", bar_27),
 )
 BARS = {bar.number: bar for bar in _ALL}

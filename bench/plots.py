@@ -23,6 +23,7 @@ def draw(folder: Path, bars: list[dict[str, Any]]) -> None:
         "table_size": (_table_size, seen.get(2)),
         "search": (_search, seen.get(10)),
         "memory": (_memory, seen.get(12)),
+        "streaming": (_streaming, seen.get(26)),
     }
     for name, (picture, content) in pictures.items():
         if content is not None:
@@ -122,4 +123,18 @@ def _memory(axes: Axes, bar: Mapping[str, Any]) -> None:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("seconds")
     axes.set_ylabel("driver + JVM + workers, GB")
+    axes.legend(frameon=False)
+
+
+def _streaming(axes: Axes, bar: Mapping[str, Any]) -> None:
+    curve = bar["seen"]["curve"]
+    steps = [point["step"] for point in curve]
+    limits = {m["what"].rpartition(" ")[2]: m["limit"] for m in bar["measures"][::2]}
+    for name, color in (("lance", OURS), ("lake", "#2ca02c")):
+        axes.plot(steps, [p[name]["recall"] for p in curve], color=color, marker="o", label=name)
+        label = f"promised, {name}"
+        axes.axhline(limits[name], color=color, linestyle="--", linewidth=1, label=label)
+    axes.set_ylim(0.9, 1.005)
+    axes.set_xlabel("steps of the runbook: insert, delete, replace")
+    axes.set_ylabel("recall@10")
     axes.legend(frameon=False)

@@ -24,6 +24,7 @@ class Sizes:
         one_row_commits: bar 10.
         memory_rows: bar 12: rows of the smaller and the larger table.
         compare_rows: bars 13, 14.
+        streamed, streaming_steps: bar 26: vectors at the beginning, and steps that change them.
         serve_seconds: bar 17: how long clients search while a writer commits.
         hasty: make Spark and Hudi quick on tables of a few rows; the numbers then mean nothing.
     """
@@ -44,6 +45,8 @@ class Sizes:
     one_row_commits: int
     memory_rows: tuple[int, int]
     compare_rows: int
+    streamed: int
+    streaming_steps: int
     serve_seconds: float
     hasty: bool = False
 
@@ -65,6 +68,8 @@ FULL = Sizes(
     one_row_commits=1_000,
     memory_rows=(250_000, 1_000_000),
     compare_rows=130_000,
+    streamed=120_000,
+    streaming_steps=24,
     serve_seconds=60,
 )
 SMOKE = Sizes(
@@ -84,6 +89,8 @@ SMOKE = Sizes(
     one_row_commits=4,
     memory_rows=(500, 2_000),
     compare_rows=500,
+    streamed=200,
+    streaming_steps=2,
     serve_seconds=8,
     hasty=True,
 )

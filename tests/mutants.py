@@ -58,6 +58,13 @@ HASH_FOR_PRESENCE = """\
 
 MUTANTS = (
     Mutant(
+        "a commit with a savepoint is taken for the end of what is archived",
+        "plan/__init__.py",
+        "    if max(frontier.instants) <= look.archived:",
+        "    if False:",
+        PLAN,
+    ),
+    Mutant(
         "an approximate search is trusted after many deletes",
         "store/recall.py",
         "return last is not None and last.deleted(there.covered) > many(there.chunks)",

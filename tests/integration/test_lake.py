@@ -75,6 +75,19 @@ def test_hudis_own_search_finds_what_an_exact_search_finds(
     )
 
 
+def test_the_sizes_of_the_cells_are_reported(store: HudiStore) -> None:
+    store.create(recipe(), batch(*(chunk(f"k{n}") for n in range(60))), frontier(1), after=0)
+    reader = store.open()
+    assert reader is not None
+    sizes = reader.searching().cells
+    assert sizes is not None
+    assert sizes.cells == len(reader.cells.numbers) > 1
+    assert sizes.smallest <= sizes.median <= sizes.largest
+    held = [reader.table.columns(one, ["_id"])["_id"] for one in reader.table.every()]
+    assert sizes.largest == max(map(len, held))
+    assert sizes.skew == pytest.approx(sizes.largest * sizes.cells / 60)
+
+
 def test_spark_reads_the_chunks_without_us(store: HudiStore, spark: SparkSession) -> None:
     store.create(recipe(), batch(*(chunk(f"k{n}") for n in range(5))), frontier(1), after=0)
     read = spark.read.format("hudi").load(table_of(store)).where("lakewake_cell >= 0")

@@ -197,10 +197,12 @@ class AnyHistory(RuleBasedStateMachine):
     def restore(self, commits) -> None:
         self.table.restore(commits)
 
-    @rule(what=st.sampled_from(["cluster", "archive", "clean"]), keep=st.integers(1, 4))
+    @rule(
+        what=st.sampled_from(["cluster", "savepoint", "archive", "clean"]), keep=st.integers(1, 4)
+    )
     def keep_house(self, what, keep) -> None:
-        if what == "cluster":
-            self.table.cluster()
+        if what in ("cluster", "savepoint"):
+            getattr(self.table, what)()
         else:
             getattr(self.table, what)(keep)
 

@@ -12,7 +12,7 @@ from lakewake.cli.screen import count, duration, moment, one_line, print_block
 
 if TYPE_CHECKING:
     from lakewake.model.history import SyncRecord
-    from lakewake.model.recall import Searching
+    from lakewake.model.recall import CellSizes, Searching
     from lakewake.model.report import StatusReport
 
 EXAMPLE = "lakewake status --json"
@@ -67,6 +67,8 @@ def status_facts(report: StatusReport) -> list[tuple[str, str]]:
         ]
     if report.searching:
         facts.append(("searched", searched(report.searching)))
+        if report.searching.cells:
+            facts.append(("cells", cells(report.searching.cells)))
     if report.freshness_limit is not None:
         facts.append(("freshness", freshness(report, report.freshness_limit)))
     if report.quarantined:
@@ -91,6 +93,12 @@ def searched(how: Searching) -> str:
     promised = f"recall promised {how.recall:g}"
     found = f"found {how.recall_mean:.3f}, worst tenth {how.recall_worst_tenth:.3f}"
     return f"{way}, {promised}, {found} by {how.questions} questions at {how.probed_at}"
+
+
+def cells(sizes: CellSizes) -> str:
+    """How the chunks of an index in the lake are spread over its cells."""
+    held = f"{sizes.smallest:,} to {sizes.largest:,} chunks each, median {sizes.median:,}"
+    return f"{sizes.cells:,}, {held}; the largest holds {sizes.skew:.1f} × the mean"
 
 
 def freshness(report: StatusReport, limit: float) -> str:

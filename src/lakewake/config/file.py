@@ -67,7 +67,8 @@ def load_config(
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        # Some editors on Windows put a mark in front of UTF-8 text.
+        return file.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
         raise ConfigError(
             f"there is no configuration at {file}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -109,6 +109,30 @@ def _probed(value: Mapping[str, Any] | None) -> Probed | None:
 
 
 @dataclass(frozen=True)
+class CellSizes:
+    """How the chunks of an index in the lake are spread over its cells.
+
+    Attributes:
+        cells: how many there are.
+        smallest, median, largest: chunks in a cell.
+        skew: chunks in the largest cell, as a multiple of the mean.
+    """
+
+    cells: int
+    smallest: int
+    median: int
+    largest: int
+    skew: float
+
+    @classmethod
+    def of(cls, sizes: Collection[int]) -> CellSizes:
+        """The sizes of these cells, at least one."""
+        ordered, total = sorted(sizes), sum(sizes)
+        skew = ordered[-1] * len(ordered) / total if total else 1.0
+        return cls(len(ordered), ordered[0], ordered[len(ordered) // 2], ordered[-1], skew)
+
+
+@dataclass(frozen=True)
 class Searching:
     """How an index is searched, as `status` reports it.
 
@@ -122,6 +146,7 @@ class Searching:
         probed_at: when that was, in ISO 8601.
         questions: how many it asked.
         kinds: kind of question → what the probe found for it.
+        cells: the sizes of its cells; None unless the index is in the lake.
     """
 
     mode: str = "exact"
@@ -134,6 +159,7 @@ class Searching:
     probed_at: str = ""
     questions: int = 0
     kinds: Mapping[str, float] = field(default_factory=dict)
+    cells: CellSizes | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The object for JSON."""

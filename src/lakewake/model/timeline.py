@@ -170,6 +170,8 @@ class Look:
         schema: the table's columns and types after the newest commit.
         merges_contents: rows may change without a new row version (custom or partial-update merge).
         location: the path or address that was looked at.
+        archived: the newest archived instant, if there are savepoints: Hudi can keep the commits
+            that these mark on the active timeline and archive later ones; '' for none.
     """
 
     table: TableIdentity
@@ -179,6 +181,7 @@ class Look:
     merges_contents: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
     location: str = ""
+    archived: str = ""
 
     @property
     def completed(self) -> dict[str, str]:

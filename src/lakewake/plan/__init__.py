@@ -165,6 +165,8 @@ def why_lost(look: Look, frontier: Frontier, recipe: Recipe) -> str:
     gone = sorted(r for r in frontier.instants if first and r >= first and r not in done)
     if gone:
         return f"a restore or a rollback has undone {_count(gone)}, which the index had absorbed"
+    if max(frontier.instants) <= look.archived:
+        return f"the table archived history up to {look.archived}, behind a savepoint"
     if frontier.newest not in done:
         kept = f"history from {first}" if first else "no history"
         return f"the table keeps {kept}, but the index is at {frontier.newest}"
@@ -194,7 +196,8 @@ def _read_whole(table: TableIdentity) -> TableIdentity:
 
 def _lost_in_flight(look: Look, frontier: Frontier, first: str) -> str:
     here = {i.requested for i in look.instants}
-    gone = sorted(r for r in frontier.in_flight if r not in here and r < first)
+    archived = (r for r in frontier.in_flight if r < first or r <= look.archived)
+    gone = sorted(r for r in archived if r not in here)
     return f"in flight at the last sync, archived since: {_count(gone)}" if gone else ""
 
 

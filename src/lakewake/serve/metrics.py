@@ -21,13 +21,23 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 #: How many syncs are read each time, and how many if there were more since the last time.
 FEW, ALL = 20, 1000
-#: Name, help, and how to read the value from a status.
-GAUGES: tuple[tuple[str, str, Callable[[Mapping[str, Any]], float]], ...] = (
+#: Name, help, and how to read the value from a status; an index without the value has no sample.
+GAUGES: tuple[tuple[str, str, Callable[[Mapping[str, Any]], float | None]], ...] = (
     ("lag_seconds", "Age of the oldest commit that is not absorbed.", lambda s: s["lag_seconds"]),
     ("lag_commits", "Commits that are not absorbed.", lambda s: s["lag_commits"]),
     ("rows", "Rows in the index.", lambda s: s["rows"]),
     ("chunks", "Chunks in the index.", lambda s: s["chunks"]),
     ("quarantined_rows", "Rows whose text could not be embedded.", lambda s: s["quarantined"]),
+    ("recall_promised", "Recall that the index promises.", lambda s: _how(s).get("recall")),
+    ("recall", "Recall that the last probe measured.", lambda s: _how(s).get("recall_mean")),
+    (
+        "recall_worst_tenth",
+        "Recall of the worst tenth of the probe's questions.",
+        lambda s: _how(s).get("recall_worst_tenth"),
+    ),
+    ("cells", "Cells of an index in the lake.", lambda s: _cells(s).get("cells")),
+    ("largest_cell_chunks", "Chunks in the largest cell.", lambda s: _cells(s).get("largest")),
+    ("cell_skew", "Chunks in the largest cell, by the mean.", lambda s: _cells(s).get("skew")),
 )
 #: Name, help, and the counts of a sync that are added up.
 WORK: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -36,6 +46,15 @@ WORK: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("deleted", "Rows deleted by syncs.", ("rows_deleted",)),
     ("changed", "Rows changed by syncs.", ("rows_changed",)),
 )
+
+
+def _how(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """How the index is searched; empty if there is no index."""
+    return status["searching"] or {}
+
+
+def _cells(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _how(status).get("cells") or {}
 
 
 class Totals:
@@ -95,8 +114,9 @@ class IndexCollector:
         for metric, text, read in GAUGES:
             family = GaugeMetricFamily(f"lakewake_{metric}", text, labels=["index"])
             for name, status in statuses.items():
-                if status is not None:
-                    family.add_metric([name], float(read(status)))
+                value = None if status is None else read(status)
+                if value is not None:
+                    family.add_metric([name], float(value))
             yield family
         yield self._fresh(statuses)
         yield from self._work()

@@ -15,8 +15,10 @@ from lakewake.source.storage import Storage
 from lakewake.source.timeline import (
     FIRST_VERSION,
     file_name,
+    has_savepoints,
     identity_of,
     merges_contents,
+    newest_archived,
     parse_commit,
     parse_instants,
     parse_schema,
@@ -75,7 +77,8 @@ def _folder(properties: Mapping[str, str]) -> str:
 def _try_look(storage: Storage, frontier: Frontier | None) -> Look | None:
     properties = _properties(storage)
     folder = _folder(properties)
-    instants = parse_instants(storage.names(folder) or ())
+    names = storage.names(folder) or ()
+    instants = parse_instants(names)
     done = sorted((i for i in instants if i.changes_data), key=lambda i: (i.completed or "", i))
     known = frontier.instants if frontier else {i.requested: "" for i in done}
     # Known commits are opened too if they completed after the first new one had begun.
@@ -104,7 +107,13 @@ def _try_look(storage: Storage, frontier: Frontier | None) -> Look | None:
         merges_contents=merges_contents(properties),
         properties=properties,
         location=storage.base,
+        archived=_archived(storage, properties) if has_savepoints(names) else "",
     )
+
+
+def _archived(storage: Storage, properties: Mapping[str, str]) -> str:
+    archive = properties.get("hoodie.timeline.history.path", "history")
+    return newest_archived(storage.names(f"{_folder(properties)}/{archive}") or ())
 
 
 def _schema_without_a_write(

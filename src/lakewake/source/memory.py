@@ -55,6 +55,7 @@ class History:
         planned: those of them that are clusterings: they write the rows as of their plan.
         archived: instants requested before this one are off the active timeline.
         cleaned: this many of the oldest commits have lost their files.
+        saved: commits with a savepoint, which are never archived.
     """
 
     commits: tuple[_Commit, ...] = ()
@@ -62,6 +63,7 @@ class History:
     planned: frozenset[str] = frozenset()
     archived: str = ""
     cleaned: int = 0
+    saved: frozenset[str] = frozenset()
 
     @property
     def rows(self) -> Mapping[RowId, _Version]:
@@ -142,7 +144,13 @@ class MemoryTable:
                 break
             kept = kept[:-1]
         cleaned = min(self.history.cleaned, max(0, len(kept) - 1))
-        self.history = History(kept, archived=archived, cleaned=cleaned)
+        saved = self.history.saved.intersection(c.requested for c in kept)
+        self.history = History(kept, archived=archived, cleaned=cleaned, saved=saved)
+
+    def savepoint(self) -> None:
+        """Mark the newest commit, so that it is not archived; later ones can be."""
+        newest = [c.requested for c in self.history.commits[-1:]]
+        self.history = replace(self.history, saved=self.history.saved.union(newest))
 
     def archive(self, keep: int) -> None:
         """Take all but the newest commits off the active timeline, up to the first in flight."""
@@ -191,7 +199,9 @@ class MemoryTable:
 
     def look(self, frontier: Frontier | None) -> Look:
         history = self.history
-        active = [c for c in history.commits if c.requested >= history.archived]
+        archived = {c.requested for c in history.commits if c.requested < history.archived}
+        archived -= history.saved
+        active = [c for c in history.commits if c.requested not in archived]
         in_flight = [Instant(requested, None, "commit") for requested in history.open]
         return Look(
             table=TableIdentity("memory", "id", "part", "COPY_ON_WRITE"),
@@ -200,6 +210,7 @@ class MemoryTable:
             commits={
                 c.requested: CommitMetadata(c.operation, schema=_types(c.schema)) for c in active
             },
+            archived=max(archived, default="") if history.saved else "",
         )
 
     def snapshot(self, look: Look) -> Changes:

@@ -13,18 +13,18 @@ from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowBatch, RowId
 from lakewake.model.timeline import Look
 from lakewake.source import TableMoved, arrow, columns, view
-from lakewake.source.distributed import DISTRIBUTED_ROWS, DistributedRows
 from lakewake.source.failures import read_through, reading
 from lakewake.source.lineage import outlives
 from lakewake.source.look import kept_from, look_at
 from lakewake.source.partitions import Shown, timeline_of
 from lakewake.source.session import active, interpreted, reading_session
-from lakewake.spark import executors
 from lakewake.spark.options import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from lakewake.source.distributed import DistributedRows
 
 #: Ids of deleted rows are passed on this many at a time.
 SLICE_ROWS = 10_000
@@ -59,6 +59,8 @@ class TableReader:
 
     def session(self) -> SparkSession:
         """The session that reads the table. Its executors see the table's files."""
+        from lakewake.spark import executors
+
         spark = reading_session(self._start())
         if not self._seen:
             executors.check_table_seen(spark, self.path)
@@ -162,6 +164,8 @@ class TableReader:
         """Use executors from this many rows on; None: never."""
         if self._given_distributed_rows is None and is_local(self.session().sparkContext.master):
             return None
+        from lakewake.source.distributed import DISTRIBUTED_ROWS
+
         return self._given_distributed_rows or DISTRIBUTED_ROWS
 
     def distributed(
@@ -173,6 +177,8 @@ class TableReader:
         gone: Callable[[], Exception] = TableMoved,
     ) -> DistributedRows | None:
         """The rows for executors to work on; None if there are too few for that."""
+        from lakewake.source.distributed import DistributedRows
+
         least = self.distributed_rows
         if least is None or total < least:
             return None

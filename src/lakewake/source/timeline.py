@@ -58,6 +58,20 @@ def parse_instants(names: Iterable[str]) -> tuple[Instant, ...]:
     return tuple(sorted({**open_, **done}.values(), key=lambda i: i.requested))
 
 
+def has_savepoints(names: Iterable[str]) -> bool:
+    """Whether a listing of `.hoodie/timeline` has a completed savepoint."""
+    return any(name.endswith(".savepoint") for name in names)
+
+
+def newest_archived(names: Iterable[str]) -> str:
+    """The newest archived instant, from a listing of the archive; '' if it is empty.
+
+    A file is named after the first and the last instant in it: `FIRST_LAST_LEVEL.parquet`.
+    """
+    parts = (name.partition(".")[0].split("_") for name in names if name.endswith(".parquet"))
+    return max((p[1] for p in parts if len(p) == 3 and p[1].isdigit()), default="")
+
+
 def parse_commit(content: bytes) -> CommitMetadata:
     """A completed commit's metadata: Avro since Hudi 1.0, JSON before and for some writers."""
     raw = json.loads(content) if content[:1] == b"{" else read_avro(content)

@@ -15,6 +15,16 @@ OCC = {
 #: Hudi archives only what its metadata table has compacted; by default that takes days.
 ARCHIVED = {"hoodie.metadata.compact.max.delta.commits": "1"}
 
+#: Archive all commits but the newest two, except those with a savepoint.
+BEYOND_SAVEPOINTS = {
+    "hoodie__archive__automatic": "true",
+    "hoodie__archive__beyond__savepoint": "true",
+    "hoodie__clean__automatic": "true",
+    "hoodie__clean__commits__retained": "1",
+    "hoodie__keep__min__commits": "2",
+    "hoodie__keep__max__commits": "3",
+}
+
 
 def _restored(table: HudiTables) -> None:
     table.restore(table.marks["savepoint"])
@@ -83,6 +93,15 @@ def _archive_past(table: HudiTables) -> None:
         table.write([row("k0", f"change {n}", ts=n + 2)])
     table.delete("k2")
     table.archive(keep=2)
+
+
+def _archive_behind_a_savepoint(table: HudiTables) -> None:
+    table.savepoint()
+    for n in range(3):
+        table.write([row(f"n{n}", part="c")])
+    table.delete("k2")
+    _compact_where_possible(table)
+    table.write([row("k1", "newest", part="b", ts=2)], **BEYOND_SAVEPOINTS)
 
 
 def _finish(table: HudiTables) -> None:
@@ -217,6 +236,14 @@ TIMELINES: dict[str, History] = {
     ),
     "archival past the frontier": History(
         (Step(_archive_past, RECONCILE, "keeps history from", changed=1, deleted=1, embedded=1),),
+        options=ARCHIVED,
+    ),
+    "commits archived behind a savepoint at the frontier": History(
+        (
+            # Hudi 1.2 no longer shows what the archived commits wrote.
+            Step(_archive_behind_a_savepoint, RECONCILE, "behind a savepoint"),
+            Step(lambda t: t.write([row("k3", "after it", part="b", ts=2)]), changed=1, deleted=0),
+        ),
         options=ARCHIVED,
     ),
     "in flight at one sync, completed and archived before the next": History(

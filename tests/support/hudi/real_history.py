@@ -15,7 +15,9 @@ from lakewake.model import frontier, pages
 from lakewake.model.chunks import text_hash
 from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
-from lakewake.source import arrow, view
+from lakewake.source import arrow, compare, partitions, reader, view
+from lakewake.store.lance import commit as lance_commit
+from lakewake.store.lance import reader as lance_reader
 from lakewake.sync import IndexParts, index_rows, spool, sync
 from lakewake.verify import verify
 from support.hudi.hostile import HOSTILE_TO_HADOOP, HOSTILE_TO_HUDI, HOSTILE_TO_SPARK
@@ -57,9 +59,17 @@ EVOLVING = {"hoodie.write.set.null.for.missing.columns": "true"}
 TEXTS = ["one", "two", "three", " "]
 #: More moments than any sync has.
 MOMENTS = 20
-#: Rows of a few kilobytes count as large here: every memory bound is scaled down to match.
+#: Rows of a few kilobytes count as large here, and three rows as many: every bound is scaled down
+#: to match.
 CHUNKS = Chunking(tokens=40)
 SMALL_MEMORY = {
+    (arrow, "COLLECT_ROWS"): 3,
+    (compare, "FEW"): 2,
+    (partitions, "LOOKED_UP"): 1,
+    (reader, "SLICE_ROWS"): 2,
+    (lance_commit, "HELD_DELETES"): 2,
+    (lance_reader, "LIST_LENGTH"): 2,
+    (view, "BATCH_ROWS"): 2,
     (arrow, "COLLECT_BYTES"): 8_192,
     (arrow, "PART_BYTES"): 4_096,
     (view, "BATCH_BYTES"): 4_096,

@@ -35,7 +35,7 @@ from lakewake.errors import ConfigError, StoreError
 from lakewake.model.history import SyncRecord
 from lakewake.model.plan import Action
 from lakewake.model.query import Hit, SearchResult
-from lakewake.model.recall import Searching
+from lakewake.model.recall import CellSizes, Searching
 from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
 from lakewake.model.rows import RowId
 from lakewake.progress import Lines
@@ -544,6 +544,10 @@ PROBED = Searching(
             "searched approximately, 256 candidates held, recall promised 0.99, found 0.996, ",
         ),
         (Searching(why="its recall is 1"), "searched exactly: its recall is 1"),
+        (
+            replace(PROBED, cells=CellSizes.of([300, 500, 600, 1000])),
+            "cells 4, 300 to 1,000 chunks each, median 600; the largest holds 1.7 × the mean",
+        ),
     ],
 )
 def test_a_status_shows_how_the_index_is_searched(

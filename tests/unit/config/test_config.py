@@ -491,6 +491,12 @@ def test_a_folder_or_a_binary_file_is_refused(tmp_path: Path):
         load_config(tmp_path / "bin.toml", env={})
 
 
+def test_a_byte_order_mark_before_the_configuration_is_ignored(tmp_path: Path):
+    text = '[[index]]\nname = "a"\ntable = "t"\ntext = "{x}"\n'
+    (tmp_path / "a.toml").write_text(text, encoding="utf-8-sig")
+    assert [index.name for index in load_config(tmp_path / "a.toml", env={}).indexes] == ["a"]
+
+
 def test_every_example_of_the_documentation_is_accepted():
     guide = ROOT / "docs" / "config.md"
     blocks = re.findall(r"```toml\n(.*?)```", guide.read_text(), re.DOTALL)

@@ -93,6 +93,42 @@ def test_history_that_begins_after_the_frontier_means_reconcile():
     assert "keeps history from 7" in plan.why
 
 
+def test_commits_archived_behind_a_savepoint_at_the_frontier_mean_reconcile():
+    saved = done("1", "2")
+    seen = replace(look(saved, done("7", "8")), archived="5")
+    plan = build_plan(seen, after(saved), RECIPE)
+    assert plan.action is Action.RECONCILE
+    assert "archived history up to 5, behind a savepoint" in plan.why
+    assert build_plan(seen, plan.after, RECIPE).action is Action.NOTHING
+
+
+def test_absorbed_commits_archived_behind_a_savepoint_mean_reconcile():
+    saved, newest = done("1", "2"), done("7", "8")
+    frontier = after(saved, done("5", "6"), newest)
+    plan = build_plan(replace(look(saved, newest), archived="5"), frontier, RECIPE)
+    assert plan.action is Action.RECONCILE
+
+
+def test_history_archived_before_a_savepoint_is_followed():
+    saved = done("3", "4")
+    seen = replace(look(saved, done("5", "6")), archived="1")
+    assert build_plan(seen, after(saved), RECIPE).action is Action.FOLLOW
+
+
+def test_a_slow_writer_with_a_savepoint_does_not_hide_what_is_absorbed_after_it():
+    slow, newest = done("1", "9"), done("7", "8")
+    seen = replace(look(slow, newest), archived="5")
+    assert build_plan(seen, after(slow, newest), RECIPE).action is Action.NOTHING
+
+
+def test_an_instant_seen_in_flight_and_archived_behind_a_savepoint_means_reconcile():
+    saved, newest = done("1", "2"), done("5", "6")
+    frontier = after(saved, Instant("3", None, "commit"), newest)
+    plan = build_plan(replace(look(saved, newest), archived="3"), frontier, RECIPE)
+    assert plan.action is Action.RECONCILE
+    assert "in flight" in plan.why
+
+
 def test_another_completion_time_of_an_absorbed_instant_means_reconcile():
     plan = build_plan(look(done("1", "3")), after(done("1", "2")), RECIPE)
     assert plan.action is Action.RECONCILE

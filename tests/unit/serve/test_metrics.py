@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
+from lakewake.model.recall import CellSizes, Searching
 from lakewake.serve.metrics import Totals
+from lakewake.store.memory import MemoryReader
 from support.sampling import rid, values
 from support.serving import asking, wine_index
 
@@ -42,6 +45,25 @@ def test_lag_and_size_of_each_index_are_reported() -> None:
     assert after["lakewake_lag_commits", "sample"] == 1
     assert after["lakewake_lag_seconds", "sample"] > 0
     assert after["lakewake_fresh", "sample"] == 0
+
+
+def test_the_recall_of_an_index_and_its_cells_in_the_lake_are_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    index, _ = wine_index()
+    how = Searching(recall=0.95, recall_mean=0.97, cells=CellSizes.of([30, 50, 70]))
+    with asking(index) as client:
+        plain = read(client)
+        monkeypatch.setattr(MemoryReader, "searching", lambda _: how)
+        samples = read(client)
+    assert plain["lakewake_recall", "sample"] == 1
+    assert ("lakewake_cells", "sample") not in plain
+    assert samples["lakewake_recall", "sample"] == 0.97
+    assert samples["lakewake_recall_promised", "sample"] == 0.95
+    assert ("lakewake_recall_worst_tenth", "sample") not in samples
+    assert samples["lakewake_cells", "sample"] == 3
+    assert samples["lakewake_largest_cell_chunks", "sample"] == 70
+    assert samples["lakewake_cell_skew", "sample"] == 1.4
 
 
 def test_searches_are_timed_and_errors_counted_by_kind() -> None:

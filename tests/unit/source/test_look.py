@@ -76,6 +76,15 @@ def test_only_commits_that_the_frontier_lacks_are_opened(tmp_path):
     assert seen.completed == {"1": "2", "3": "4", "5": "6"}
 
 
+@pytest.mark.parametrize(("marks", "archived"), [(["1_3.savepoint"], "5"), ([], "")])
+def test_the_archive_is_looked_at_only_if_there_are_savepoints(marks, archived, tmp_path):
+    make_table(tmp_path, "1_2.commit", "7_8.commit", *marks)
+    archive = tmp_path / ".hoodie" / "timeline" / "history"
+    archive.mkdir()
+    (archive / "4_5_0.parquet").touch()
+    assert look_at(str(tmp_path)).archived == archived
+
+
 def test_a_listing_with_a_vanished_commit_is_read_again(tmp_path, monkeypatch):
     make_table(tmp_path, "1_2.commit", "3_4.commit")
     from lakewake.source.storage import Storage

@@ -12,7 +12,9 @@ from lakewake.model.cleaning import parse_clean_plan
 from lakewake.model.timeline import FileGroup, Instant
 from lakewake.source.files import just_before
 from lakewake.source.timeline import (
+    has_savepoints,
     merges_contents,
+    newest_archived,
     parse_commit,
     parse_instants,
     parse_schema,
@@ -48,6 +50,17 @@ def test_compaction_completes_as_a_commit_and_clustering_as_a_replacecommit():
 def test_a_savepoint_does_not_hide_the_commit_that_it_marks():
     names = ["1.commit.requested", "1.inflight", "1_2.commit", "1.savepoint.inflight"]
     assert parse_instants([*names, "1_3.savepoint"]) == (Instant("1", "2", "commit"),)
+
+
+def test_only_a_completed_savepoint_counts():
+    assert has_savepoints(["1_2.commit", "1_3.savepoint"])
+    assert not has_savepoints(["1_2.commit", "1.savepoint.inflight"])
+
+
+def test_the_newest_archived_instant_is_in_the_names_of_the_archives_files():
+    names = ["1_5_0.parquet", "6_9_0.parquet", "1_3_1.parquet", "manifest_12", "_version_"]
+    assert newest_archived([*names, ".6_9_0.parquet.crc", "x_y_0.parquet", "1.parquet"]) == "9"
+    assert newest_archived(["manifest_1", "_version_"]) == ""
 
 
 def test_hidden_files_folders_and_unknown_files_are_not_instants():

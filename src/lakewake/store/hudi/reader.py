@@ -18,7 +18,7 @@ from lakewake.lazy import lazy
 from lakewake.model.chunks import CHECKPOINT_ID, PAGE_ID, ScanParts, StoredChunk
 from lakewake.model.frontier import Frontier
 from lakewake.model.query import Query, Words
-from lakewake.model.recall import Effort, Searching
+from lakewake.model.recall import CellSizes, Effort, Searching
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
 from lakewake.model.where import Where
@@ -197,7 +197,7 @@ class HudiReader:
         )
 
     def searching(self) -> Searching:
-        return how_searched(self.coverage, self._asking)
+        return replace(how_searched(self.coverage, self._asking), cells=self.cell_sizes)
 
     def keyword(self, words: Words) -> pa.Table:
         where = None if words.where is None else fitted(words.where, self.schema())
@@ -296,6 +296,17 @@ class HudiReader:
     @lazy
     def _shown(self) -> list[str]:
         return [c for c in self.schema().names if c not in HIDDEN]
+
+    @property
+    def cell_sizes(self) -> CellSizes:
+        """How the chunks are spread over the cells."""
+        slices = self._table.slices
+        return CellSizes.of(
+            [
+                sum(len(self._read(one, ["_key"])) for one in slices.get(int(cell), ()))
+                for cell in self.cells.numbers
+            ]
+        )
 
     @lazy
     def coverage(self) -> Coverage:
