@@ -203,7 +203,7 @@ def asleep_while_it_writes(config: Path, seconds: float) -> Iterator[subprocess.
 
 
 def frontiers(index: Index) -> list[str]:
-    """The frontiers of the index's commits, each once, in the order of their instants."""
+    """The frontiers of the commits after the build, each once, in the order of their instants."""
     reader = index.parts.store.open()
     assert isinstance(reader, HudiReader)
     timeline = reader.table._table.get_timeline()
@@ -234,5 +234,6 @@ def test_a_writer_that_wakes_up_after_its_lease_was_taken_over_commits_nothing(
             assert lake["sample"].sync().action is Action.NOTHING
             assert frontiers(lake["sample"]) == after
     print("the other sync took", waited, "s")
-    assert len(after) == 7
+    # One for each change: no two commits began at the same frontier.
+    assert len(after) == 6
     assert max(waited) < LEASE + SYNC_SECONDS
