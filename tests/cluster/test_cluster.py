@@ -209,6 +209,33 @@ def test_executors_are_sent_our_packages_and_the_model(cluster, spark, tmp_path)
     assert np.allclose(matrix(there), matrix(here), atol=1e-4)
 
 
+def test_executors_build_and_follow_an_index_in_the_lake(cluster, spark, tmp_path):
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
+    rows = 12_000
+    write(spark, tmp_path, texts(0, rows, "text", 1), "bulk_insert")
+    options = cluster.options(pyspark__python=f"{bare}/bin/python")
+    there = config(tmp_path, "there", HASHED, options)
+    there.write_text(there.read_text().replace('"lance://', '"hudi://'))
+    with running_driver(there) as driver:
+        built = driver.ask("sync")
+        assert (built["rows_changed"], built["embedded"]) == (rows, rows)
+        # Too few to be embedded by executors, but they write them.
+        write(spark, tmp_path, texts(0, 50, "changed", 2), "upsert")
+        followed = driver.ask("sync")
+        assert (followed["action"], followed["embedded"]) == ("follow", 50)
+        agreed = driver.ask("verify")
+        assert agreed["agrees"], agreed
+        assert agreed["rows"] == rows
+    here = built_here(spark, tmp_path, "here")
+    with lakewake.open(there) as indexes:
+        reader = indexes["sample"].parts.store.open()
+        assert len(reader.cells.numbers) > 1
+        chunks = pa.Table.from_batches(reader.scan(here.column_names)).sort_by("_id")
+    shown = [name for name in here.column_names if name not in ("_instant", "_checkpoint")]
+    assert chunks.select(shown).equals(here.select(shown))
+
+
 def test_the_drivers_memory_does_not_grow_with_the_table(cluster, spark, tmp_path):
     peaks = []
     for rows in (FEW, MANY):

@@ -39,6 +39,8 @@ NEEDED = (
     "semantic-text-splitter",
     "tokenizers",
 )
+#: Module of a store that is used → what it needs besides.
+OF_STORES = {"qdrant_client": ("qdrant-client",), "lakewake.store.hudi.store": ("hudi", "obstore")}
 #: Folders of packages that are only needed to test them or to compile against them.
 LEFT_OUT = frozenset({"include", "tests", "__pycache__"})
 _PACKED = "lakewake-packages"
@@ -74,8 +76,13 @@ def equip(spark: SparkSession) -> None:
 
 
 def needed_packages() -> tuple[str, ...]:
-    """The dependencies of our work, including the store's client if it has one."""
-    return (*NEEDED, "qdrant-client") if "qdrant_client" in sys.modules else NEEDED
+    """The dependencies of our work, including those of the store that is used."""
+    return NEEDED + tuple(
+        package
+        for module, packages in OF_STORES.items()
+        if module in sys.modules
+        for package in packages
+    )
 
 
 def send(spark: SparkSession, files: Iterable[Path]) -> dict[Path, Path]:

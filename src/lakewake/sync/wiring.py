@@ -36,7 +36,13 @@ def wire(
     return IndexParts(
         name=settings.name,
         table=HudiTable(settings.table, recipe, session),
-        store=open_store(settings.store, settings.name, settings.recall, session, settings.keep),
+        store=open_store(
+            settings.store,
+            settings.name,
+            settings.recall,
+            lambda: _equipped(session),
+            settings.keep,
+        ),
         recipe=recipe,
         embedder=embedder,
         vector_cache=open_vector_cache(settings, embedder.identity, reporter.say),
@@ -44,3 +50,12 @@ def wire(
         model=settings.model,
         max_delete=settings.max_delete,
     )
+
+
+def _equipped(session: Callable[[], SparkSession]) -> SparkSession:
+    """The session, with our package on its executors: a store may write with them."""
+    from lakewake.spark.executors import equip
+
+    spark = session()
+    equip(spark)
+    return spark

@@ -120,16 +120,25 @@ def trained(sample: np.ndarray, count: int, metric: str) -> Cells:
     return Cells(np.arange(count, dtype=np.int32), centroids, metric, count)
 
 
-def _moved(vectors: np.ndarray, centroids: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The middles of the vectors nearest to each centroid; empty ones start again elsewhere."""
+def summed(vectors: np.ndarray, centroids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The sum and the number of the vectors nearest to each centroid."""
     of = nearest(vectors, centroids)
     order = np.argsort(of, kind="stable")
     sizes = np.bincount(of, minlength=len(centroids))
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    sums = np.zeros(centroids.shape, np.float64)
+    full = np.flatnonzero(sizes)
+    if len(full):
+        sums[full] = np.add.reduceat(vectors[order], starts[full], axis=0)
+    return sums, sizes
+
+
+def _moved(vectors: np.ndarray, centroids: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The middles of the vectors nearest to each centroid; empty ones start again elsewhere."""
+    sums, sizes = summed(vectors, centroids)
     out = centroids.copy()
     full = np.flatnonzero(sizes)
-    sums = np.add.reduceat(vectors[order], starts[full], axis=0)
-    out[full] = sums / sizes[full, None]
+    out[full] = sums[full] / sizes[full, None]
     empty = np.flatnonzero(sizes == 0)
     out[empty] = vectors[rng.integers(0, len(vectors), len(empty))]
     return out

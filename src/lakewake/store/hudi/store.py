@@ -57,6 +57,7 @@ from lakewake.store.hudi.table import (
     instant_of,
     kept_from,
 )
+from lakewake.store.hudi.training import Sampled, train_on_executors
 from lakewake.store.hudi.upkeep import count_words, reshape
 from lakewake.store.location import S3, Bucket, Location, location_at
 from lakewake.store.memory import check_columns
@@ -372,6 +373,8 @@ class HudiStore:
 
     def _train(self, parts: list[str], recipe: Recipe) -> Cells:
         """Cells for the chunks of these files, trained on a sample of them."""
+        from lakewake.store.hudi.writing import on_cluster
+
         rows = 0
         for part in parts:
             with opened_part(self._location, part) as file:
@@ -381,8 +384,11 @@ class HudiStore:
         if count == 1:
             return trained(np.zeros((0, dimension), np.float32), 1, recipe.metric)
         share = min(1.0, count * cell_rules.TRAINED / rows)
-        sample = _sample(self._location, parts, share, dimension)
-        return trained(sample, count, recipe.metric)
+        sampled = Sampled(self._location, tuple(parts), share, dimension)
+        spark = self._session()
+        if on_cluster(spark):
+            return train_on_executors(spark.sparkContext, sampled, count, recipe.metric)
+        return trained(sampled.read_all(), count, recipe.metric)
 
     def _reader(self, number: int, table: str, instants: tuple[str, ...]) -> HudiReader:
         instant = instant_of(instants)
@@ -464,19 +470,6 @@ def _lock(location: Location, name: str) -> Lock:
     if isinstance(location, Bucket):
         return Lease(location.conditional, location, name)
     return FileLock(location, name)
-
-
-def _sample(location: Location, parts: list[str], share: float, dimension: int) -> np.ndarray:
-    """Some of the vectors in these files, picked at random."""
-    rng = np.random.default_rng(0)
-    found = [np.empty((0, dimension), np.float32)]
-    for part in parts:
-        with opened_part(location, part) as file:
-            for batch in file.iter_batches(columns=["_vector"]):
-                picked = np.flatnonzero(rng.random(batch.num_rows) < share)
-                column = batch["_vector"].take(pa.array(picked.tolist(), pa.int64())).drop_null()
-                found.append(vectors_of(column, dimension))
-    return np.concatenate(found)
 
 
 def _removed(

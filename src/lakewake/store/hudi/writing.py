@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from lakewake.spark.options import WITHOUT_SERVER
+from lakewake.spark.options import WITHOUT_SERVER, is_local
 from lakewake.store.hudi.layout import CELL, FRONTIER_KEY
 from lakewake.store.hudi.lock import Check
 from lakewake.store.hudi.table import completed, moving
@@ -76,6 +76,11 @@ def failures() -> tuple[type[Exception], ...]:
     from pyspark.errors import PySparkException
 
     return Py4JError, PySparkException, OSError
+
+
+def on_cluster(spark: SparkSession) -> bool:
+    """Whether executors are on other machines, or could be."""
+    return not is_local(spark.sparkContext.master)
 
 
 def writing_session(given: SparkSession) -> SparkSession:
