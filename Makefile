@@ -50,7 +50,7 @@ browser:
 soak: setup  ## run the long tests: hundreds of random histories, watchers for minutes (hours)
 	@$(BIN)/python -m pytest tests -m soak -s
 
-matrix: setup  ## test every Hudi scenario on default settings, older Hudi versions, a Spark cluster and S3 (an hour)
+matrix: setup  ## test every Hudi scenario on default settings, older Hudi versions, a Spark cluster, S3 and the bars (an hour)
 	@$(BIN)/python -m pytest tests -m matrix --ignore tests/objectstore
 	@$(BIN)/python -m pytest tests/objectstore -m matrix
 

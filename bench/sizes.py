@@ -90,7 +90,7 @@ SMOKE = Sizes(
     memory_rows=(500, 2_000),
     compare_rows=500,
     streamed=200,
-    streaming_steps=2,
+    streaming_steps=1,
     serve_seconds=8,
     hasty=True,
 )

@@ -13,7 +13,7 @@ import pytest
 
 from support import ROOT as PROJECT
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.matrix, pytest.mark.timeout(900)]
 
 #: These need the peers' own environment, with torch.
 BESIDE_A_PEER = {5, 8, 15}
