@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import lakewake
+from lakewake.store.hudi.reader import HudiReader
 from lakewake.store.lance.generations import Generations
 from lakewake.store.location import location_at
 from support.cluster.standalone import Cluster, running_cluster, running_driver, wait_until
@@ -230,6 +231,7 @@ def test_executors_build_and_follow_an_index_in_the_lake(cluster, spark, tmp_pat
     here = built_here(spark, tmp_path, "here")
     with lakewake.open(there) as indexes:
         reader = indexes["sample"].parts.store.open()
+        assert isinstance(reader, HudiReader)
         assert len(reader.cells.numbers) > 1
         chunks = pa.Table.from_batches(reader.scan(here.column_names)).sort_by("_id")
     shown = [name for name in here.column_names if name not in ("_instant", "_checkpoint")]
