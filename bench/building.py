@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bench.ground import FULL_TEXT, Followed, Ground, environment
@@ -104,15 +106,21 @@ def _watched_build(ground: Ground, rows: int) -> Watched:
         partition="part",
     )
     ground.say(f"building from {rows:,} vectors")
-    command = ground.lakewake("sync", followed.name, "--config", str(followed.config), "--json")
+    return watched_sync(ground, followed.name, followed.config)[1]
+
+
+def watched_sync(ground: Ground, name: str, config: Path) -> tuple[dict[str, Any], Watched]:
+    """The report of a sync in a process of its own, and the memory that it took."""
+    command = ground.lakewake("sync", name, "--config", str(config), "--json")
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process,
         Watcher(process.pid) as watched,
     ):
         output, _ = process.communicate()
     if process.returncode:
-        raise RuntimeError(f"the build of {rows:,} rows failed: {output}")
-    return watched
+        raise RuntimeError(f"the build of {name} failed: {output}")
+    report: dict[str, Any] = json.loads(output)["indexes"][0]
+    return report, watched
 
 
 def _thinned(seen: Watched, points: int = 200) -> list[tuple[float, float]]:

@@ -12,13 +12,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 TIMEOUT = 60.0
 
 
 async def ask(
-    client: httpx.AsyncClient, body: dict[str, Any], ends: float, seen: dict[str, Any]
+    client: httpx2.AsyncClient, body: dict[str, Any], ends: float, seen: dict[str, Any]
 ) -> None:
     """One client: question after question until the time is over."""
     url, together = seen["url"], seen["together"]
@@ -33,7 +33,7 @@ async def ask(
         try:
             response = await client.post(url, json=question)
             answer = response.json() if response.status_code == 200 else None
-        except httpx.HTTPError:
+        except httpx2.HTTPError:
             answer = None
         seen["milliseconds"].append((time.perf_counter() - began) * 1000)
         if answer is None:
@@ -60,8 +60,8 @@ async def main(
         "mixed": 0,
         "versions": set(),
     }
-    limits = httpx.Limits(max_connections=int(clients))
-    async with httpx.AsyncClient(timeout=TIMEOUT, limits=limits) as client:
+    limits = httpx2.Limits(max_connections=int(clients))
+    async with httpx2.AsyncClient(timeout=TIMEOUT, limits=limits) as client:
         ends = time.monotonic() + float(seconds)
         await asyncio.gather(*(ask(client, body, ends, seen) for _ in range(int(clients))))
     result = {k: seen[k] for k in ("milliseconds", "failed", "mixed")}

@@ -1,11 +1,11 @@
-"""Bars 21, 22, 24 and 27: an index in the lake, beside Hudi's own search and a bare upsert."""
+"""Bars 21, 22 and 27: an index in the lake, beside Hudi's own search and raw vectors."""
 
 from __future__ import annotations
 
 import shutil
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,9 @@ import pyarrow.parquet as pq
 import lakewake
 from bench.ground import Followed, Ground
 from bench.measures import Measure, Outcome, percentile
-from bench.searching import EQUAL, RECIPE, K, Searched, in_buckets, searched
-from lakewake import sample
+from bench.searching import EQUAL, RECIPE, K, Searched, searched
 from lakewake.model.query import Query
 from lakewake.model.recall import Effort
-from lakewake.store.hudi import writing
 from lakewake.store.hudi.reader import HudiReader
 from lakewake.store.hudi.recall import efforts
 from lakewake.store.hudi.store import HudiStore
@@ -97,9 +95,12 @@ def bar_21(ground: Ground) -> Outcome:
         cell: sum(len(reader.table.columns(one, ["_id"])["_id"]) for one in some)
         for cell, some in reader.table.slices.items()
     }
-    curve = [_point(there, effort, exact, sizes) for effort in efforts(len(reader.cells.numbers))]
+    curve = [
+        point(reader, there.queries, exact, sizes, effort)
+        for effort in efforts(len(reader.cells.numbers))
+    ]
     how = reader.searching()
-    used = _point(there, Effort(how.probes or len(sizes), 1), exact, sizes)
+    used = point(reader, there.queries, exact, sizes, Effort(how.probes or len(sizes), 1))
     return Outcome(
         (
             Measure("recall@10", used["recall"], "≥", 0.95),
@@ -120,12 +121,16 @@ def _threshold(there: Lake, query: np.ndarray) -> float:
     return float(np.partition(there.vectors @ query, -K)[-K]) - EQUAL
 
 
-def _point(
-    there: Lake, effort: Effort, exact: list[float], sizes: dict[int, int]
+def point(
+    reader: HudiReader,
+    asked: np.ndarray,
+    exact: Sequence[float] | np.ndarray,
+    sizes: dict[int, int],
+    effort: Effort,
 ) -> dict[str, float]:
-    reader = there.reader
+    """Recall, share of the chunks read, and milliseconds, if a search reads this many cells."""
     recall, read, times = [], [], []
-    for query, least in zip(there.queries, exact, strict=True):
+    for query, least in zip(asked, exact, strict=True):
         began = time.perf_counter()
         near = reader.nearness(query, effort.probes)
         times.append(time.perf_counter() - began)
@@ -134,7 +139,7 @@ def _point(
     return {
         "probes": effort.probes,
         "recall": statistics.mean(recall),
-        "share_read": statistics.mean(read) / max(1, len(there.vectors)),
+        "share_read": statistics.mean(read) / max(1, sum(sizes.values())),
         "milliseconds": statistics.median(times) * 1000,
     }
 
@@ -182,69 +187,6 @@ def _by_hudi(ground: Ground, there: Lake, query: np.ndarray) -> None:
         f"SELECT _key FROM hudi_vector_search('{there.reader.table.path}', '_vector', "
         f"ARRAY({asked}), {K}, 'cosine')"
     ).collect()
-
-
-def bar_24(ground: Ground) -> Outcome:
-    """Follow 100 changed rows, beside a bare Hudi upsert of 100 rows into the same table."""
-    there = lake(ground)
-    copy = ground.scratch / "lake-copy"
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(there.reader.table.path, copy)
-    follows, bare, touched, asked = [], [], [], []
-    for n in range(ground.sizes.warm_ups + ground.sizes.rounds):
-        before = there.reader.table.slices
-        _change(ground, there.followed, n)
-        _, report = there.followed.sync()
-        after = there.reader.table.slices
-        seconds = report["seconds"]
-        cells = {c for c, some in after.items() if before.get(c) != some}
-        if n >= ground.sizes.warm_ups:
-            follows.append(seconds["total"] - seconds["embed"] - seconds["maintain"])
-            touched.append(len(cells))
-            asked.append(seconds)
-        upsert = _bare_upsert(ground, copy, n)
-        bare += [upsert] if n >= ground.sizes.warm_ups else []
-    ratio = statistics.median(follows) / statistics.median(bare)
-    return Outcome(
-        (Measure("of a bare upsert", ratio, "≤", 2),),
-        {
-            "changed": ground.sizes.changed,
-            "cells_touched": touched,
-            "cells": len(there.reader.cells.numbers),
-            "follow_seconds": follows,
-            "bare_seconds": bare,
-            "stages": asked,
-        },
-    )
-
-
-def _change(ground: Ground, followed: Followed, n: int) -> None:
-    from pyspark.sql import functions as f
-
-    rows = ground.wines(ground.sizes.search_rows).limit(ground.sizes.changed)
-    changed = rows.withColumns(
-        {
-            "title": f.concat(f.col("title"), f.lit(f" of lot {n}")),
-            "ts": f.lit(10**9 + n).cast("long"),
-        }
-    )
-    followed.table.upsert(in_buckets(changed.select(*sample.SCHEMA.names)).coalesce(1))
-
-
-def _bare_upsert(ground: Ground, copy: Path, n: int) -> float:
-    """Seconds to upsert rows of the index with the table's own options, and nothing else."""
-    from pyspark.sql import functions as f
-
-    spark = ground.spark
-    read = spark.read.format("hudi").load(str(copy)).where("lakewake_cell >= 0")
-    part = ground.scratch / f"bare-{n}.parquet"
-    names = [c for c in read.columns if not c.startswith("_hoodie") or c == "_hoodie_is_deleted"]
-    if not part.exists():
-        # From as many cells as changed rows are in.
-        some = read.select(*names).orderBy(f.rand(n)).limit(ground.sizes.changed)
-        some.coalesce(1).write.parquet(str(part))
-    frame = writing.frame_of(spark, [str(part)], 384)
-    return _timed(lambda: writing.save(frame, str(copy), "upsert", "append", ""))
 
 
 def bar_27(ground: Ground) -> Outcome:

@@ -24,6 +24,7 @@ def draw(folder: Path, bars: list[dict[str, Any]]) -> None:
         "search": (_search, seen.get(10)),
         "memory": (_memory, seen.get(12)),
         "streaming": (_streaming, seen.get(26)),
+        "recall": (_recall, seen.get(33)),
     }
     for name, (picture, content) in pictures.items():
         if content is not None:
@@ -137,4 +138,25 @@ def _streaming(axes: Axes, bar: Mapping[str, Any]) -> None:
     axes.set_ylim(0.9, 1.005)
     axes.set_xlabel("steps of the runbook: insert, delete, replace")
     axes.set_ylabel("recall@10")
+    axes.legend(frameon=False)
+
+
+def _recall(axes: Axes, bar: Mapping[str, Any]) -> None:
+    """Recall against questions a second, one after the other; up and to the right is better."""
+    seen = bar["seen"]
+    families = {"cells alone": seen["curve"], "pgvector": list(seen["pgvector"].values())}
+    for name in ("hnswlib", "usearch f16"):
+        families[name] = [w for way, w in seen["in_memory"].items() if way.startswith(name)]
+    colors = dict(zip(families, (OURS, "#2ca02c", "#9467bd", "#ff7f0e"), strict=True))
+    for name, ways in families.items():
+        points = sorted((way["recall"], 1000 / way["median"]) for way in ways)
+        if points:
+            axes.plot(*zip(*points, strict=True), color=colors[name], marker="o", label=name)
+    median = next(m for m in bar["measures"] if m["what"] == "median")["value"]
+    found = next(m for m in bar["measures"] if m["what"] == "recall@10")["value"]
+    axes.plot([found], [1000 / median], color=OURS, marker="*", markersize=12, linestyle="")
+    axes.annotate("lakewake, with text and payload", (found, 1000 / median), ha="right", va="top")
+    axes.set_yscale("log")
+    axes.set_xlabel("recall@10")
+    axes.set_ylabel("questions a second, one client")
     axes.legend(frameon=False)

@@ -73,15 +73,21 @@ def in_buckets(rows: DataFrame) -> DataFrame:
 
 def _vectors(followed: Followed) -> np.ndarray:
     """All vectors of the index, read as any other tool would."""
-    import lance
-
-    dataset = lance.dataset(str(_dataset(followed)))
-    column = dataset.to_table(columns=["_vector"], filter="_checkpoint IS NULL")["_vector"]
+    column = dataset_of(followed).to_table(columns=["_vector"], filter="_checkpoint IS NULL")[
+        "_vector"
+    ]
     # A copy: Arrow's own memory cannot be written to.
     flat = column.combine_chunks().flatten().to_numpy().copy()
     vectors: np.ndarray = flat.reshape(len(column), -1)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors
+
+
+def dataset_of(followed: Followed) -> Any:
+    """The index as any other tool opens it."""
+    import lance
+
+    return lance.dataset(str(_dataset(followed)))
 
 
 def _dataset(followed: Followed) -> Path:
@@ -99,7 +105,7 @@ def bar_9(ground: Ground) -> Outcome:
     """Recall and time of in-process searches, compared with numpy and a bare LanceDB query."""
     found = searched(ground)
     _times(found)
-    times, recall = _times(found), _recall(found)
+    times, recall = _times(found), recall_of(found)
     median = statistics.median(times) * 1000
     p99 = percentile(times, 99) * 1000
     return Outcome(
@@ -115,7 +121,7 @@ def bar_9(ground: Ground) -> Outcome:
             "p99_milliseconds": p99,
             "numpy_exact_milliseconds": statistics.median(_numpy_times(found)) * 1000,
             "searching": found.followed.index.status().as_dict()["searching"],
-            "bare_lancedb_milliseconds": statistics.median(_lancedb_times(found)) * 1000,
+            "bare_lancedb_milliseconds": statistics.median(lancedb_times(found)) * 1000,
             "build": found.built,
         },
     )
@@ -136,7 +142,7 @@ def timed(do: Any, *args: Any) -> float:
     return time.perf_counter() - began
 
 
-def _recall(found: Searched) -> float:
+def recall_of(found: Searched) -> float:
     """The share of hits that are at least as near as the k-th nearest of all."""
     shares: list[float] = []
     for query in found.queries:
@@ -156,7 +162,7 @@ def _numpy_times(found: Searched) -> list[float]:
     return [timed(exact, query) for query in found.queries[:100]]
 
 
-def _lancedb_times(found: Searched) -> list[float]:
+def lancedb_times(found: Searched) -> list[float]:
     import lancedb
 
     path = _dataset(found.followed)
@@ -243,7 +249,7 @@ def _medians(found: Searched, before: Index) -> tuple[float, float]:
 
 
 def _recall_now(found: Searched) -> float:
-    return _recall(Searched(found.followed, _vectors(found.followed), found.queries, found.built))
+    return recall_of(Searched(found.followed, _vectors(found.followed), found.queries, found.built))
 
 
 def _point(found: Searched, commits: int, median: float) -> dict[str, float]:

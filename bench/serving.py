@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 
 from bench.ground import Followed, Ground, environment
 from bench.measures import Measure, Outcome, percentile, rounded
@@ -49,7 +49,7 @@ class Served:
     name: str
     seconds_to_ready: float
 
-    def search(self, client: httpx.Client, body: dict[str, Any]) -> httpx.Response:
+    def search(self, client: httpx2.Client, body: dict[str, Any]) -> httpx2.Response:
         """One search."""
         return client.post(f"{self.url}/indexes/{self.name}/search", json=body)
 
@@ -98,8 +98,8 @@ def _until_ready(url: str, process: subprocess.Popen[bytes], began: float) -> No
     while time.perf_counter() - began < READY_WITHIN:
         if process.poll() is not None:
             raise RuntimeError(f"the server ended before it was ready: code {process.returncode}")
-        with suppress(httpx.TransportError):
-            if httpx.get(f"{url}/ready").status_code == 200:
+        with suppress(httpx2.TransportError):
+            if httpx2.get(f"{url}/ready").status_code == 200:
                 return
         time.sleep(0.01)
     raise RuntimeError(f"the server was not ready within {READY_WITHIN:.0f} s")
@@ -113,7 +113,7 @@ def bar_16(ground: Ground) -> Outcome:
     """
     found = searched(ground)
     times: dict[str, list[float]] = {"in_process": [], "http": [], "httpx": []}
-    with serving(ground, found.followed) as served, httpx.Client() as client:
+    with serving(ground, found.followed) as served, httpx2.Client() as client:
         plain = HTTPConnection(urlsplit(served.url).netloc)
         ways = {
             "in_process": lambda body: found.followed.index.search(**body),
@@ -144,7 +144,7 @@ def bar_17(ground: Ground) -> Outcome:
     _commit_together(ground, found.followed, 0)
     found.followed.sync()
     with serving(ground, found.followed, "--watch") as served:
-        _until_followed(ground, found.followed, served)
+        until_followed(ground, found.followed, served)
         idle = _clients(ground, found, served, seconds / 4)
         with _writing(ground, found.followed) as commits:
             busy = _clients(ground, found, served, seconds)
@@ -170,13 +170,13 @@ def bar_17(ground: Ground) -> Outcome:
     )
 
 
-def _until_followed(ground: Ground, followed: Followed, served: Served) -> None:
+def until_followed(ground: Ground, followed: Followed, served: Served) -> None:
     """Commit once and wait until the server answers from it: then the watch has started Spark."""
     address = f"{served.url}/indexes/{served.name}/status"
-    before = httpx.get(address).json()["instant"]
+    before = httpx2.get(address).json()["instant"]
     _commit_together(ground, followed, -1)
     ends = time.monotonic() + FOLLOWED_WITHIN
-    while httpx.get(address).json()["instant"] == before:
+    while httpx2.get(address).json()["instant"] == before:
         if time.monotonic() > ends:
             raise RuntimeError(f"no commit was followed within {FOLLOWED_WITHIN:.0f} s")
         time.sleep(0.1)
@@ -242,7 +242,7 @@ def bar_19(ground: Ground) -> Outcome:
     """The server's memory beyond the model, after searches of every kind."""
     found = searched(ground)
     _, model = ground.run([sys.executable, "-c", MODEL_ALONE])
-    with serving(ground, found.followed) as served, httpx.Client(timeout=60) as client:
+    with serving(ground, found.followed) as served, httpx2.Client(timeout=60) as client:
         for query in found.queries:
             served.search(client, {"vector": query.tolist(), "k": K}).raise_for_status()
         for mode in ("vector", "keyword", "hybrid"):
@@ -288,11 +288,11 @@ def _ask_until_gone(served: Served, found: Searched, codes: list[int | str]) -> 
     body = {"vector": found.queries[0].tolist(), "k": K}
     while True:
         try:
-            with httpx.Client(timeout=30) as client:
+            with httpx2.Client(timeout=30) as client:
                 codes.append(served.search(client, body).status_code)
-        except httpx.ConnectError:
+        except httpx2.ConnectError:
             codes.append("refused")
             return
-        except httpx.TransportError as error:
+        except httpx2.TransportError as error:
             codes.append(repr(error))
             return

@@ -24,7 +24,12 @@ class Sizes:
         one_row_commits: bar 10.
         memory_rows: bar 12: rows of the smaller and the larger table.
         compare_rows: bars 13, 14.
+        questions: bar 28: questions in one batch.
+        peer_questions: bar 28: questions that Hudi's own search is asked.
         streamed, streaming_steps: bar 26: vectors at the beginning, and steps that change them.
+        lake_rows: bars 23, 24, 25: vectors of the smaller and the larger index in the lake.
+        runtime_rows: bar 42.
+        requests: bar 43: requests to the embedding service.
         serve_seconds: bar 17: how long clients search while a writer commits.
         hasty: make Spark and Hudi quick on tables of a few rows; the numbers then mean nothing.
     """
@@ -45,8 +50,13 @@ class Sizes:
     one_row_commits: int
     memory_rows: tuple[int, int]
     compare_rows: int
+    questions: int
+    peer_questions: int
     streamed: int
     streaming_steps: int
+    lake_rows: tuple[int, int]
+    runtime_rows: int
+    requests: int
     serve_seconds: float
     hasty: bool = False
 
@@ -68,8 +78,13 @@ FULL = Sizes(
     one_row_commits=1_000,
     memory_rows=(250_000, 1_000_000),
     compare_rows=130_000,
+    questions=1_000,
+    peer_questions=20,
     streamed=120_000,
     streaming_steps=24,
+    lake_rows=(130_000, 1_000_000),
+    runtime_rows=4_000,
+    requests=320,
     serve_seconds=60,
 )
 SMOKE = Sizes(
@@ -89,8 +104,13 @@ SMOKE = Sizes(
     one_row_commits=4,
     memory_rows=(500, 2_000),
     compare_rows=500,
+    questions=20,
+    peer_questions=2,
     streamed=200,
     streaming_steps=1,
+    lake_rows=(600, 1_200),
+    runtime_rows=40,
+    requests=16,
     serve_seconds=8,
     hasty=True,
 )

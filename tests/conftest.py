@@ -29,6 +29,8 @@ TOGETHER = (
     "tests/acceptance/test_readme.py",
     "tests/integration/test_bench_smoke.py",
     "tests/integration/test_pinned.py",
+    "tests/integration/test_sql.py",
+    "tests/unit/test_packages.py",
 )
 
 

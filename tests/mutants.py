@@ -32,6 +32,7 @@ class Mutant:
 SYNC = ("tests/unit/sync/test_sync.py",)
 PLAN = ("tests/unit/plan/test_plan.py",)
 QUARANTINE = ("tests/unit/sync/test_quarantine.py", "tests/unit/sync/test_quarantine_tries.py")
+SELECTION = ("tests/unit/sync/test_selection.py",)
 STORES = ("tests/contract/test_stores.py",)
 PARTED = (
     "tests/integration/test_partition_values.py",
@@ -43,20 +44,39 @@ ANSWERS = ("tests/contract/test_stores.py", "-k", "all_answers_equal_those_of_a_
 CLEANED = ("tests/integration/test_matrix.py", "-k", "cleaning and MERGE_ON_READ")
 
 FRONTIER_FIRST = """\
-        from dataclasses import replace
-
-        nothing = Batch(batch.schema, lambda: batch.schema.empty_table().to_reader())
-        parts.store.commit(nothing, expect=situation.frontier, then=then)
-        parts.store.commit(batch, expect=then, then=replace(then, sync=then.sync + 1))
+            nothing = Batch(batch.schema, lambda: batch.schema.empty_table().to_reader())
+            parts.store.commit(nothing, expect=situation.frontier, then=then)
+            parts.store.commit(batch, expect=then, then=replace(then, sync=then.sync + 1))
 """
 HASH_FOR_PRESENCE = """\
             held = self.index.vectors([c.hash for _, c in patch.upserts]) if self.index else {}
             unknown = tuple(u for u in patch.upserts if u[1].hash not in held)
             patch = Patch(unknown, patch.deletes, patch.rows_changed, patch.stored_twice)
-            by_hash, new = self._text_vectors.get(_texts(patch), len(rows), stage)
+            unread = [n for n, _ in patch.upserts if rows.ids[n] in rows.undecodable]
 """
 
 MUTANTS = (
+    Mutant(
+        "commits are followed on the day that the index is at",
+        "plan/__init__.py",
+        "        after = replace(after, date=frontier.date)\n",
+        "",
+        SELECTION,
+    ),
+    Mutant(
+        "the day moves although commits were followed",
+        "sync/situation.py",
+        "recipe.dated and plan.after.date != situation.look.date",
+        "False",
+        SELECTION,
+    ),
+    Mutant(
+        "an older copy that enters the selection does not replace a newer one",
+        "sync/situation.py",
+        "    if plan.since and outcome.stored_twice:\n",
+        "    if False:\n",
+        SELECTION,
+    ),
     Mutant(
         "a commit with a savepoint is taken for the end of what is archived",
         "plan/__init__.py",
@@ -77,6 +97,20 @@ MUTANTS = (
         "DELETED: _some(_askable(deleted), rng),",
         "DELETED: _some(_askable(deleted), rng)[:0],",
         RECALL,
+    ),
+    Mutant(
+        "a probe is valid for a state that a restore brought back",
+        "store/hudi/recall.py",
+        "and is_based",
+        "and True",
+        ("tests/unit/store/test_lake_decisions.py",),
+    ),
+    Mutant(
+        "Spark takes the name of a file for a pattern",
+        "spark/own.py",
+        "return _PATTERN.sub",
+        "return path or _PATTERN.sub",
+        ("tests/unit/spark/test_own.py",),
     ),
     Mutant(
         "an upsert is taken to add no second copy",
@@ -102,7 +136,7 @@ MUTANTS = (
     Mutant(
         "the frontier moves before the rows are committed",
         "sync/write.py",
-        "        parts.store.commit(batch, expect=situation.frontier, then=then)\n",
+        "            parts.store.commit(counted, expect=situation.frontier, then=then)\n",
         FRONTIER_FIRST,
         SYNC,
     ),
@@ -116,7 +150,7 @@ MUTANTS = (
     Mutant(
         "partition columns are taken from the files",
         "source/files.py",
-        "if not partition_columns(self.look.table.partition_fields).intersection(columns):",
+        "if not partition_columns(self.look.table.partition_fields).intersection(_names(columns)):",
         "if True:",
         PARTED,
     ),
@@ -130,7 +164,7 @@ MUTANTS = (
     Mutant(
         "a known hash is taken for a present row",
         "sync/prepare.py",
-        "            by_hash, new = self._text_vectors.get(_texts(patch), len(rows), stage)\n",
+        "            unread = [n for n, _ in patch.upserts if rows.ids[n] in rows.undecodable]\n",
         HASH_FOR_PRESENCE,
         SYNC,
     ),
@@ -263,9 +297,16 @@ MUTANTS = (
     Mutant(
         "the lengths of chunks that are gone are counted",
         "store/words.py",
-        "int(part.counted.lengths[part.live].sum())",
-        "int(part.counted.lengths.sum())",
+        "int(some[part.live].sum())",
+        "int(some.sum())",
         ANSWERS,
+    ),
+    Mutant(
+        "texts of chunks that are gone decide the language",
+        "store/words.py",
+        "sum(int(part.counted.stops(name)[part.live].sum()) for part in parts)",
+        "sum(int(part.counted.stops(name).sum()) for part in parts)",
+        ("tests/unit/store/test_words.py",),
     ),
     Mutant(
         "verify does not look for orphans",

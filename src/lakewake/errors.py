@@ -2,7 +2,8 @@
 
 LakewakeError                what happened, did anything land, what to do next
 ├── ConfigError              lakewake.toml, a flag or an argument is wrong            exit 2
-│   └── FilterError          a --where that does not parse or does more than filter   exit 2
+│   ├── FilterError          a --where that does not parse or does more than filter   exit 2
+│   └── SqlError             a statement of `lakewake.sql`, with the position          exit 2
 ├── SetupError               weights, Hudi bundle, Java, an extra or a key is missing exit 2
 ├── TableError               the table cannot be read as asked                        exit 1
 │   ├── TableMissing         there is no table where it should be                     exit 1
@@ -11,6 +12,7 @@ LakewakeError                what happened, did anything land, what to do next
 │   └── TextRefused          it refuses some of the texts, however often they are sent exit 1
 ├── StoreError               the index cannot be read or written                      exit 1
 │   ├── IndexMissing         there is no index yet                                    exit 3
+│   ├── IndexDropped         it was dropped while a sync of it ran                     exit 1
 │   ├── IndexStale           it is further behind its table than the search allows     exit 3
 │   ├── IndexDamaged         files of it are missing, or not as they were written     exit 1
 │   ├── StoreUnreachable     it did not answer: whether the index is sound is unknown exit 1
@@ -22,6 +24,7 @@ LakewakeError                what happened, did anything land, what to do next
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -29,6 +32,11 @@ from lakewake.show.redact import without_secrets
 
 if TYPE_CHECKING:
     import numpy as np
+
+#: An option of a statement that sounds like a secret, with its value.
+_OPTION = re.compile(
+    r"""(?i)((?:key|token|secret|passw\w*|credentials?)['"`]?\s*=>?\s*)(?:'[^']*'?|"[^"]*"?)"""
+)
 
 
 class LakewakeError(Exception):
@@ -72,6 +80,33 @@ class ConfigError(LakewakeError):
 
 class FilterError(ConfigError):
     """A filter that does not parse, or asks for more than filtering."""
+
+
+class SqlError(ConfigError):
+    """A statement of `lakewake.sql` that cannot be carried out as it is written.
+
+    Args:
+        text: the statement.
+        at: the position in it, from 0.
+    """
+
+    def __init__(self, fact: str, text: str, at: int, *, hint: str) -> None:
+        before = text[:at]
+        self.line = before.count("\n") + 1
+        self.column = at - (before.rfind("\n") + 1) + 1
+        super().__init__(f"{fact} (line {self.line}, column {self.column})", hint=hint)
+        self.excerpt = self._excerpt(text)
+
+    def _excerpt(self, text: str) -> str:
+        line = text.split("\n")[self.line - 1]
+        shown = _OPTION.sub(r"\1'***'", without_secrets(line))
+        # Where something was removed, the caret would point to another place.
+        caret = f"\n  {' ' * (self.column - 1)}^" if shown == line else ""
+        return f"  {shown}{caret}"
+
+    def __str__(self) -> str:
+        fact, _, rest = super().__str__().partition("\n")
+        return f"{fact}\n{self.excerpt}\n{rest}"
 
 
 class SetupError(LakewakeError):
@@ -134,6 +169,10 @@ class IndexMissing(StoreError):
     """There is no index of that name yet."""
 
     exit_code = 3
+
+
+class IndexDropped(StoreError):
+    """The index was dropped while a sync of it ran."""
 
 
 class IndexStale(StoreError):

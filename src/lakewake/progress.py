@@ -43,6 +43,46 @@ class Reporter(Protocol):
         """Show one line."""
 
 
+class Logged:
+    """Shows what another reporter does, and logs the same lines.
+
+    Args:
+        log: takes a line without its time.
+    """
+
+    def __init__(
+        self,
+        shown: Reporter,
+        log: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._shown, self._log = shown, log
+        self.clock = clock
+
+    @contextmanager
+    def stage(self, name: str, total: int | None = None) -> Iterator[Stage]:
+        """A stage that both show. If it fails, it leaves no line: the error is the news."""
+        logged = _LineStage(self._log, self.clock, name, total)
+        with self._shown.stage(name, total) as shown:
+            yield _Both(shown, logged)
+        logged.finish()
+
+    def say(self, text: str) -> None:
+        self._shown.say(text)
+        self._log(text)
+
+
+class _Both:
+    """One stage, shown twice."""
+
+    def __init__(self, *stages: Stage) -> None:
+        self._stages = stages
+
+    def advance(self, n: int) -> None:
+        for stage in self._stages:
+            stage.advance(n)
+
+
 def choose_reporter(stream: TextIO, *, quiet: bool = False) -> Reporter:
     """The reporter that suits the stream: bars on a terminal, lines elsewhere, or silence."""
     if quiet:
@@ -62,7 +102,18 @@ def finished_line(name: str, done: int, seconds: float) -> str:
 def running_line(name: str, done: int, total: int | None, seconds: float) -> str:
     """How far a stage is, for a screen that cannot draw a bar."""
     share = f" of {total:,} ({100 * done // total} %)" if total else ""
-    return f"{name}: {done:,}{share}, {seconds:.0f} s{_rate(done, seconds)}"
+    left = time_left(done, total, seconds)
+    return f"{name}: {done:,}{share}, {seconds:.0f} s{_rate(done, seconds)}{left and f', {left}'}"
+
+
+def time_left(done: int, total: int | None, seconds: float) -> str:
+    """`3 min left`, at the rate so far; '' if that is not known."""
+    if not total or not 0 < done < total or seconds < BRIEF:
+        return ""
+    left = seconds * (total - done) / done
+    if left < 100:
+        return f"{left:.0f} s left"
+    return f"{left / 60:.0f} min left" if left < 6000 else f"{left / 3600:.1f} h left"
 
 
 def _rate(done: int, seconds: float) -> str:
@@ -93,23 +144,29 @@ class Silent:
 class _LineStage:
     """Counts, and writes a line if the last one was long ago."""
 
-    def __init__(self, lines: Lines, name: str, total: int | None) -> None:
-        self._lines, self._name, self._total = lines, name, total
-        self._began = self._last = lines.clock()
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        clock: Callable[[], float],
+        name: str,
+        total: int | None,
+    ) -> None:
+        self._say, self._clock, self._name, self._total = say, clock, name, total
+        self._began = self._last = clock()
         self._done = 0
 
     def advance(self, n: int) -> None:
         self._done += n
-        now = self._lines.clock()
+        now = self._clock()
         if now - self._last >= LINE_EVERY and self._done != self._total:
             self._last = now
             seconds = now - self._began
-            self._lines.say(running_line(self._name, self._done, self._total, seconds))
+            self._say(running_line(self._name, self._done, self._total, seconds))
 
     def finish(self) -> None:
-        seconds = self._lines.clock() - self._began
+        seconds = self._clock() - self._began
         if seconds >= BRIEF:
-            self._lines.say(finished_line(self._name, self._done, seconds))
+            self._say(finished_line(self._name, self._done, seconds))
 
 
 class Lines:
@@ -122,7 +179,7 @@ class Lines:
     @contextmanager
     def stage(self, name: str, total: int | None = None) -> Iterator[Stage]:
         """A stage that writes lines. If it fails, it leaves no line: the error is the news."""
-        stage = _LineStage(self, name, total)
+        stage = _LineStage(self.say, self.clock, name, total)
         yield stage
         stage.finish()
 
@@ -201,12 +258,20 @@ def _bars(console: Console) -> Progress:
             total = f" of {task.total:,.0f}" if task.total is not None else ""
             return Text(f"{task.completed:,.0f}{total}")
 
+    class Left(bars.ProgressColumn):
+        """How long the rest takes at the rate so far."""
+
+        def render(self, task: bars.Task) -> Text:
+            total = None if task.total is None else int(task.total)
+            return Text(time_left(int(task.completed), total, task.elapsed or 0.0), style="dim")
+
     return bars.Progress(
         bars.TextColumn("{task.description}", markup=False),
         bars.BarColumn(bar_width=24),
         Count(),
         Rate(),
         bars.TimeElapsedColumn(),
+        Left(),
         console=console,
         transient=True,
     )

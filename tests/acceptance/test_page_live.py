@@ -13,13 +13,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import httpx
+import httpx2
 import pyarrow.parquet as pq
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
+import lakewake
 from lakewake import sample
+from lakewake.serve.keys import add_key
 from support.page import FIRST, ITS_WORDS, ask, badge, hit, hits, needs_chromium
+from support.serving import serving
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,6 +47,7 @@ class LiveServer:
 
     def __init__(self, folder: Path, spark: SparkSession, options: Mapping[str, str]) -> None:
         self._folder, self._spark, self._options = folder, spark, options
+        self.config = folder / "lakewake.toml"
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
             self._port = found.getsockname()[1]
@@ -53,7 +57,7 @@ class LiveServer:
         pq.write_table(sample.wines(60), file)
         self._rows = spark.read.parquet(str(file))
         self._write(self._rows, "bulk_insert")
-        (folder / "lakewake.toml").write_text(CONFIG)
+        self.config.write_text(CONFIG)
 
     def start(self) -> None:
         """Start it, and wait until it reports that the index exists."""
@@ -71,8 +75,8 @@ class LiveServer:
 
     def _ready(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/ready", timeout=30).status_code == 200
-        except httpx.TransportError:
+            return httpx2.get(f"{self.url}/ready", timeout=30).status_code == 200
+        except httpx2.TransportError:
             return False
 
     def stop(self) -> None:
@@ -137,7 +141,7 @@ def test_filters_and_words_work_on_the_real_index(page: Page, served: LiveServer
     page.locator("[data-column=country] label", has_text="Italy").click()
     expect(page.locator("#filters-title")).to_have_attribute("data-active", "1")
     expect(hits(page).filter(has_not_text="Italy")).to_have_count(0)
-    page.get_by_label("keyword").check()
+    page.get_by_label("words", exact=True).check()
     expect(hits(page).first.locator(".score")).to_have_attribute("title", "by words")
 
 
@@ -166,22 +170,60 @@ def test_the_page_survives_a_restart_of_the_real_server(page: Page, served: Live
     expect(hit(page, FIRST)).to_be_visible()
 
 
+def test_the_syncing_process_does_what_operators_ask_for(page: Page, served: LiveServer) -> None:
+    with lakewake.open(served.config) as lake:
+        for kind in ("plan", "verify"):
+            lake["wines"].ask_for(kind, "key ops")
+    page.goto(f"{served.url}/operators")
+    jobs = page.locator("#section-jobs li")
+    expect(jobs).to_have_count(2)
+    expect(jobs.filter(has_text="plan")).to_contain_text("nothing to do", timeout=60_000)
+    expect(jobs.filter(has_text="verify")).to_contain_text(
+        "agrees with its table: 60 rows", timeout=120_000
+    )
+    expect(page.locator(".facts").first).to_contain_text("runs beside this server")
+
+
 if shot := os.environ.get("LAKEWAKE_SCREENSHOTS"):
 
     @pytest.mark.parametrize("look", ["light", "dark", "phone"])
     def test_screenshots_for_the_documentation_are_taken(
         page: Page, served: LiveServer, look: str
     ) -> None:
-        width, height = (390, 844) if look == "phone" else (1440, 960)
+        width, height = (390, 844) if look == "phone" else (1280, 900)
         page.set_viewport_size({"width": width, "height": height})
         page.emulate_media(color_scheme="dark" if look == "dark" else "light")
         page.goto(served.url)
         ask(page, "smoky red with leather")
         page.get_by_role("searchbox").press("Enter")
-        expect(page.locator("#answer")).to_contain_text("[1]", timeout=30_000)
+        expect(page.locator("#answer .cite").first).to_be_attached(timeout=30_000)
         key = re.search(r"wine_\d+", hits(page).nth(1).inner_text())
         assert key is not None
         # A different price each time, or nothing would change.
         served.change(key[0], price=20.0 + len(look))
         expect(page.locator("#hits [data-mark]").first).to_be_visible(timeout=60_000)
         page.screenshot(path=f"{shot}/page-{look}.png")
+
+    def test_a_screenshot_of_the_operators_page_is_taken(page: Page, served: LiveServer) -> None:
+        file = served.config.with_name("keys.json")
+        key = add_key(file, "ops", "admin")
+        page.set_viewport_size({"width": 1280, "height": 1100})
+        folder = str(served.config.parent)
+
+        def elsewhere(route: Route) -> None:
+            """The picture is not about the machine that it was taken on."""
+            answer = route.fetch()
+            route.fulfill(response=answer, body=answer.text().replace(folder, "/data"))
+
+        page.route("**/status", elsewhere)
+        # Beside the one that watches, which has no keys.
+        with serving(served.config, "--keys", str(file)) as beside:
+            page.goto(f"{beside.url}/operators")
+            page.locator("#key-text").fill(key)
+            page.keyboard.press("Enter")
+            jobs = page.locator("#section-jobs li")
+            before = len(lakewake.open(served.config)["wines"].jobs())
+            page.get_by_role("button", name="Verify").click()
+            expect(jobs).to_have_count(before + 1)
+            expect(jobs.first).to_contain_text("agrees", timeout=120_000)
+            page.screenshot(path=f"{shot}/page-operators.png")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import lance
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lakewake
+from bench.memory import Watcher
 from lakewake.store.hudi.reader import HudiReader
 from lakewake.store.lance.generations import Generations
 from lakewake.store.location import location_at
@@ -29,9 +32,9 @@ ROWS, CHANGED, DELETED = 100_000, 12_000, 500
 #: Some rows share a text.
 TEXTS = 90_000
 #: The most memory of a driver, as a multiple of one with a third of the rows. Both have enough that
-#: chunks are looked up by indexes, and too few for the approximate one: Lance builds that in the
-#: driver, whatever the size (docs/scale.md).
+#: executors count words, build the indexes for lookups and the approximate one, and probe that.
 FLAT, FEW, MANY = 1.3, 33_000, 99_000
+NEAREST = 10
 INDEX = """
 [[index]]
 name    = "sample"
@@ -210,6 +213,28 @@ def test_executors_are_sent_our_packages_and_the_model(cluster, spark, tmp_path)
     assert np.allclose(matrix(there), matrix(here), atol=1e-4)
 
 
+def test_executors_search_with_what_they_are_sent(cluster, spark, tmp_path):
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
+    write(spark, tmp_path, texts(0, 200, "text", 1), "bulk_insert")
+    options = cluster.options(
+        pyspark__python=f"{bare}/bin/python", executorEnv__XDG_CACHE_HOME=str(tmp_path / "nowhere")
+    )
+    questions = ["text 7", "text 70", "number 150"]
+    listed = ", ".join(f"('{question}')" for question in questions)
+    with running_driver(config(tmp_path, "there", 'text = "{txt}"\n', options)) as driver:
+        driver.ask("sync")
+        found = driver.ask(
+            "sql",
+            statement=f"SELECT q.ask, h._rank, h._key, h.num FROM VALUES {listed} q(ask), "
+            "LATERAL vector_search('sample', q.ask, 5) h",
+        )["rows"]
+        for question in questions:
+            hits = driver.ask("search", text=question, k=5)["hits"]
+            wanted = [[question, n, h["key"], h["payload"]["num"]] for n, h in enumerate(hits, 1)]
+            assert sorted(row for row in found if row[0] == question) == wanted
+
+
 def test_executors_build_and_follow_an_index_in_the_lake(cluster, spark, tmp_path):
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
@@ -238,19 +263,124 @@ def test_executors_build_and_follow_an_index_in_the_lake(cluster, spark, tmp_pat
     assert chunks.select(shown).equals(here.select(shown))
 
 
+@pytest.mark.parametrize("mode", ["vector", "keyword"])
+def test_executors_answer_a_dataframe_of_questions_as_one_machine_does(
+    cluster, spark, tmp_path, mode
+):
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
+    rows, questions = 10_000, str(tmp_path / "questions")
+    write(spark, tmp_path, texts(0, rows, "text", 1), "bulk_insert")
+    spark.sql("SELECT id n, concat('text ', id * 7) asked FROM range(300)").write.parquet(questions)
+    options = cluster.options(pyspark__python=f"{bare}/bin/python")
+    how = {"text": "asked", "k": 5, "where": "num >= 100", "mode": mode}
+    with running_driver(config(tmp_path, "there", HASHED, options)) as driver:
+        assert driver.ask("sync")["rows_changed"] == rows
+        answer = driver.ask("join", questions=questions, out=str(tmp_path / "out"), **how)
+    assert answer == {"rows": rows}
+
+    def hits(frame):
+        return {(r.n, r._rank): (r._key, r.num, round(r._score, 5)) for r in frame.collect()}
+
+    with lakewake.open(config(tmp_path, "there", HASHED), spark=spark) as indexes:
+        here = indexes["sample"].search_batch(spark.read.parquet(questions), **how)
+        there = hits(spark.read.parquet(str(tmp_path / "out")))
+        assert there == hits(here)
+    assert len(there) == 300 * 5
+
+
+def joined(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The result of a join in order of questions: questions, keys and scores."""
+    found = pq.read_table(folder / name, columns=["n", "_key", "_score", "_rank"])
+    found = found.sort_by([("n", "ascending"), ("_rank", "ascending")])
+    shape = (-1, NEAREST)
+    keys = np.array(found["_key"].to_pylist(), object).reshape(shape)
+    numbers = (found[c].to_numpy().reshape(shape) for c in ("n", "_score"))
+    asked, scores = numbers
+    return asked[:, 0], keys, scores
+
+
+@pytest.mark.parametrize("size", [5_000, 100_000])
+def test_the_memory_of_a_join_does_not_grow_with_the_questions(cluster, spark, tmp_path, size):
+    """Bar 29: 100,000 questions and rows; executors in 2 GB, 100 MB more in the driver."""
+    write(spark, tmp_path, vectors(size, 384), "bulk_insert")
+    asked = "transform(sequence(1, 384), i -> cast(hash(id, -i) AS float)) asked"
+    for count in (1_000, size):
+        frame = spark.sql(f"SELECT id n, {asked} FROM range({count})")
+        frame.write.parquet(str(tmp_path / f"questions{count}"))
+    index = 'vector = "v"\ndimension = 384\nrecall = 1\n'
+    how = {"vector": "asked", "k": NEAREST}
+    peaks = {}
+    options = cluster.options(driver__memory="512m")
+    with running_driver(config(tmp_path, "there", index, options)) as driver:
+        assert driver.ask("sync")["rows_changed"] == size
+        with ExitStack() as opened:
+            seen = [opened.enter_context(Watcher(pid)) for pid in cluster.executors()]
+            for count in (1_000, size):
+                out = str(tmp_path / f"there{count}")
+                driver.ask("join", questions=str(tmp_path / f"questions{count}"), out=out, **how)
+                peaks[count] = sum(driver.ask("memory").values())
+    assert seen
+    assert max(watched.peak for watched in seen) <= 2 * 1024**3
+    assert peaks[size] - peaks[1_000] <= 100, peaks
+    with lakewake.open(config(tmp_path, "there", index), spark=spark) as indexes:
+        questions = spark.read.parquet(str(tmp_path / f"questions{size}"))
+        here = indexes["sample"].search_batch(questions, **how)
+        here.write.parquet(str(tmp_path / "here"))
+    there, local = joined(tmp_path, f"there{size}"), joined(tmp_path, "here")
+    assert np.array_equal(there[0], np.arange(size))
+    assert np.array_equal(there[0], local[0])
+    assert np.allclose(there[2], local[2], atol=1e-5)
+    for ours, theirs, scores in zip(there[1], local[1], local[2], strict=True):
+        # Rows with equal scores may come in any order, and the last of them may differ.
+        sure = scores > scores[-1] + 1e-5
+        assert set(theirs[sure]) <= set(ours)
+
+
 def test_the_drivers_memory_does_not_grow_with_the_table(cluster, spark, tmp_path):
     peaks = []
     for rows in (FEW, MANY):
         folder = tmp_path / str(rows)
         folder.mkdir()
         write(spark, folder, vectors(rows, 384), "bulk_insert")
-        index = 'vector = "v"\ndimension = 384\n'
+        index = 'vector = "v"\ndimension = 384\nann = {from = 20000}\n'
         # A small heap is collected often, so that the JVM holds only what it needs.
         options = cluster.options(driver__memory="512m")
         with running_driver(config(folder, "there", index, options)) as driver:
             assert driver.ask("sync")["rows_changed"] == rows
             assert driver.ask("verify")["agrees"]
             assert driver.ask("sync", reconcile=True)["rows_changed"] == 0
+            assert driver.ask("status")["searching"]["questions"]
             peaks.append(driver.ask("memory"))
     few, many = (sum(peak.values()) for peak in peaks)
     assert many <= few * FLAT, peaks
+
+
+def test_executors_build_the_indexes_of_an_index(cluster, spark, tmp_path):
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
+    rows = 32_000
+    write(spark, tmp_path, texts(0, rows, "text", 1), "bulk_insert")
+    options = cluster.options(pyspark__python=f"{bare}/bin/python")
+    index = HASHED + "ann = {from = 20000}\n"
+    with running_driver(config(tmp_path, "there", index, options)) as driver:
+        assert driver.ask("sync")["embedded"] == rows
+        there = driver.ask("status")["searching"]
+        found = driver.ask("search", text="text 7", k=5)["hits"]
+        worded = driver.ask("search", text="text 70", k=5, mode="keyword")["hits"]
+        assert driver.ask("upkeep") == {}
+    built_here(spark, tmp_path, "here", index)
+    with lakewake.open(config(tmp_path, "here", index)) as indexes:
+        here = indexes["sample"]
+        assert there["kind"] == here.status().searching.kind == "ivf_rq"
+        assert there["questions"] == here.status().searching.questions
+        assert there["recall_mean"] >= here.status().searching.recall_mean - 0.005
+        assert [hit["key"] for hit in worded] == [
+            hit.key for hit in here.search("text 70", k=5, mode="keyword").hits
+        ]
+    assert found[0]["key"] == "7"
+    names = [
+        {i.name for i in lance.dataset(str(tmp_path / n / "sample.g1.lance")).describe_indices()}
+        for n in ("there", "here")
+    ]
+    assert names[0] == names[1] == {"_vector_idx", "_id_idx", "_key_idx", "_hash_idx"}

@@ -16,8 +16,17 @@ from lakewake.store.lance import upkeep as lance_upkeep
 from lakewake.store.lance import words as lance_words
 from lakewake.store.lance.reader import LanceReader
 from lakewake.store.lance.store import LanceStore
-from support.answers import built_of
-from support.store_contract import ASKED, batch, chunk, contents, frontier, keys, recipe, some_rows
+from lakewake.testing.answers import built_of
+from lakewake.testing.samples import (
+    ASKED,
+    batch,
+    chunk,
+    contents,
+    frontier,
+    keys,
+    recipe,
+    some_rows,
+)
 
 ROWS = 20
 

@@ -7,22 +7,24 @@ import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from qdrant_client.models import FieldCondition, Filter, MatchValue
+from qdrant_client.models import FieldCondition, Filter, MatchAny, MatchValue
 
 from lakewake.errors import ConfigError, EmbedError, StaleFrontier, StoreError
 from lakewake.model.chunks import Batch
-from lakewake.model.query import Query
+from lakewake.model.query import Query, Question, Words
 from lakewake.model.rows import RowId
 from lakewake.model.where import Compare, IsNull, Like
+from lakewake.search.run import search
 from lakewake.spark.executors import closure, needed_packages
 from lakewake.store import Removed, Store
 from lakewake.store.qdrant import upkeep
@@ -30,13 +32,11 @@ from lakewake.store.qdrant.location import CONNECTIONS, QdrantFolder, QdrantLoca
 from lakewake.store.qdrant.points import Points
 from lakewake.store.qdrant.store import QdrantStore
 from lakewake.store.registry import open_store
-from support.qdrant.edge_engine import EdgeLocation
-from support.qdrant.locations import InMemory
-from support.qdrant.rest_server import RestServer
-from support.store_contract import (
+from lakewake.testing.answers import ByText
+from lakewake.testing.joining import asked
+from lakewake.testing.samples import (
     FULL,
     SCHEMA,
-    StoreContract,
     as_stored,
     batch,
     chunk,
@@ -47,7 +47,14 @@ from support.store_contract import (
     query,
     recipe,
     staged,
+    vector_of,
 )
+from lakewake.testing.stores import StoreContract
+from support.qdrant.edge_engine import EdgeLocation
+from support.qdrant.locations import InMemory
+from support.qdrant.rest_server import RestServer
+
+BEFORE = Compare("bottled", "<", datetime.date(2030, 1, 1))
 
 
 def opened(location: QdrantLocation) -> Iterator[QdrantStore]:
@@ -65,6 +72,29 @@ class QdrantContract(StoreContract):
 
     test_an_instant_before_all_versions_is_refused_with_the_range = None
     test_no_version_is_read_as_of_an_instant_without_an_index = None
+
+    @pytest.mark.parametrize("where", [Compare("country", "=", "Italy"), BEFORE, None])
+    def test_a_date_after_9999_is_stored_and_disturbs_no_filter(
+        self, store: Store, where: Any
+    ) -> None:
+        rows = [chunk(key, f"plum {key}", country="Italy") for key in ("soon", "late")]
+        table = pa.Table.from_pylist(rows, schema=SCHEMA)
+        days, moments = [18_000, 3_000_000], [0, 300_000_000_000 * 10**6]
+        for name, counts, whole in (
+            ("bottled", days, pa.int32()),
+            ("seen", moments, pa.int64()),
+        ):
+            field = SCHEMA.field(name)
+            column = pa.array(counts, whole).cast(field.type)
+            table = table.set_column(SCHEMA.get_field_index(name), field, column)
+        store.create(recipe(), Batch(SCHEMA, table.to_reader), frontier(1), after=0)
+        reader = store.open()
+        assert reader is not None
+        wanted = ["soon"] if where is BEFORE else ["late", "soon"]
+        assert sorted(keys(reader.search(query("plum", 9, where=where)))) == wanted
+        assert sorted(keys(reader.keyword(Words("plum", 9, where)))) == wanted
+        held = [b["bottled"].cast(pa.int32()).to_pylist() for b in reader.scan(["bottled"])]
+        assert sorted(n for some in held for n in some) == days
 
 
 class TestQdrantInMemory(QdrantContract):
@@ -93,6 +123,37 @@ class TestQdrantOverHttp(QdrantContract):
         served = RestServer()
         yield from opened(served.location())
         served.close()
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_many_questions_are_sent_to_a_server_in_a_few_requests(
+    exact: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+    many = Points.nearest_many
+
+    def counted(points: Points, collection: str, requests: Sequence[Any]) -> list[list[Any]]:
+        sent.append(len(requests))
+        return many(points, collection, requests)
+
+    served = RestServer()
+    for store in opened(served.location()):
+        rows = [chunk(str(n), f"text {n}", points=n) for n in range(60)]
+        store.create(recipe(), batch(*rows), frontier(1), after=0)
+        reader = store.open()
+        embedder = ByText(recipe().model, vector_of)
+        shared = Question("wines", k=3, exact=exact, where="points < 50")
+        texts = [f"question {n}" for n in range(20)]
+        expected = [search(reader, embedder, replace(shared, text=text)).hits for text in texts]
+        monkeypatch.setattr(Points, "nearest_many", counted)
+        monkeypatch.setattr(Points, "nearest", None)
+        found = asked(reader, texts, shared, partial(ByText, recipe().model, vector_of))
+        monkeypatch.undo()
+    served.close()
+    assert [(row["n"], row["_key"]) for row in found] == [
+        (n, hit.key) for n, hits in enumerate(expected) for hit in hits
+    ]
+    assert sent == [16, 4]
 
 
 def test_the_real_engine_finds_every_row_by_its_payload_indexes(tmp_path: Path) -> None:
@@ -401,15 +462,14 @@ def test_upkeep_keeps_an_old_page_that_a_frontier_names_again(
 def test_points_with_long_texts_are_read_a_few_at_a_time(
     built: QdrantStore, points: Points, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    built.commit(
-        batch(*(chunk(f"k{n}", "long " * 100) for n in range(9))), frontier(1), frontier(2)
-    )
+    keys = [f"k{n}" for n in range(9)]
+    built.commit(batch(*(chunk(key, "long " * 100) for key in keys)), frontier(1), frontier(2))
     monkeypatch.setattr("lakewake.store.qdrant.points.PAGE", 4)
     monkeypatch.setattr("lakewake.store.qdrant.points.PAGE_BYTES", 1_000)
-    pages = list(points.pages(generations(points)[0], Filter(), ["_text"]))
-    assert len(pages[0]) == 4
-    assert max(len(page) for page in pages[1:]) < 4
-    assert sum(len(page) for page in pages) == 12
+    # Ids are random, so that the short texts of `built` would come at any point in between.
+    long = Filter(must=[FieldCondition(key="_key", match=MatchAny(any=keys))])
+    pages = list(points.pages(generations(points)[0], long, ["_text"]))
+    assert [len(page) for page in pages] == [4, 2, 2, 1]
 
 
 def test_staged_writes_are_stale_once_the_index_has_moved_on(built: QdrantStore) -> None:

@@ -14,12 +14,13 @@ from qdrant_client import models
 
 from lakewake.model.recall import Effort
 from lakewake.model.where import Compare
-from lakewake.store.deleted import DeletedVectors
+from lakewake.store.deleted import KEPT, DeletedVectors
 from lakewake.store.qdrant.fence import POINT
 from lakewake.store.qdrant.location import CONNECTIONS
 from lakewake.store.qdrant.reader import QdrantReader
 from lakewake.store.qdrant.recall import Coverage, coverage_of, deleted_of, read_kept
 from lakewake.store.qdrant.store import QdrantStore
+from lakewake.testing.samples import frontier
 from support.qdrant.edge_engine import EdgeClient, EdgeLocation
 from support.recall_contract import (
     GONE,
@@ -36,7 +37,6 @@ from support.recall_contract import (
     searching,
     topics,
 )
-from support.store_contract import frontier
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +127,7 @@ def test_searches_are_exact_if_no_number_of_candidates_is_enough(
     monkeypatch.setattr("lakewake.store.qdrant.recall.EFFORTS", (Effort(10, 1),))
     change(indexed, 1, chunks(0, 0, deletes=tuple(ids(0, GONE))))
     how = searching(indexed)
-    assert (how.mode, how.questions) == ("exact", 12 + 12 + 32)
+    assert (how.mode, how.questions) == ("exact", 12 + 12 + KEPT)
     assert "did not reach" in how.why
     assert recall(indexed, topics(0, TOPICS)[: GONE * PER_TOPIC : 40]).mean() == 1
 

@@ -12,7 +12,7 @@ import pytest
 
 from lakewake.model.query import Query
 from lakewake.model.recall import RECALL, Decision, Effort, Probed
-from lakewake.store.deleted import DeletedVectors
+from lakewake.store.deleted import KEPT, DeletedVectors
 from lakewake.store.lance.reader import LanceReader
 from lakewake.store.lance.recall import (
     KEY,
@@ -25,6 +25,7 @@ from lakewake.store.lance.recall import (
 )
 from lakewake.store.lance.store import LanceStore
 from lakewake.store.recall import Asking, changed, choose, is_due
+from lakewake.testing.samples import frontier
 from support.recall_contract import (
     CHUNKS,
     DIMENSION,
@@ -42,7 +43,6 @@ from support.recall_contract import (
     searching,
     topics,
 )
-from support.store_contract import frontier
 
 
 @pytest.fixture(autouse=True)
@@ -146,7 +146,7 @@ def test_partitions_that_no_longer_fit_are_trained_again(
     trained = coverage_of(indexed._versions.dataset(1))
     assert trained.trained == 0
     change(indexed, 1, chunks(TOPICS, 50, deletes=tuple(ids(0, 50))), upkeep=False)
-    assert indexed.maintain()["questions_probed"] == 12 + 12 + 32
+    assert indexed.maintain()["questions_probed"] == 12 + 12 + KEPT
     there = coverage_of(indexed._versions.dataset(1))
     assert (there.trained, changed(there)) == (0, 0)
     assert recall(indexed, topics(0, TOPICS)[::100]).mean() >= RECALL

@@ -32,9 +32,8 @@ from lakewake.store.lance.store import LanceStore
 from lakewake.store.lance.upkeep import KEEP_VERSIONS, MAX_SMALL_FRAGMENTS, _misshapen
 from lakewake.store.memory import MemoryStore
 from lakewake.store.registry import open_store
-from support.store_contract import (
+from lakewake.testing.samples import (
     SCHEMA,
-    StoreContract,
     as_stored,
     batch,
     chunk,
@@ -46,6 +45,7 @@ from support.store_contract import (
     recipe,
     vector_of,
 )
+from lakewake.testing.stores import StoreContract
 
 
 class TestMemory(StoreContract):
@@ -379,7 +379,7 @@ def test_the_pin_of_a_killed_reader_is_removed_later(
 ) -> None:
     dataset = lance.dataset(str(folder / "wines.g1.lance"))
     dataset.tags.create(f"{PIN}of-a-dead-reader", 1)
-    monkeypatch.setattr("lakewake.store.lance.reader.PINNED_FOR", timedelta())
+    monkeypatch.setattr("lakewake.store.lance.upkeep.PINNED_FOR", timedelta())
     assert many_versions.maintain() == {"versions_removed": 5}
     assert dataset.tags.list() == {}
 

@@ -124,6 +124,42 @@ def test_work_killed_three_times_at_random_is_finished_by_the_next_run(task, kil
     assert verify(parts).agrees
 
 
+#: One round of two indexes of one table; the second one dies.
+ROUND = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from lakewake.sync import sync
+from lakewake.sync.together import Round
+from support.dying import DiesAt
+from support.killing import lance_parts
+
+folder, at = Path(sys.argv[1]), sys.argv[2:]
+parts = {n: replace(lance_parts(folder / n, "changed"), name=n) for n in ("one", "two")}
+around = Round({n: ("table", lambda p=p: p) for n, p in parts.items()})
+for name, one in parts.items():
+    with around.taking_part(replace(one, reporter=DiesAt(*at)) if name == "two" else one) as mine:
+        sync(mine)
+"""
+
+
+@pytest.mark.parametrize("at", POINTS)
+def test_a_round_killed_between_the_commits_of_two_indexes_leaves_both_right(at, tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        sync(lance_parts(tmp_path / name, "new"))
+    before = indexed(lance_parts(tmp_path / "two", "new"))
+    script = [sys.executable, "-c", ROUND, str(tmp_path), *at]
+    ended = subprocess.run(script, env=environment(), capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
+    first, second = (lance_parts(tmp_path / name, "changed") for name in ("one", "two"))
+    assert sync(first).action is Action.NOTHING
+    assert indexed(first) == built_from_nothing(first)
+    assert landed(at) or indexed(second) == before
+    assert sync(second).action is (Action.NOTHING if landed(at) else Action.FOLLOW)
+    assert indexed(second) == built_from_nothing(second)
+
+
 def kill_while_it_reads(config: Path, seconds: float) -> None:
     """Kill a sync of a real table this long after it began to read."""
     with subprocess.Popen(

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from time import monotonic
 
@@ -27,6 +28,7 @@ from support.embedding_service import (
 from support.serving import CONFIG, DiskLake, Server, serving, wait_until
 
 SEARCH = "/indexes/sample/search"
+NUMBERS = count()
 #: Seconds for a whole request, and for the model's part of a query.
 LIMIT, MODEL = 20, 4
 CONCURRENT = 3
@@ -85,6 +87,25 @@ def built(folder: Path, service: Service) -> DiskLake:
     return lake
 
 
+def another() -> str:
+    """A question that was not asked before: the server remembers vectors of questions."""
+    return f"smoky red {next(NUMBERS)}"
+
+
+def test_a_question_that_was_asked_before_does_not_need_the_service(
+    sick: tuple[Sick, Server],
+) -> None:
+    service, server = sick
+    question = {"text": another()}
+    with server.client() as client:
+        first = client.post(SEARCH, json=question)
+        service.do(status(503))
+        again = client.post(SEARCH, json=question)
+        assert (first.status_code, again.status_code) == (200, 200)
+        assert again.json()["hits"] == first.json()["hits"]
+        assert client.post(SEARCH, json={"text": another()}).status_code == 503
+
+
 @pytest.mark.parametrize(
     "sickness",
     [status(429, Retry_After="300"), status(503), drips, drips_headers, stalls, zipped],
@@ -99,7 +120,7 @@ def test_keyword_searches_work_while_the_embedding_service_fails(
     def ask(**body: object) -> tuple[int, float]:
         began = monotonic()
         with server.client() as client:
-            code = client.post(SEARCH, json={"text": "smoky red", **body}).status_code
+            code = client.post(SEARCH, json={"text": another(), **body}).status_code
         return code, monotonic() - began
 
     with ThreadPoolExecutor(12) as pool:
@@ -122,14 +143,15 @@ def test_a_service_that_asks_for_minutes_fails_a_query_at_once_and_the_next_quer
 ) -> None:
     service, server = sick
     service.do(status(429, Retry_After="300"))
+    question = another()
     with server.client() as client:
         began = monotonic()
-        answer = client.post(SEARCH, json={"text": "smoky red"})
+        answer = client.post(SEARCH, json={"text": question})
         assert answer.status_code == 503
         assert "Retry-After: 300" in answer.json()["error"]
         assert monotonic() - began < LIMIT / 2
         service.well = True
-        assert client.post(SEARCH, json={"text": "smoky red"}).status_code == 200
+        assert client.post(SEARCH, json={"text": question}).status_code == 200
 
 
 def test_a_slow_answer_ends_with_the_time_limit_of_the_query(sick: tuple[Sick, Server]) -> None:
@@ -137,7 +159,7 @@ def test_a_slow_answer_ends_with_the_time_limit_of_the_query(sick: tuple[Sick, S
     service.do(drips)
     with server.client() as client:
         began = monotonic()
-        assert client.post(SEARCH, json={"text": "smoky red"}).status_code == 503
+        assert client.post(SEARCH, json={"text": another()}).status_code == 503
         assert monotonic() - began < LIMIT
     # The connection ended too: no thread is left behind.
     assert service.hung_up.wait(20)

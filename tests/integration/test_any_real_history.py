@@ -12,6 +12,27 @@ pytestmark = pytest.mark.spark
 SEEDS = range(1, 29)
 
 
+#: Rows of `num` 0, 1 and 2 enter one day after the other, and leave three days later.
+SELECTED = (
+    "date_add(DATE'2026-01-02', num) BETWEEN date_sub(current_date(), 2) AND current_date()"
+    " AND (part <> '50 off' OR id <> 'k3')"
+)
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(1, 5), *(pytest.param(n, marks=pytest.mark.matrix) for n in SEEDS[4:])]
+)
+def test_an_index_of_selected_rows_equals_its_table_after_any_history(
+    seed, spark, small_tables, tmp_path, monkeypatch
+):
+    for (module, name), size in SMALL_MEMORY.items() if seed % 4 in (1, 2) else ():
+        monkeypatch.setattr(module, name, size)
+    type_ = (COW, MOR)[seed % 2]
+    history = real_history(spark, tmp_path, type_, seed, small_tables, where=SELECTED)
+    history.play(steps=8)
+    assert history.syncs > 0, "no sync was compared with a build"
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_index_equals_its_table_after_any_history(
     seed, spark, small_tables, tmp_path, monkeypatch

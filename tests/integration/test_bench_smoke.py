@@ -16,8 +16,8 @@ from support import ROOT as PROJECT
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(900)]
 
 #: These need the peers' own environment, with torch.
-BESIDE_A_PEER = {5, 8, 15}
-BARS = [*range(1, 23), 24, 26, 27]
+BESIDE_A_PEER = {5, 8, 15, 33, 34, 40}
+BARS = [*range(1, 29), *range(30, 41), 42, 43, 44]
 
 
 @pytest.fixture(scope="module")
@@ -73,5 +73,5 @@ def test_a_small_run_is_marked_as_small_in_its_table(results: Path) -> None:
 
 def test_pictures_are_drawn(results: Path) -> None:
     drawn = {picture.name for picture in results.glob("*.png")}
-    names = ("bars", "one_row", "table_size", "search", "memory", "streaming")
+    names = ("bars", "one_row", "table_size", "search", "memory", "streaming", "recall")
     assert drawn == {f"{name}.png" for name in names}

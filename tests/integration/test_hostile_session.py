@@ -13,13 +13,19 @@ import pytest
 from lakewake.errors import TableError
 from lakewake.model.plan import Action
 from lakewake.model.recipe import TextField
-from lakewake.source import files, view
+from lakewake.source import files
 from lakewake.source.hudi import HudiTable
-from lakewake.source.session import active, reading_session
+from lakewake.source.session import reading_session
+from lakewake.spark.own import active
 from lakewake.sync import SyncOptions, sync
 from lakewake.verify import repair, verify
 from support import environment
-from support.hudi.hostile import HOSTILE_TO_HADOOP, HOSTILE_TO_HUDI, HOSTILE_TO_SPARK
+from support.hudi.hostile import (
+    HOSTILE_TO_HADOOP,
+    HOSTILE_TO_HUDI,
+    HOSTILE_TO_SPARK,
+    state_of,
+)
 from support.hudi.tables import HudiTables, row
 from support.oracle import HudiParts, built_from_nothing, following, indexed
 
@@ -156,7 +162,7 @@ def test_a_file_that_spark_does_not_list_is_noticed(spark, small_tables, tmp_pat
     sync(parts)
     table.delete("b")
     newest = parts.table.look(None).newest
-    hiding = {**view.LISTING, "pathGlobFilter": f"*_{newest}.parquet"}
+    hiding = {"pathGlobFilter": f"*_{newest}.parquet"}
     monkeypatch.setattr(files, "plain_reader", lambda spark: spark.read.options(**hiding))
     report = sync(parts)
     assert (report.action, report.rows_deleted) == (Action.RECONCILE, 1), report.why
@@ -184,27 +190,12 @@ def test_a_sync_leaves_the_callers_session_as_it_was(spark, hostile, small_table
     table = HudiTables(spark, tmp_path / "table", options=small_tables)
     table.write([row("a"), row("b")])
     parts = read_by(following(spark, table.path, tmp_path / "index"), hostile)
-    before = _state(hostile)
+    before = state_of(hostile)
     sync(parts)
     table.write([row("a", "changed", ts=2)])
     sync(parts, SyncOptions(reconcile=True))
     assert verify(parts).agrees
-    assert _state(hostile) == before
-
-
-def _state(session: SparkSession) -> tuple:
-    from pyspark import RDD
-    from pyspark.sql import SparkSession
-
-    active = session._jvm.SparkSession.getActiveSession()
-    return (
-        sorted(session._jsparkSession.conf().getAll().mkString("|").split("|")),
-        active.get().hashCode() if active.isDefined() else None,
-        SparkSession._activeSession,
-        RDD.toDF,
-        [view.name for view in session.catalog.listTables()],
-        session.sparkContext._jsc.getPersistentRDDs().size(),
-    )
+    assert state_of(hostile) == before
 
 
 def test_defaults_that_no_option_overrides_are_refused(spark):

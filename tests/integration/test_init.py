@@ -42,6 +42,7 @@ def test_a_draft_for_the_sample_table_is_ready_to_sync(
     assert (index.name, index.table) == ("wine_reviews", str(table))
     assert index.fields == (TextField("text", "{title}. {description}"),)
     assert index.payload == (
+        "wine_id",
         "country",
         "province",
         "variety",

@@ -11,8 +11,9 @@ import pytest
 from lakewake.model.recipe import ModelIdentity, Recipe, TextField
 from lakewake.source import arrow, columns, view
 from lakewake.source.reader import TableReader
-from lakewake.source.session import INTERPRETED, active, interpreted, reading_session
-from lakewake.source.versions import changed
+from lakewake.source.session import INTERPRETED, interpreted, reading_session
+from lakewake.source.versions import BY_VERSION, changed
+from lakewake.spark.own import active
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,7 +76,7 @@ def test_rows_and_hashes_are_the_same_interpreted_and_compiled(compiling: SparkS
     def read() -> pa.Table:
         old = view.row_view(compiling.sql(ROWS.format(version="'a'", rows=4)), RECIPE)
         new = view.row_view(compiling.sql(ROWS.format(version="(id % 2)", rows=6)), RECIPE)
-        rows = changed(old, new, contents=False).orderBy(*columns.ID)
+        rows = changed(old, new, BY_VERSION).orderBy(*columns.ID)
         return pa.Table.from_batches(arrow.collect(rows))
 
     with active(compiling):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,18 +15,22 @@ from pyspark.sql import SparkSession
 import lakewake
 from lakewake.errors import ConfigError
 from lakewake.model.keep import Keep
+from lakewake.model.options import SyncOptions
 from lakewake.model.plan import Action
+from lakewake.model.recall import Decision
 from lakewake.source.memory import MemoryTable
-from lakewake.store.hudi import store as lake_store
-from lakewake.store.hudi import writing
+from lakewake.store.hudi import upkeep, writing
 from lakewake.store.hudi.reader import HudiReader
+from lakewake.store.hudi.recall import Found
 from lakewake.store.hudi.store import HudiStore
 from lakewake.store.lance.store import LanceStore
+from lakewake.store.recall import now
 from lakewake.sync import sync
+from lakewake.testing.samples import batch, chunk, frontier, keys, query, recipe, vector_of
 from lakewake.verify import verify
+from support import ROOT
 from support.oracle import built_from_nothing, indexed
 from support.sampling import SCHEMA, SampleParts, rid, sample_parts, sample_recipe, values
-from support.store_contract import batch, chunk, frontier, keys, query, recipe, vector_of
 
 pytestmark = pytest.mark.spark
 
@@ -42,16 +50,29 @@ def parts(store: HudiStore) -> SampleParts:
 
 def clean_often(monkeypatch: pytest.MonkeyPatch, store: HudiStore, keep: int) -> None:
     """Remove what is not kept after every commit, from the timeline too."""
-    monkeypatch.setattr(store, "_keep", Keep(keep))
+    monkeypatch.setattr(store, "_writer", replace(store._writer, keep=Keep(keep)))
     monkeypatch.setattr(writing, "SPARE", 1)
     often = {"hoodie.clean.trigger.max.commits": "1"}
     monkeypatch.setattr(writing, "TABLE_OPTIONS", {**writing.TABLE_OPTIONS, **often})
 
 
-def table_of(store: HudiStore) -> str:
+def reader_of(store: HudiStore) -> HudiReader:
     reader = store.open()
     assert reader is not None
-    return reader.table.path
+    return reader
+
+
+def table_of(store: HudiStore) -> str:
+    return reader_of(store).table.path
+
+
+def probe_now(store: HudiStore) -> None:
+    """Keep the result of a probe of the newest state."""
+    at = reader_of(store).table
+    decision = Decision(None, None, now(), 0, 0.95, 30)
+    store._upkeep.keep(1, Found(decision, at.instant, at.folder))
+    store._cached = None
+    assert reader_of(store).probed is not None
 
 
 def test_hudis_own_search_finds_what_an_exact_search_finds(
@@ -89,9 +110,18 @@ def test_the_sizes_of_the_cells_are_reported(store: HudiStore) -> None:
 
 
 def test_spark_reads_the_chunks_without_us(store: HudiStore, spark: SparkSession) -> None:
-    store.create(recipe(), batch(*(chunk(f"k{n}") for n in range(5))), frontier(1), after=0)
-    read = spark.read.format("hudi").load(table_of(store)).where("lakewake_cell >= 0")
-    assert sorted(row["_key"] for row in read.collect()) == [f"k{n}" for n in range(5)]
+    rows = [chunk(f"k{n}", f"text {n}") for n in range(5)]
+    store.create(recipe(), batch(*rows), frontier(1), after=0)
+    page = (ROOT / "docs" / "lake-native.md").read_text()
+    section = page[page.index("## Read it without us") :]
+    snippet = section[section.index("```python\n") + 10 : section.index("\n```\n")]
+    snippet = re.sub(r"lake/wines_index/g1-\w+", table_of(store), snippet)
+    asked = ", ".join(f"CAST({x} AS FLOAT)" for x in vector_of("text 3"))
+    names: dict[str, Any] = {"spark": spark}
+    exec(compile(snippet.replace("…", asked), "lake-native.md", "exec"), names)
+    assert sorted(row["_key"] for row in names["chunks"].collect()) == [f"k{n}" for n in range(5)]
+    found = names["nearest"].orderBy("_hudi_distance").collect()
+    assert (len(found), found[0]["_key"]) == (5, "k3")
 
 
 def test_an_index_moves_from_lance_to_the_lake_without_embedding(
@@ -120,10 +150,13 @@ def test_a_restored_index_goes_on_from_the_frontier_it_had(
     parts.table.delete([rid("k3")])
     sync(parts)
     assert indexed(parts) not in (before, kept)
+    probe_now(store)
     spark.sql(
         f"CALL rollback_to_savepoint(path => '{path}', instant_time => '{instant}')"
     ).collect()
     assert indexed(parts) == kept
+    # Its cells are not those that were probed.
+    assert reader_of(store).probed is None
     report = sync(parts)
     assert report.action is Action.FOLLOW
     assert report.embedded == 0
@@ -134,7 +167,7 @@ def test_a_restored_index_goes_on_from_the_frontier_it_had(
 def test_logs_are_compacted_and_files_of_old_states_removed_while_an_index_is_followed(
     parts: SampleParts, store: HudiStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lake_store, "LOGS", 3)
+    monkeypatch.setattr(upkeep, "LOGS", 3)
     clean_often(monkeypatch, store, keep=2)
     sync(parts)
     first = {path.name for path in Path(table_of(store)).rglob("*.parquet")}
@@ -151,10 +184,10 @@ def test_logs_are_compacted_and_files_of_old_states_removed_while_an_index_is_fo
 def test_a_pinned_state_is_read_however_many_commits_follow(
     parts: SampleParts, store: HudiStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lake_store, "LOGS", 2)
+    monkeypatch.setattr(upkeep, "LOGS", 2)
     clean_often(monkeypatch, store, keep=1)
     sync(parts)
-    fresh = HudiStore(store._location.path(), "sample", store._session)
+    fresh = HudiStore(store._location.path(), "sample", store._writer.session)
     reader = fresh.open()
     assert reader is not None
     with reader.pinned():
@@ -178,7 +211,9 @@ def test_a_commit_touches_only_the_cells_of_its_chunks(store: HudiStore) -> None
     assert changed == {home}
 
 
-def test_an_index_is_opened_by_its_address_alone(parts: SampleParts, tmp_path: Path) -> None:
+def test_an_index_is_opened_by_its_address_alone(
+    parts: SampleParts, store: HudiStore, tmp_path: Path
+) -> None:
     sync(parts)
     moved = tmp_path / "elsewhere"
     (tmp_path / "index").rename(moved)
@@ -191,6 +226,16 @@ def test_an_index_is_opened_by_its_address_alone(parts: SampleParts, tmp_path: P
         assert index.search("number 7", k=1, mode="keyword").hits[0].key == "k7"
         with pytest.raises(ConfigError, match="opened by its address"):
             index.sync()
+    # An index of another name in the same folder would replace it.
+    other = sample_parts(parts.table, HudiStore(str(moved), "other", store._writer.session))
+    for act in (
+        partial(sync, other, SyncOptions(rebuild=True)),
+        other.store.open,
+        other.store.drop,
+    ):
+        with pytest.raises(ConfigError, match="holds the index 'sample', not 'other'") as error:
+            act()
+        assert 'stored_as = "sample"' in error.value.hint
 
 
 def texts_of(reader: HudiReader | None) -> set[str]:
@@ -206,7 +251,7 @@ def texts_as_of(store: HudiStore, instant: str) -> set[str]:
 def test_every_kept_state_is_read_as_of_its_instant_and_no_other(
     parts: SampleParts, store: HudiStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lake_store, "LOGS", 2)
+    monkeypatch.setattr(upkeep, "LOGS", 2)
     clean_often(monkeypatch, store, keep=5)
     sync(parts)
     held = {}
@@ -231,11 +276,35 @@ def test_every_kept_state_is_read_as_of_its_instant_and_no_other(
 
 
 @pytest.mark.matrix
+def test_a_compaction_that_was_only_scheduled_changes_nothing(
+    parts: SampleParts, store: HudiStore, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync(parts)
+    parts.table.upsert({rid("k1"): values("changed", 1)})
+    sync(parts)
+    path = Path(table_of(store))
+    options = "hoodie.compact.inline.max.delta.commits=1,hoodie.metadata.enable=false"
+    spark.sql(
+        f"CALL run_compaction(op => 'schedule', path => '{path}', options => '{options}')"
+    ).collect()
+    assert list(path.glob(".hoodie/timeline/*.compaction.requested"))
+    monkeypatch.setattr(upkeep, "LOGS", 2)
+    for n in range(2, 6):
+        parts.table.upsert({rid(f"k{n}"): values(f"changed {n}", n)})
+        parts.table.delete([rid(f"k{29 - n}")])
+        sync(parts)
+        assert indexed(parts) == built_from_nothing(parts)
+        read = spark.read.format("hudi").load(str(path)).where("lakewake_cell >= 0")
+        assert {row["_text"] for row in read.collect()} == texts_of(store.open())
+    assert verify(parts).agrees
+
+
+@pytest.mark.matrix
 def test_a_duration_keeps_the_states_of_that_time(
     parts: SampleParts, store: HudiStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clean_often(monkeypatch, store, keep=1)
-    monkeypatch.setattr(store, "_keep", Keep(seconds=3600))
+    monkeypatch.setattr(store, "_writer", replace(store._writer, keep=Keep(seconds=3600)))
     first = sync(parts).to_instant
     for n in range(5):
         parts.table.upsert({rid(f"k{n}"): values(f"changed {n}", n)})

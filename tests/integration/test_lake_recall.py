@@ -13,6 +13,7 @@ from lakewake.store.deleted import DeletedVectors
 from lakewake.store.hudi.reader import HudiReader
 from lakewake.store.hudi.recall import Coverage
 from lakewake.store.hudi.store import HudiStore
+from lakewake.testing.samples import frontier
 from support.recall_contract import (
     GONE,
     LEAST,
@@ -28,7 +29,6 @@ from support.recall_contract import (
     searching,
     topics,
 )
-from support.store_contract import frontier
 
 pytestmark = [pytest.mark.spark, pytest.mark.matrix]
 FEW = Effort(1, 1)

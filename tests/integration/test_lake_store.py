@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from lakewake.store import Store
 from lakewake.store.hudi.store import HudiStore
-from support.store_contract import StoreContract
+from lakewake.testing.stores import StoreContract
 
 pytestmark = pytest.mark.spark
 
@@ -38,11 +38,24 @@ class TestBriefly:
     test_as_of = StoreContract.test_earlier_versions_are_read_as_of_their_instant
     test_payload = StoreContract.test_payload_values_and_nulls_keep_their_types
     test_staged_writes = StoreContract.test_a_commit_holds_the_staged_writes_of_several_tasks
+    test_metrics = StoreContract.test_search_ranks_by_the_metric_and_reports_the_cosine
+    test_a_drop = StoreContract.test_a_dropped_index_is_gone_and_dropping_it_again_does_nothing
+    test_a_build_during_a_drop = (
+        StoreContract.test_a_build_during_a_drop_is_refused_and_leaves_nothing
+    )
+    test_language = StoreContract.test_a_language_compares_stems_and_leaves_out_its_stop_words
     test_answers = StoreContract.test_all_answers_equal_those_of_a_fresh_build_after_any_history
 
 
+class LakeContract(StoreContract):
+    """What every store promises. A drop waits for the commit that runs."""
+
+    drops = 1
+    test_a_commit_during_a_drop_fails_and_leaves_nothing = None
+
+
 @pytest.mark.matrix
-class TestHudi(StoreContract):
+class TestHudi(LakeContract):
     """With cells of the usual size."""
 
     @pytest.fixture
@@ -51,7 +64,7 @@ class TestHudi(StoreContract):
 
 
 @pytest.mark.matrix
-class TestCells(StoreContract):
+class TestCells(LakeContract):
     """The same with cells of a few chunks, which upkeep splits and dissolves."""
 
     #: As many cells as 6,000 chunks of a real index have would take minutes to write.

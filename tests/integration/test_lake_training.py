@@ -10,13 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from lakewake.store.hudi import store as lake_store
-from lakewake.store.hudi import training, writing
+from lakewake.store.hudi import training, writer, writing
 from lakewake.store.hudi.cells import Cells, comparable, trained
 from lakewake.store.hudi.store import HudiStore
 from lakewake.store.hudi.training import Sampled, train_on_executors
 from lakewake.store.location import location_at
-from support.store_contract import batch, chunk, frontier, recipe
+from lakewake.testing.samples import batch, chunk, frontier, recipe
 
 pytestmark = pytest.mark.spark
 DIMENSION, CLUSTERS = 16, 12
@@ -85,7 +84,7 @@ def test_on_a_cluster_a_build_reads_no_vector_in_the_driver(
 
     monkeypatch.setattr(writing, "on_cluster", lambda _: True)
     monkeypatch.setattr(training.Sampled, "read_all", refuse)
-    monkeypatch.setattr(lake_store, "trained", refuse)
+    monkeypatch.setattr(writer, "trained", refuse)
     store = HudiStore(str(tmp_path / "index"), "sample", lambda: spark, cell_chunks=10)
     store.create(recipe(), batch(*(chunk(f"k{n}") for n in range(60))), frontier(1), after=0)
     reader = store.open()

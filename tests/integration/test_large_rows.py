@@ -16,7 +16,7 @@ from lakewake.sync import SyncOptions, index_rows, spool, sync
 from lakewake.verify import repair, verify
 from support.hudi.playing import COW, MOR
 from support.hudi.tables import HudiTables, row
-from support.oracle import built_from_nothing, following, indexed
+from support.oracle import built_from_nothing, following, following_vectors, indexed
 
 pytestmark = pytest.mark.spark
 
@@ -80,6 +80,25 @@ def test_large_rows_are_built_followed_compared_and_repaired(
     lance.dataset(str(tmp_path / "index" / "sample.g1.lance")).delete("_key >= 'k12'")
     assert repair(parts).repaired == 12
     assert sync(parts, SyncOptions(rebuild=True)).embedded == 0
+    assert indexed(parts) == built_from_nothing(parts)
+
+
+def test_long_vectors_are_built_followed_and_reconciled(
+    spark, small_tables, small_memory, tmp_path
+):
+    numbers = "transform(sequence(1, 768), n -> cast((7 * ts + n) % 97 AS float))"
+    table = HudiTables(spark, tmp_path / "table", options=small_tables, also={"vec": numbers})
+    # 200 of 3 KB: more than twice what one job may return here.
+    keys = [f"k{n:03}" for n in range(200)]
+    table.write([row(k) for k in keys])
+    parts = following_vectors(spark, table.path, tmp_path / "index", "vec", 768)
+    assert sync(parts).rows_changed == 200
+    table.write([row(k, ts=2) for k in keys[:150]])
+    report = sync(parts)
+    assert (report.action, report.rows_changed) == (Action.FOLLOW, 150)
+    table.write([row(k, ts=3) for k in keys[50:]])
+    report = sync(parts, SyncOptions(reconcile=True))
+    assert (report.action, report.rows_changed) == (Action.RECONCILE, 150)
     assert indexed(parts) == built_from_nothing(parts)
 
 

@@ -125,3 +125,66 @@ def test_an_unused_column_that_widens_within_a_window_is_followed(spark, small_t
     report = sync(parts)
     assert (report.action, report.rows_changed) == (Action.FOLLOW, 2), report.why
     assert indexed(parts) == built_from_nothing(parts)
+
+
+FIELDS = (TextField("text", "{txt}. {customer.name} in {customer.home.city} ({tags})"),)
+PARTS_OF_IT = ("customer.country", "tags", "customer.home.city", "id")
+
+
+def _customers(table: HudiTables, *rows: tuple[str, int, str, str]) -> None:
+    """Write rows: key, time, customer and tags, each as SQL."""
+    asked = (
+        f"SELECT '{key}' AS id, 'a' AS part, {ts}L AS ts, 'text of {key}' AS txt, "
+        f"{customer} AS customer, {tags} AS tags"
+        for key, ts, customer, tags in rows
+    )
+    table.write_frame(table.spark.sql(" UNION ALL ".join(asked)).coalesce(1))
+
+
+def _customer(name: str, country: str, city: str, more: str = "") -> str:
+    home = f"named_struct('city', cast({city} AS string), 'zip', 'x')"
+    return (
+        f"named_struct('name', cast({name} AS string), 'country', cast({country} AS string), "
+        f"'home', {home}{more})"
+    )
+
+
+@pytest.mark.parametrize("type_", [COW, MOR])
+def test_fields_of_structs_are_followed_while_a_struct_gains_a_field(
+    type_, spark, small_tables, tmp_path
+):
+    table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)
+    anna = _customer("'Anna'", "'DE'", "'Köln'")
+    _customers(
+        table,
+        ("a", 1, anna, "array('dry', '', 'oak')"),
+        ("b", 1, _customer("null", "'FR'", "null"), "cast(array() AS array<string>)"),
+        ("c", 1, anna, "null"),
+    )
+    parts = following(
+        spark, table.path, tmp_path / "index", payload=PARTS_OF_IT, fields=FIELDS, rendering=2
+    )
+    sync(parts)
+    held = {c["_key"]: c for c, _ in indexed(parts).values()}
+    assert {key: c["_text"] for key, c in held.items()} == {
+        "a": "text of a. Anna in Köln (dry, oak)",
+        "b": "text of b",
+        "c": "text of c. Anna in Köln",
+    }
+    assert held["a"]["customer"] == {"country": "DE", "home": {"city": "Köln"}}
+    assert held["b"]["customer"] == {"country": "FR", "home": None}
+    known = len(parts.embedder.received)
+    none = f"if(true, null, {anna})"
+    _customers(table, ("a", 2, _customer("'Anna'", "'IT'", "'Köln'"), "array('dry', '', 'oak')"))
+    _customers(table, ("c", 2, none, "array(' ')"))
+    report = sync(parts)
+    assert (report.action, report.rows_changed) == (Action.FOLLOW, 2), report.why
+    assert parts.embedder.received[known:] == ["text of c"]
+    assert indexed(parts) == built_from_nothing(parts)
+    vip = _customer("'Bo'", "'SE'", "null", more=", 'vip', cast('true' AS boolean)")
+    _customers(table, ("b", 3, vip, "null"), ("d", 3, vip, "array('new')"))
+    report = sync(parts)
+    assert (report.action, report.rows_changed) == (Action.FOLLOW, 2), report.why
+    assert indexed(parts) == built_from_nothing(parts)
+    assert sync(parts, SyncOptions(reconcile=True)).chunks_upserted == 0
+    assert verify(parts).agrees

@@ -135,8 +135,7 @@ def test_an_existing_vector_column_is_followed_without_a_model(
     columns = "id string, part string, ts long, vec array<float>"
 
     def write(*rows: tuple) -> None:
-        frame = spark.createDataFrame(list(rows), columns).coalesce(1)
-        frame.write.format("hudi").options(**table._options()).mode("append").save(str(table.path))
+        table.write_frame(spark.createDataFrame(list(rows), columns).coalesce(1))
 
     write(("a", "p", 1, [1.0, 0.0]), ("b", "p", 1, [0.0, 1.0]), ("none", "p", 1, None))
     parts = following_vectors(spark, table.path, tmp_path / "index", "vec", 2)
@@ -146,6 +145,35 @@ def test_an_existing_vector_column_is_followed_without_a_model(
     assert (report.rows_changed, report.embedded) == (3, 0)
     said = {c["_key"]: v for c, v in indexed(parts).values()}
     assert said == {"a": [0.6, 0.8], "none": [1.0, 1.0]}
+    assert verify(parts).agrees
+
+
+@pytest.mark.parametrize("type_", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_rows_with_unusable_vectors_are_quarantined_and_hold_nothing_up(
+    type_, spark, small_tables, tmp_path
+):
+    table = HudiTables(spark, tmp_path / "table", type_, options=small_tables)
+    columns = "id string, part string, ts long, vec array<double>"
+
+    def write(*rows: tuple) -> None:
+        table.write_frame(spark.createDataFrame(list(rows), columns).coalesce(1))
+
+    write(("a", "p", 1, [1.0, 0.0]), ("b", "p", 1, [0.0, 1.0]), ("short", "p", 1, [1.0]))
+    parts = following_vectors(spark, table.path, tmp_path / "index", "vec", 2)
+    assert sync(parts).quarantined == 1
+    write(
+        ("a", "p", 2, [float("nan"), 0.8]), ("c", "p", 2, [1.0, 1.0]), ("d", "p", 2, [1e300, 1.0])
+    )
+    report = sync(parts, SyncOptions(reconcile=False))
+    assert (report.action, report.quarantined) == (Action.FOLLOW, 2)
+    assert {c["_key"] for c, _ in indexed(parts).values()} == {"b", "c"}
+    assert indexed(parts) == built_from_nothing(parts)
+    assert verify(parts).agrees
+    assert sync(parts, SyncOptions(reconcile=True)).quarantined == 3
+    write(("a", "p", 3, [0.6, 0.8]), ("short", "p", 3, [1.0, 2.0]))
+    assert sync(parts).rows_changed == 2
+    assert [row.key for row in parts.store.open().frontier().quarantine] == ["d"]
+    assert indexed(parts) == built_from_nothing(parts)
     assert verify(parts).agrees
 
 

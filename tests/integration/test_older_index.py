@@ -75,3 +75,16 @@ def test_an_index_of_an_older_release_is_followed_and_nothing_is_embedded(
         assert report.embedded == 0
         assert index.verify().agrees
         assert indexed(index.parts) == a_build_of(lake, spark)
+
+
+def test_words_of_an_older_index_are_found_by_their_stems_and_nothing_is_embedded(lake):
+    config = lake / "lakewake.toml"
+    text = config.read_text()
+    for language, found in (("none", False), ("english", True)):
+        config.write_text(text.replace("payload =", f'language = "{language}"\npayload ='))
+        with lakewake.open(config) as opened:
+            index = opened["sample"]
+            hits = index.search("sentences topics", k=3, mode="keyword").hits
+            assert bool(hits) == found
+            assert all(hit.highlight for hit in hits)
+            assert embedded(index) == []

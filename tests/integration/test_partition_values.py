@@ -19,7 +19,21 @@ pytestmark = pytest.mark.spark
 
 COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
 WRITE = "hoodie.datasource.write."
-ODD = ["100%25", "50%20off", "a%3Db", "x=y", "a/b", "", None, "%", "007", "ä b", "part=q"]
+ODD = [
+    "100%25",
+    "50%20off",
+    "a%3Db",
+    "x=y",
+    "a/b",
+    "",
+    None,
+    "%",
+    "007",
+    "ä b",
+    "part=q",
+    "[x]",
+    "{a,b}",
+]
 PARTED = (TextField("text", "{txt} in {part}"),)
 
 

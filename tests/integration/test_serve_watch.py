@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from support.hudi import SAMPLE_CONFIG, SMALL_SPARK
@@ -58,7 +58,7 @@ def test_a_missing_index_is_built_and_commits_are_followed_while_searches_go_on(
     assert not processes_of(config)
 
 
-def ask(client: httpx.Client) -> Any:
+def ask(client: httpx2.Client) -> Any:
     body = {"text": "an entirely different text", "k": 3}
     answer = client.post("/indexes/sample/search", json=body)
     assert answer.status_code == 200, answer.text

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakewake.errors import HistoryLost, SetupError
-from lakewake.source.session import active, beside, reading_session
+from lakewake.source.session import beside, reading_session
 from lakewake.spark.options import HUDI_OPTIONS
+from lakewake.spark.own import active
 from lakewake.spark.session import check_session, start_session
 
 if TYPE_CHECKING:

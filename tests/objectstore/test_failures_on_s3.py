@@ -8,8 +8,8 @@ import lakewake
 from lakewake.errors import LakewakeError, StoreError, StoreUnreachable, TableError
 from lakewake.source.look import look_at
 from lakewake.store.lance.store import LanceStore
+from lakewake.testing.samples import as_stored, batch, chunk, contents, frontier, query, recipe
 from support.gateway import Gateway
-from support.store_contract import as_stored, batch, chunk, contents, frontier, query, recipe
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(1800)]
 CONFIG = """

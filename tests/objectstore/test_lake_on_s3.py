@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyarrow import fs
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from lakewake.config.settings import IndexSettings
@@ -19,19 +24,12 @@ from lakewake.net.s3 import find_s3
 from lakewake.store import Store
 from lakewake.store.hudi import lease
 from lakewake.store.hudi.store import HudiStore
+from lakewake.store.hudi.writer import IndexWriter
 from lakewake.store.location import Bucket
 from lakewake.store.registry import open_store
+from lakewake.testing.samples import as_stored, batch, chunk, contents, frontier, query, recipe
+from lakewake.testing.stores import StoreContract
 from support.gateway import Gateway
-from support.store_contract import (
-    StoreContract,
-    as_stored,
-    batch,
-    chunk,
-    contents,
-    frontier,
-    query,
-    recipe,
-)
 
 pytestmark = [pytest.mark.spark, pytest.mark.matrix, pytest.mark.timeout(1800)]
 FOLDER = "my index %20 #1 ü"
@@ -169,6 +167,69 @@ def test_a_commit_that_another_writer_left_behind_stops_nobody(
     selector = fs.FileSelector(table, recursive=True)
     assert [f.path for f in files.get_file_info(selector) if late in f.path] == []
     assert as_stored(chunk("new")).keys() <= contents(store.open()).keys()
+
+
+class PausedGuard:
+    """A guard that finds nothing wrong, reports that, and waits before it lets the job go on."""
+
+    def __init__(self, guard: Callable[[Any], Any], reached: Path, go_on: Path) -> None:
+        self.guard, self.reached, self.go_on = guard, reached, go_on
+
+    def __call__(self, rows: Any) -> Any:
+        found = self.guard(rows)
+        # Opening a pipe waits for the other end.
+        with open(self.reached, "w"), open(self.go_on):
+            return found
+
+
+def pause_before_inflight(folder: Path, patch: pytest.MonkeyPatch) -> list[Path]:
+    """Let the next commit wait inside its write job; returns the pipes to it."""
+    pipes = [folder / "reached", folder / "go on"]
+    for pipe in pipes:
+        os.mkfifo(pipe)
+    real, paused = IndexWriter.guard, [True]
+
+    def guard(self: IndexWriter, index: Any, hold: Any) -> Any:
+        made = real(self, index, hold)
+        return PausedGuard(made, *pipes) if paused and paused.pop() else made
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    patch.setattr(IndexWriter, "guard", guard)
+    return pipes
+
+
+def test_a_writer_stopped_between_requested_and_inflight_lands_nothing(
+    bucket: str,
+    spark: SparkSession,
+    files: fs.FileSystem,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Nobody renews a lease, as if the first writer were stopped; and the second one waits a moment.
+    monkeypatch.setattr(lease, "RENEWED_EVERY", 3600.0)
+    monkeypatch.setattr(lease, "LEASE", 1.0)
+    first, second = built(bucket, spark), opened(bucket, spark)
+    timeline = f"{bucket}/index/{first.open().table.folder}/.hoodie/timeline"
+    reached, go_on = pause_before_inflight(tmp_path, monkeypatch)
+    with ThreadPoolExecutor(1) as pool:
+        late = batch(chunk("late"))
+        asleep = pool.submit(first.commit, late, frontier(1), frontier(2, "late"))
+        with open(reached):
+            pending = [n for n in names(files, timeline) if n.endswith((".requested", ".inflight"))]
+            (requested,) = [n for n in pending if n.endswith(".deltacommit.requested")]
+            assert requested.replace(".requested", ".inflight") not in pending
+        second.commit(batch(chunk("new")), frontier(1), frontier(2))
+        assert requested not in names(files, timeline)
+        with open(go_on, "w"):
+            pass
+        with pytest.raises(StaleFrontier):
+            asleep.result()
+    assert not [n for n in names(files, timeline) if n.startswith(requested.partition(".")[0])]
+    held = contents(opened(bucket, spark).open())
+    assert as_stored(chunk("new")).keys() <= held.keys()
+    assert not as_stored(chunk("late")).keys() & held.keys()
+    second.commit(batch(chunk("newer")), frontier(2), frontier(3))
+    assert as_stored(chunk("newer")).keys() <= contents(second.open()).keys()
 
 
 def test_even_if_leases_end_at_once_one_of_several_commits_lands(

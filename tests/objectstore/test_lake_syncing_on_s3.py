@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -24,59 +23,31 @@ from lakewake.store.hudi.lease import LEASE
 from lakewake.store.hudi.reader import HudiReader
 from support import environment
 from support.gateway import Gateway
-from support.hudi import SMALL_SPARK
 from support.hudi.tables import HudiTables, row
 from support.killing import DYING
+from support.on_s3 import make_table, run, write_config
 from support.oracle import built_from_nothing, indexed
 
 pytestmark = [pytest.mark.spark, pytest.mark.matrix, pytest.mark.timeout(1800)]
 
-LAKEWAKE = Path(sys.executable).with_name("lakewake")
 SEED = 20_261_118
 #: What a sync of this table takes at most, besides the time that a dead writer holds it up.
 SYNC_SECONDS = 60
-CONFIG = """
-[[index]]
-name = "sample"
-table = "s3a://{bucket}/lake/my table"
-text = "{{txt}}"
-payload = ["id", "num"]
-store = "hudi+s3://{bucket}/my index"
-model = {{ provider = "hashing", dimension = 32 }}
-"""
 
 
 @pytest.fixture
 def config(bucket: str, tmp_path: Path) -> Path:
-    file = tmp_path / "lakewake.toml"
-    file.write_text(CONFIG.format(bucket=bucket) + SMALL_SPARK)
-    return file
+    return write_config(tmp_path, bucket, f"hudi+s3://{bucket}/my index")
 
 
 @pytest.fixture
 def table(spark: SparkSession, bucket: str, small_tables: dict[str, str]) -> HudiTables:
-    made = HudiTables(spark, f"s3a://{bucket}/lake/my table", options=small_tables)
-    made.write([row(f"k{n}", part="ab"[n % 2]) for n in range(40)])
-    return made
+    return make_table(spark, bucket, small_tables)
 
 
 def change(table: HudiTables, n: int) -> None:
     table.write([row(f"k{m}", f"change {n} of {m}", ts=n + 2) for m in range(9)])
     table.delete(f"k{10 + n}")
-
-
-def run(config: Path, *arguments: str, ends: int = 0, **variables: str | None) -> dict[str, Any]:
-    """The output of a command that must exit with the code `ends`; None unsets a variable."""
-    changed = {**os.environ, **variables}
-    done = subprocess.run(
-        [LAKEWAKE, *arguments, "--json", "--config", config],
-        env={name: value for name, value in changed.items() if value is not None},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == ends, done.stderr
-    return json.loads(done.stdout)
 
 
 def syncing(config: Path) -> subprocess.Popen[str]:
@@ -129,6 +100,29 @@ def test_an_index_is_built_searched_followed_and_verified_from_the_shell(
         ".sqlite-wal",
         ".sqlite-shm",
     }
+
+
+def test_earlier_states_are_searched_from_the_shell(
+    table: HudiTables, config: Path, tmp_path: Path
+) -> None:
+    first = run(config, "sync")["indexes"][0]["to_instant"]
+    change(table, 0)
+    second = run(config, "sync")["indexes"][0]["to_instant"]
+    without_java = {"PATH": str(tmp_path), "JAVA_HOME": str(tmp_path)}
+
+    def keys(text: str, *options: str) -> tuple[str, list[str]]:
+        asked = ("search", "sample", text, "--mode", "keyword", "-k", "20", *options)
+        answer = run(config, *asked, **without_java)
+        return answer["instant"], [hit["key"] for hit in answer["hits"]]
+
+    assert keys("k10") == (second, [])
+    assert keys("k10", "--as-of", first) == (first, ["k10"])
+    assert keys("change", "--as-of", first) == (first, [])
+    assert len(keys("change", "--as-of", second)[1]) == 9
+    near = ("search", "sample", "text of k10", "-k", "1", "--as-of", first)
+    assert run(config, *near, **without_java)["hits"][0]["key"] == "k10"
+    refused = run(config, *near[:-1], "2020-01-01", ends=2, **without_java)
+    assert f"from {first} to {second}" in refused["fact"]
 
 
 @pytest.mark.usefixtures("table")

@@ -15,15 +15,8 @@ from lakewake.store import Store
 from lakewake.store.lance.store import LanceStore
 from lakewake.store.lance.upkeep import KEEP_VERSIONS
 from lakewake.store.registry import open_store
-from support.store_contract import (
-    StoreContract,
-    as_stored,
-    batch,
-    chunk,
-    contents,
-    frontier,
-    recipe,
-)
+from lakewake.testing.samples import as_stored, batch, chunk, contents, frontier, recipe
+from lakewake.testing.stores import StoreContract
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(1800)]
 FOLDER = "my index %20 #1 ü"

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,25 +16,10 @@ from lakewake.sync import sync
 from lakewake.verify import verify
 from support.hudi.tables import HudiTables, row
 from support.killing import die
+from support.on_s3 import LAKEWAKE, make_table, run, write_config
 from support.oracle import HudiParts, built_from_nothing, following, indexed
 
 pytestmark = [pytest.mark.spark, pytest.mark.matrix, pytest.mark.timeout(1800)]
-
-LAKEWAKE = Path(sys.executable).with_name("lakewake")
-CONFIG = """
-[[index]]
-name = "sample"
-table = "s3a://{bucket}/lake/my table"
-text = "{{txt}}"
-payload = ["id", "num"]
-store = "lance+s3://{bucket}/index"
-model = {{ provider = "hashing", dimension = 32 }}
-
-[spark]
-sql.shuffle.partitions = 2
-sql.codegen.wholeStage = false
-sql.codegen.factoryMode = "NO_CODEGEN"
-"""
 
 
 @pytest.fixture(params=["COPY_ON_WRITE", "MERGE_ON_READ"])
@@ -48,16 +30,7 @@ def type_(request) -> str:
 @pytest.fixture
 def config(bucket, tmp_path) -> Path:
     """A configuration whose table and index are in the bucket."""
-    file = tmp_path / "lakewake.toml"
-    file.write_text(CONFIG.format(bucket=bucket))
-    return file
-
-
-def make_table(spark, bucket, options, type_="COPY_ON_WRITE") -> HudiTables:
-    """Forty rows in two partitions; the name of one needs escaping in URIs."""
-    table = HudiTables(spark, f"s3a://{bucket}/lake/my table", type_, options=options)
-    table.write([row(f"k{n}", part=("a", "b %20 ü")[n % 2]) for n in range(40)])
-    return table
+    return write_config(tmp_path, bucket, f"lance+s3://{bucket}/index")
 
 
 @pytest.fixture
@@ -68,20 +41,6 @@ def table(spark, bucket, small_tables) -> HudiTables:
 def parts_of(spark, table, bucket) -> HudiParts:
     store = open_store(f"lance+s3://{bucket}/index", "sample")
     return following(spark, table.path, Path(), store=store)
-
-
-def run(config: Path, *arguments: str, ends: int = 0, **environment: str | None) -> dict[str, Any]:
-    """The output of a command that must exit with the code `ends`; None unsets a variable."""
-    changed = {**os.environ, **environment}
-    done = subprocess.run(
-        [LAKEWAKE, *arguments, "--json", "--config", config],
-        env={name: value for name, value in changed.items() if value is not None},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == ends, done.stderr
-    return json.loads(done.stdout)
 
 
 def test_an_index_in_s3_is_built_and_follows_inserts_updates_and_deletes(

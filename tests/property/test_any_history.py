@@ -22,12 +22,14 @@ from hypothesis.stateful import (
 )
 
 from lakewake.embed.hashing import HashingEmbedder
-from lakewake.errors import HistoryLost, IndexMissing
+from lakewake.errors import ConfigError, HistoryLost, IndexMissing, RecipeMismatch
 from lakewake.model import frontier, pages
 from lakewake.model.chunks import Batch, text_hash
+from lakewake.model.frontier import Frontier
 from lakewake.model.plan import Action
-from lakewake.model.recipe import Chunking
+from lakewake.model.recipe import Chunking, Recipe
 from lakewake.model.rows import RowId
+from lakewake.model.selection import parse_selection
 from lakewake.source import memory
 from lakewake.source.memory import History, MemoryTable
 from lakewake.store import Store
@@ -38,10 +40,10 @@ from lakewake.store.memory import MemoryStore
 from lakewake.store.qdrant.location import CONNECTIONS, QdrantLocation
 from lakewake.store.qdrant.store import QdrantStore
 from lakewake.sync import NO_OPTIONS, IndexParts, SyncOptions, index_rows, spool, sync, vectors
+from lakewake.testing.answers import Answering
+from lakewake.testing.answers import built_of as answering
 from lakewake.verify import repair, verify
 from lakewake.verify.vectors import Vectors
-from support.answers import Answering
-from support.answers import built_of as answering
 from support.moments import (
     Choosy,
     PowerCut,
@@ -90,7 +92,7 @@ TURNS = st.integers(0, 2**18 - 1).map(lambda bits: [bool(bits >> n & 1) for n in
 MOMENTS = st.integers(0, 19)
 RECIPE = sample_recipe(Chunking(tokens=14))
 ASKED = Answering(HashingEmbedder(HASHING), ("an odd end of one sentence",), limits=(2,))
-WISHES = st.sampled_from(
+OPTIONS = st.sampled_from(
     [
         *[NO_OPTIONS] * 4,
         SyncOptions(retry_quarantined=True),
@@ -133,10 +135,11 @@ class AnyHistory(RuleBasedStateMachine):
     """
 
     answers = False
+    recipe = RECIPE
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = MemoryTable(RECIPE, SCHEMA)
+        self.table = MemoryTable(self.recipe, SCHEMA)
         self.states: dict[str, History] = {}
         self.parts = self.syncer()
         self.copy = History()
@@ -152,7 +155,9 @@ class AnyHistory(RuleBasedStateMachine):
         """A syncer of the index."""
         shared = getattr(self, "parts", None)
         vector_cache = shared.vector_cache.inner if shared else None
-        made = sample_parts(self.table, self.store(), recipe=RECIPE, vector_cache=vector_cache)
+        made = sample_parts(
+            self.table, self.store(), recipe=self.table._recipe, vector_cache=vector_cache
+        )
         choosy = Choosy()
         if shared:
             choosy.word = shared.embedder.word
@@ -226,14 +231,14 @@ class AnyHistory(RuleBasedStateMachine):
         self.parts.embedder.inner.word = word
         self.parts.embedder.inner.gives_the_others = gives_the_others
 
-    @rule(at=MOMENTS, options=WISHES)
+    @rule(at=MOMENTS, options=OPTIONS)
     def sync_cut_off(self, at, options) -> None:
         at_moment(self.parts, at, cut_off)
         with suppress(PowerCut):
             sync(self.parts, options)
         at_each_moment(self.parts, never)
 
-    @rule(at=MOMENTS, rows=ROWS, options=WISHES, cleaned=st.booleans())
+    @rule(at=MOMENTS, rows=ROWS, options=OPTIONS, cleaned=st.booleans())
     def sync_while_the_table_is_written(self, at, rows, options, cleaned) -> None:
         at_moment(self.parts, at, lambda: self.write_and_clean(rows, cleaned))
         sync(self.parts, options)
@@ -250,7 +255,7 @@ class AnyHistory(RuleBasedStateMachine):
         sync(self.parts)
         at_each_moment(self.parts, never)
 
-    @rule(schedule=TURNS, at=st.integers(0, 18), rows=ROWS, options=st.tuples(WISHES, WISHES))
+    @rule(schedule=TURNS, at=st.integers(0, 18), rows=ROWS, options=st.tuples(OPTIONS, OPTIONS))
     def two_syncers_by_turns(self, schedule, at, rows, options) -> None:
         both = self.parts, self.syncer()
         works = [Turns(lambda p=p, w=w: sync(p, w)) for p, w in zip(both, options, strict=True)]
@@ -267,7 +272,7 @@ class AnyHistory(RuleBasedStateMachine):
         at_each_moment(self.parts, never)
         self.sync_undisturbed(NO_OPTIONS)
 
-    @rule(options=WISHES)
+    @rule(options=OPTIONS)
     def sync_undisturbed(self, options) -> None:
         known = known_hashes(self.parts)
         self.parts.embedder.received.clear()
@@ -291,7 +296,8 @@ class AnyHistory(RuleBasedStateMachine):
     def assert_equals_a_build_of(self, history: History) -> None:
         index = self.parts.store.open()
         aside = index.frontier().quarantine
-        built, chunks = built_of(history)
+        # Another syncer may have been the last, with another selection.
+        built, chunks = built_of(history, index.recipe(), index.frontier())
         assert contents(index) == {i: c for i, c in built.items() if row_of(c) not in aside}
         assert all("odd" in history.commits[-1].rows[row].values["txt"] for row in aside)
         if self.answers:
@@ -302,7 +308,7 @@ class AnyHistory(RuleBasedStateMachine):
     @rule()
     def verify_agrees_at_any_time(self) -> None:
         before = self.parts.store.open()
-        with suppress(HistoryLost, IndexMissing):  # sync first
+        with suppress(HistoryLost, IndexMissing, RecipeMismatch):  # sync first
             assert verify(self.parts).agrees
         after = self.parts.store.open()
         assert before is after is None or before.frontier() == after.frontier()
@@ -325,7 +331,7 @@ class AnyHistory(RuleBasedStateMachine):
             self.parts.embedder.inner.word = ""  # a vector of a refused text cannot be checked
         self.repair_cut_off(at)
         at_moment(self.parts, at, lambda: self.write_and_clean(rows, True))
-        with suppress(HistoryLost):
+        with suppress(HistoryLost, RecipeMismatch):
             repair(self.parts, Vectors.ALL)
         at_each_moment(self.parts, never)
         sync(self.parts)
@@ -335,7 +341,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     def repair_cut_off(self, at: int) -> None:
         at_moment(self.parts, at, cut_off)
-        with suppress(PowerCut, HistoryLost):
+        with suppress(PowerCut, HistoryLost, RecipeMismatch):
             repair(self.parts, Vectors.ALL)
         at_each_moment(self.parts, never)
 
@@ -343,20 +349,28 @@ class AnyHistory(RuleBasedStateMachine):
 _built: dict[object, tuple[dict[str, Any], list[dict[str, Any]]]] = {}
 
 
-def built_of(history: History) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def built_of(
+    history: History, recipe: Recipe = RECIPE, at: Frontier | None = None
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The content and the chunks of an index built from nothing for a table in this state.
 
     Cached.
+
+    Args:
+        at: its rows are selected on the same day, and they are as many.
     """
-    table = MemoryTable(RECIPE, SCHEMA)
+    table = MemoryTable(recipe, SCHEMA)
     table.history = history
+    date, limit = (at.date, at.limit) if at else ("", 0)
+    table.date = date
     state = history.commits[-1] if history.commits else None
     rows = (
         {row: (v.values["txt"], v.values["num"]) for row, v in state.rows.items()} if state else {}
     )
-    key = frozenset(rows.items()), state and state.schema.field("num").type
+    num = state and state.schema.field("num").type
+    key = frozenset(rows.items()), num, recipe.where, date, limit
     if key not in _built:
-        index = build(sample_parts(table, recipe=RECIPE))
+        index = build(sample_parts(table, recipe=recipe), SyncOptions(limit=limit))
         chunks = [c for b in index.scan(index.schema().names) for c in b.to_pylist()]
         _built[key] = contents(index), chunks
     return _built[key]
@@ -395,6 +409,47 @@ def _batch(index, upserts, deletes) -> Batch:
     schema = index.schema()
     table = pa.Table.from_pylist(upserts, schema=schema)
     return Batch(schema, table.to_reader, tuple(deletes))
+
+
+#: A row of `num` 0 enters on the second day and leaves on the fourth, one of `num` 1 a day later.
+DAYS = [f"2026-01-0{n}" for n in range(1, 6)]
+WINDOW = "date_add(DATE'2026-01-02', num) BETWEEN date_sub(current_date(), 1) AND current_date()"
+SELECTED = [
+    replace(RECIPE, where=parse_selection(where).text)
+    for where in (f"{WINDOW} AND txt <> 'two'", "num = 1", f"num < 1 OR {WINDOW}")
+]
+
+
+class AnySelectedHistory(AnyHistory):
+    """The same with a selection of rows: days pass, rows enter and leave, the selection changes."""
+
+    recipe = SELECTED[0]
+
+    @rule(day=st.sampled_from(DAYS))
+    def another_day_comes(self, day) -> None:
+        self.table.date = day
+
+    @rule(day=st.sampled_from(DAYS), rows=ROWS, at=MOMENTS)
+    def sync_while_a_day_ends(self, day, rows, at) -> None:
+        self.table.upsert(rows)
+        at_moment(self.parts, at, lambda: setattr(self.table, "date", day))
+        sync(self.parts)
+        at_each_moment(self.parts, never)
+
+    @rule(number=st.integers(0, len(SELECTED)))
+    def select_other_rows(self, number) -> None:
+        self.table._recipe = [*SELECTED, RECIPE][number]
+        self.parts = replace(self.parts, recipe=self.table._recipe)
+
+    @rule(limit=st.integers(1, 4))
+    def try_some_rows(self, limit) -> None:
+        with suppress(ConfigError):  # it holds all its rows
+            sync(self.parts, SyncOptions(limit=limit))
+
+    @invariant()
+    def it_is_of_its_day(self) -> None:
+        index = self.parts.store.open()
+        assert index is None or bool(index.frontier().date) == index.recipe().dated
 
 
 class AnyHistoryInLance(AnyHistory):
@@ -481,6 +536,12 @@ def _part(machine: type[AnyHistory], part: int) -> type[AnyHistory]:
 @pytest.mark.parametrize("part", PARTS)
 def test_any_history_is_followed(part):
     run_state_machine_as_test(_part(AnyHistory, part), settings=settings(FAST, max_examples=600))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_any_history_of_selected_rows_is_followed(part):
+    machine = _part(AnySelectedHistory, part)
+    run_state_machine_as_test(machine, settings=settings(FAST, max_examples=300))
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -22,10 +22,10 @@ from lakewake.store.qdrant import upkeep
 from lakewake.store.qdrant.location import CONNECTIONS, QdrantLocation
 from lakewake.store.qdrant.points import Points
 from lakewake.store.qdrant.store import QdrantStore
+from lakewake.testing.samples import SCHEMA, as_stored, batch, chunk, contents, frontier, recipe
 from support.moments import PowerCut
 from support.qdrant.edge_engine import EdgeLocation
 from support.qdrant.locations import Disturbed, InMemory, Moments
-from support.store_contract import SCHEMA, as_stored, batch, chunk, contents, frontier, recipe
 
 #: More moments than any work here has; each work is tried up to its last moment.
 MOMENTS = 60

@@ -90,7 +90,8 @@ def build(index: Index) -> None:
     schema = index_schema(parts.recipe, PAYLOAD)
     plan = build_plan(parts.table.look(None), None, parts.recipe)
     table = pa.Table.from_pylist(rows_of(index), schema)
-    parts.store.create(parts.recipe, Batch(schema, table.to_reader), plan.after, after=0)
+    after = parts.store.generation()
+    parts.store.create(parts.recipe, Batch(schema, table.to_reader), plan.after, after)
 
 
 def rows_of(index: Index) -> list[dict[str, Any]]:

@@ -48,6 +48,8 @@ class Service:
             "dimension": 3,
             "key_env": "SERVICE_KEY",
             "timeout": 10,
+            # One request at a time: a test then knows their order.
+            "concurrency": 1,
             **settings,
         }
         url = f"http://127.0.0.1:{self.port}/v1"

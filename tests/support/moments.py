@@ -84,7 +84,7 @@ class WatchedTable(Watched):
         return super()._watched(method)
 
 
-READS = ("snapshot", "changes", "rows", "reconcile", "compare")
+READS = ("snapshot", "first", "changes", "moved", "rows", "reconcile", "compare")
 EFFECTS = {
     "table": ("look", *READS),
     "embedder": ("embed",),

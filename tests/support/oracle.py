@@ -17,7 +17,7 @@ from lakewake.source.hudi import HudiTable
 from lakewake.store import Store, StoreReader
 from lakewake.store.lance.store import LanceStore
 from lakewake.store.memory import MemoryStore
-from lakewake.sync import IndexParts, sync
+from lakewake.sync import NO_OPTIONS, IndexParts, SyncOptions, sync
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,10 +57,17 @@ def following(
     store: Store | None = None,
     vector_cache: VectorCache | None = None,
     chunking: Chunking | None = None,
+    rendering: int = 1,
 ) -> HudiParts:
     """An index of a sample table in Lance, with an embedder that counts."""
     embedder = HashingEmbedder(HASHING)
-    recipe = Recipe(embedder.identity, fields, payload=payload, chunking=chunking or Chunking())
+    recipe = Recipe(
+        embedder.identity,
+        fields,
+        payload=payload,
+        chunking=chunking or Chunking(),
+        rendering=rendering,
+    )
     return HudiParts(
         name="sample",
         table=HudiTable(str(table), recipe, lambda: spark),
@@ -110,7 +117,7 @@ def built_from_nothing(parts: IndexParts) -> dict[str, Any]:
     return contents(build(parts))
 
 
-def build(parts: IndexParts) -> StoreReader:
+def build(parts: IndexParts, options: SyncOptions = NO_OPTIONS) -> StoreReader:
     """Build the index of these parts from nothing."""
     fresh = IndexParts(
         name=parts.name,
@@ -120,7 +127,7 @@ def build(parts: IndexParts) -> StoreReader:
         embedder=parts.embedder if parts.recipe.vector else HashingEmbedder(HASHING),
         vector_cache=MemoryVectorCache(),
     )
-    sync(fresh)
+    sync(fresh, options)
     reader = fresh.store.open()
     assert reader is not None
     return reader

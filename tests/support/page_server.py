@@ -24,10 +24,11 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lakewake.api import Index, Sessions
+from lakewake.cli.sync import JobDesk
 from lakewake.config.settings import IndexSettings, ModelSettings, ServeSettings
 from lakewake.embed.cache import MemoryVectorCache
 from lakewake.embed.hashing import HashingEmbedder
-from lakewake.errors import EmbedError
+from lakewake.errors import EmbedError, TextRefused
 from lakewake.model.recipe import Recipe, TextField
 from lakewake.model.rows import RowId
 from lakewake.progress import Silent
@@ -58,14 +59,20 @@ class DatedTable(MemoryTable):
 
 
 class Moody(HashingEmbedder):
-    """An embedder that fails while a reason is set."""
+    """An embedder that fails while a reason is set, and refuses texts with a word."""
 
     failure = ""
+    refused, reason = "", ""
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         if self.failure:
             raise EmbedError(self.failure, hint="try again")
-        return super().embed(texts)
+        vectors = super().embed(texts)
+        if odd := {
+            n: self.reason for n, t in enumerate(texts) if self.refused and self.refused in t
+        }:
+            raise TextRefused("some are refused", odd, vectors)
+        return vectors
 
 
 @dataclass
@@ -194,13 +201,17 @@ class PageServer:
         with suppress(EmbedError):
             self._index.sync()
 
+    def attend(self) -> None:
+        """Do a job that an operator asked for, as `lakewake sync --watch` does between rounds."""
+        JobDesk(self._index, lambda _: None, None).attend()
+
     def lose_the_index(self) -> None:
         """Remove the index, as if it had not been built yet."""
         self._index.__dict__["parts"] = replace(self._index.parts, store=MemoryStore())
 
-    def ask_for_a_key(self, file: Path) -> str:
+    def ask_for_a_key(self, file: Path, scope: str = "read", where: str = "") -> str:
         """Require an API key, and return it."""
-        key = add_key(file, "reader", "read")
+        key = add_key(file, "reader", scope, where)
         self._front.app = build_app(lake_of(self._index), ServeSettings(), KeyRing(file))
         return key
 

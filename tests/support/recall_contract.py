@@ -17,7 +17,7 @@ from lakewake.model.recipe import ModelIdentity, Recipe, TextField
 from lakewake.model.where import Compare
 from lakewake.store import Store, StoreReader
 from lakewake.store.deleted import KEPT, DeletedVectors
-from support.store_contract import frontier
+from lakewake.testing.samples import frontier
 
 DIMENSION, TOPICS, PER_TOPIC = 48, 60, 100
 CHUNKS = TOPICS * PER_TOPIC
@@ -147,7 +147,7 @@ class RecallContract:
         assert found.mean() >= RECALL
         assert np.sort(found)[: len(found) // 10].mean() >= 0.9
         assert shares(self.as_once(indexed), asked).mean() < self.once
-        assert searching(indexed).questions == 12 + 12 + 32
+        assert searching(indexed).questions == 12 + 12 + KEPT
 
     def test_queries_about_deleted_topics_keep_recall_before_upkeep_runs(
         self, indexed: Store
@@ -235,7 +235,7 @@ class RecallContract:
         for question in topics(7, 1)[:30]:
             reader.search(Query(question, 3))
         change(indexed, 1, chunks(0, 0, deletes=tuple(ids(0, GONE))))
-        assert searching(indexed).questions == 12 + 12 + 32 + 12
+        assert searching(indexed).questions == 12 + 12 + KEPT + 12
 
     @pytest.mark.parametrize("seed", range(3))
     def test_recall_is_kept_after_any_history(self, indexed: Store, seed: int) -> None:
@@ -269,7 +269,7 @@ class RecallContract:
     def test_some_deleted_vectors_are_kept_beside_the_index(self, indexed: Store) -> None:
         change(indexed, 1, chunks(0, 0, deletes=tuple(ids(0, GONE))))
         kept = self.kept(indexed)
-        assert len(kept) == KEPT // 2
+        assert len(kept) == KEPT
         former = topics(0, TOPICS)[: GONE * PER_TOPIC]
         assert all(np.isclose(former, one, atol=1e-6).all(axis=1).any() for one in kept)
         file = self.sample(indexed)
@@ -291,4 +291,4 @@ class RecallContract:
         self.sample(indexed).location.replace("wines.deleted", content)
         assert len(self.kept(indexed)) == 0
         change(indexed, 1, chunks(0, 0, deletes=tuple(ids(0, GONE))))
-        assert len(self.kept(indexed)) == KEPT // 2
+        assert len(self.kept(indexed)) == KEPT

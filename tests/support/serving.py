@@ -20,7 +20,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import httpx
+import httpx2
 import numpy as np
 from starlette.testclient import TestClient
 
@@ -205,9 +205,9 @@ class Server:
         """The address of the server."""
         return str(self.started["url"]).replace("0.0.0.0", "127.0.0.1")
 
-    def client(self, **given: Any) -> httpx.Client:
+    def client(self, **given: Any) -> httpx2.Client:
         """An HTTP client of the server that ignores proxies."""
-        return httpx.Client(base_url=self.url, trust_env=False, timeout=30, **given)
+        return httpx2.Client(base_url=self.url, trust_env=False, timeout=30, **given)
 
     def connect(self) -> socket.socket:
         """A raw connection to the server, for bytes that no client would send."""

@@ -19,6 +19,8 @@ def trees() -> dict[str, ast.Module]:
     return {
         file.relative_to(SOURCE).as_posix(): ast.parse(file.read_text(encoding="utf-8"))
         for file in sorted(SOURCE.rglob("*.py"))
+        # The suite of stores raises errors only to see what a store does then.
+        if "testing" not in file.relative_to(SOURCE).parts
     }
 
 

@@ -2,7 +2,15 @@ import io
 
 import pytest
 
-from lakewake.progress import Lines, Silent, Terminal, choose_reporter, finished_line, running_line
+from lakewake.progress import (
+    Lines,
+    Silent,
+    Terminal,
+    choose_reporter,
+    finished_line,
+    running_line,
+    time_left,
+)
 
 
 class Clock:
@@ -41,8 +49,8 @@ def test_a_stage_reports_its_progress_every_ten_seconds() -> None:
             clock.now += 1
             stage.advance(10)
         assert stream.getvalue().splitlines() == [
-            "embed: 100 of 1,000 (10 %), 10 s, 10/s",
-            "embed: 200 of 1,000 (20 %), 20 s, 10/s",
+            "embed: 100 of 1,000 (10 %), 10 s, 10/s, 90 s left",
+            "embed: 200 of 1,000 (20 %), 20 s, 10/s, 80 s left",
         ]
 
 
@@ -79,6 +87,25 @@ def test_a_stage_without_counts_shows_only_its_duration() -> None:
 
 def test_a_stage_of_unknown_size_shows_its_count_without_a_share() -> None:
     assert running_line("read", 1200, None, 3.0) == "read: 1,200, 3 s, 400/s"
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "seconds", "left"),
+    [
+        (1, 100, 1.0, "99 s left"),
+        (1, 1000, 1.0, "17 min left"),
+        (10, 100_000, 10.0, "27.8 h left"),
+        (0, 100, 9.0, ""),
+        (100, 100, 9.0, ""),
+        (120, 100, 9.0, ""),
+        (5, None, 9.0, ""),
+        (5, 100, 0.1, ""),
+    ],
+)
+def test_the_time_left_is_that_of_the_rate_so_far(
+    done: int, total: int | None, seconds: float, left: str
+) -> None:
+    assert time_left(done, total, seconds) == left
 
 
 def test_a_slow_stage_shows_its_rate_with_a_decimal() -> None:

@@ -16,6 +16,7 @@ from lakewake.model.report import StatusReport
 from lakewake.progress import Reporter, Silent
 from lakewake.spark.sessions import Sessions
 from lakewake.store import address as addresses
+from lakewake.store.options import StoreOptions
 from lakewake.store.registry import open_store
 
 
@@ -39,7 +40,7 @@ def open_index(address: str, *, reporter: Reporter | None = None) -> Index:
     found = addresses.find_index(address)
     name = addresses.recorded_name(found)
     recall = RECALL_IN_LAKE if found.store.startswith("hudi") else RECALL
-    reader = open_store(found.store, name, recall).open()
+    reader = open_store(found.store, name, StoreOptions(recall)).open()
     if reader is None:
         raise IndexMissing(
             f"there is no index '{name}' in {found.store}",
@@ -105,14 +106,17 @@ class AddressedIndex(Index):
                 "configuration",
             )
 
-    def plan(self) -> NoReturn:
+    def plan(self, **_: bool) -> NoReturn:
         raise self._without_configuration("planned")
 
-    def sync(self, **_: bool | None) -> NoReturn:
+    def sync(self, **_: bool | int | None) -> NoReturn:
         raise self._without_configuration("synced")
 
     def heal(self, damage: Exception) -> NoReturn:
         raise self._without_configuration("rebuilt")
+
+    def drop(self, **_: bool) -> NoReturn:
+        raise self._without_configuration("dropped")
 
     def verify(self, **_: bool | str) -> NoReturn:
         raise self._without_configuration("verified")

@@ -4,44 +4,53 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from lakewake.api.described import described, drop_report
+from lakewake.api.frames import Frames
+from lakewake.api.hot import Hot, hot_files
+from lakewake.api.operating import Operating
+from lakewake.api.recommending import Recommending
+from lakewake.api.syncing import CANARIES_KEPT, Syncing
 from lakewake.config.settings import IndexSettings, ModelSettings, RecommendSettings
+from lakewake.embed import for_questions
+from lakewake.embed.questions import questions_of
 from lakewake.embed.registry import load_embedder
-from lakewake.errors import ConfigError, IndexMissing, IndexStale, StoreError
+from lakewake.errors import ConfigError, IndexMissing, IndexStale
 from lakewake.history.log import SyncLog, newest, open_history
 from lakewake.history.record import Recorder
 from lakewake.model.as_of import parse_instant
 from lakewake.model.choices import one_of
+from lakewake.model.drop import DropReport
 from lakewake.model.facets import Facet
-from lakewake.model.history import CommitMark, SyncRecord, mark_commits
+from lakewake.model.history import CommitMark, SyncHistory, SyncRecord, mark_commits
 from lakewake.model.query import Mode, Question, SearchResult
-from lakewake.model.report import (
-    IndexDescription,
-    PlanReport,
-    StatusReport,
-    SyncReport,
-    VerifyReport,
-)
+from lakewake.model.report import IndexDescription, StatusReport
 from lakewake.progress import Reporter
 from lakewake.search.facets import FacetCache
+from lakewake.search.narrowed import NarrowedCache
 from lakewake.search.view import SearchParts, View, again
+from lakewake.show.redact import without_secrets
 from lakewake.spark.sessions import Sessions
-from lakewake.store.address import address_of
+from lakewake.store.filters import fitted
 from lakewake.store.hints import missing
+from lakewake.store.limited import Limit, LimitedReader
 from lakewake.store.registry import open_store
 from lakewake.sync import IndexParts
-from lakewake.sync.wiring import wire
+from lakewake.sync.wiring import store_options, wire
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakewake.batch import BatchParts
     from lakewake.embed import Embedder
-    from lakewake.model.recommendation import Recommendation
     from lakewake.model.rows import RowId
+    from lakewake.model.where import Where
     from lakewake.rerank import Reranker
     from lakewake.search.run import Ranking
     from lakewake.store import StoreReader
@@ -49,7 +58,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Index:
+class Index(Frames, Operating, Recommending, Syncing):
     """One vector index that follows one table."""
 
     def __init__(
@@ -60,15 +69,23 @@ class Index:
         home: Path = Path("."),
         chat: RecommendSettings | None = None,
         load: Callable[[ModelSettings, str | None], Embedder] = load_embedder,
+        others: Sequence[IndexSettings] = (),
     ) -> None:
         self.settings = settings
+        self._others = others
         self._sessions = sessions
         self._reporter = reporter
         self._chat = chat or RecommendSettings()
         self._home, self._load = home, load
         self._recorder = Recorder(settings.name, lambda: self._log, reporter.say)
+        self.round = None
         self._making = threading.Lock()
-        self._facets = FacetCache()
+        self._facets, self._narrowed = FacetCache(), NarrowedCache()
+        self._hot = Hot(settings)
+
+    def __repr__(self) -> str:
+        """The name and the address, without secrets."""
+        return f"{type(self).__name__}({self.name!r}, {without_secrets(self.settings.store)!r})"
 
     @property
     def name(self) -> str:
@@ -97,70 +114,6 @@ class Index:
         """The history of the index."""
         return open_history(self.settings, self._home)
 
-    def plan(self) -> PlanReport:
-        """What `sync` would do, why, and how many texts it would embed. Writes nothing."""
-        from lakewake.sync import plan_next
-
-        return plan_next(self.parts)
-
-    def sync(
-        self,
-        *,
-        rebuild: bool = False,
-        reconcile: bool | None = None,
-        retry_quarantined: bool = False,
-        allow_deletes: bool = False,
-    ) -> SyncReport:
-        """Bring the index to the table's latest commit.
-
-        Args:
-            rebuild: build a new generation from the whole table, then switch to it. Known texts
-                are not embedded again.
-            reconcile: True: compare the whole table with the index even if history can be
-                followed. False: raise if it cannot.
-            retry_quarantined: try again the rows that the embedder refused.
-            allow_deletes: remove rows, however many there are.
-
-        Raises:
-            HistoryLost: history cannot be followed and `reconcile` is False.
-            RecipeMismatch: the index was built with another recipe or model.
-            TooManyDeletes: the sync would remove more than 1,000 rows, and a larger share than
-                `max_delete`.
-        """
-        from lakewake.sync import SyncOptions, sync
-
-        options = SyncOptions(rebuild, reconcile, retry_quarantined, allow_deletes=allow_deletes)
-        return self._recorder.run(lambda: sync(self.parts, options))
-
-    def heal(self, damage: StoreError) -> SyncReport:
-        """Build the index again because it is damaged. Known texts are not embedded again.
-
-        Vectors come from the vector cache, and from the index as far as it can be read.
-        """
-        from lakewake.sync import SyncOptions, sync
-
-        options = SyncOptions(rebuild=True, why=damage.fact)
-        return self._recorder.run(lambda: sync(self.parts, options))
-
-    def verify(self, *, repair: bool = False, vectors: str = "sample") -> VerifyReport:
-        """Compare the index with the table at one instant.
-
-        Args:
-            repair: repair exactly what differs, in one commit, and verify again. Otherwise
-                nothing is written.
-            vectors: how many vectors to check by embedding their texts again: `none`, `sample`
-                or `all`.
-
-        Raises:
-            IndexMissing: there is no index yet.
-            HistoryLost: what changed since the last sync cannot be found out; sync first.
-        """
-        from lakewake import verify as stage
-        from lakewake.verify.vectors import Vectors
-
-        how = one_of(Vectors, "vectors", vectors)
-        return stage.repair(self.parts, how) if repair else stage.verify(self.parts, how)
-
     def search(
         self,
         text: str | None = None,
@@ -176,6 +129,7 @@ class Index:
         exact: bool = False,
         as_of: str | None = None,
         max_age: float | None = None,
+        diversity: float = 0.0,
     ) -> SearchResult:
         """The `k` rows nearest to a text, a vector or another row. No JVM is started.
 
@@ -186,6 +140,7 @@ class Index:
                 same as JSON: `{"country": "Italy", "price": {"<": 40}}`.
             mode: `vector` searches by meaning, `keyword` by words, `hybrid` by both.
             min_score: leave out rows with a lower score.
+            diversity: from 0 to 1: put rows that repeat what better rows say behind others.
             rerank: re-rank the best rows with the configured re-ranking model. By default, rows
                 are re-ranked if there is one.
             exact: compare with every vector, even if there is an approximate index.
@@ -204,7 +159,9 @@ class Index:
         from lakewake.search.run import check_question
 
         how = one_of(Mode, "mode", mode)
-        question = Question(self.name, text, vector, k, where, exact, like, how, offset, min_score)
+        question = Question(
+            self.name, text, vector, k, where, exact, like, how, offset, min_score, diversity
+        )
         check_question(question)
         _check_age(max_age, as_of)
         try:
@@ -220,7 +177,7 @@ class Index:
         from lakewake.sync.status import refuse_older
 
         def answer() -> SearchResult:
-            reader = self._reader(as_of)
+            reader = self._searched(as_of)
             if max_age is not None:
                 refuse_older(self.parts, reader, max_age)
             return View(reader, self._search_parts).answer(question, rerank=rerank)
@@ -234,7 +191,7 @@ class Index:
         parts = self._search_parts
         return with_scan(
             self.parts,
-            lambda reader: View(reader, parts).answer(question, rerank=rerank),
+            lambda reader: View(self._seen(reader), parts).answer(question, rerank=rerank),
             spark=self._sessions.is_running,
         )
 
@@ -249,7 +206,7 @@ class Index:
             ConfigError: the index is no longer kept as of that instant, or never was.
             IndexMissing: there is no index yet.
         """
-        yield View(self._reader(as_of), self._search_parts)
+        yield View(self._searched(as_of), self._search_parts)
 
     def with_view(self, work: Callable[[View], T], *, as_of: str | None = None) -> T:
         """Call `work` with a view of the newest version, and return its result.
@@ -260,19 +217,90 @@ class Index:
         Raises:
             IndexMissing: there is no index yet.
         """
-        return again(lambda: work(View(self._reader(as_of), self._search_parts)))
+        return again(lambda: work(View(self._searched(as_of), self._search_parts)))
+
+    def _searched(self, as_of: str | None) -> StoreReader:
+        """A version to search: the newest one from memory, if it is there."""
+        reader = self._opened(as_of)
+        return self._seen(reader if as_of is not None else self._hot.front(reader))
+
+    def warm(self, seconds: float = 600.0) -> bool:
+        """Bring the newest version into memory, if `hot` allows it; False if that takes longer.
+
+        Without this, a process begins by itself once it searches often. Until it is done, the
+        store answers.
+
+        Raises:
+            IndexMissing: there is no index yet.
+        """
+        return self._hot.warm(self._opened(None), seconds)
 
     def _reader(self, as_of: str | None) -> StoreReader:
+        """A version of the store itself."""
+        return self._seen(self._opened(as_of))
+
+    def _opened(self, as_of: str | None) -> StoreReader:
         store = self.parts.store
         reader = store.open() if as_of is None else store.as_of(parse_instant(as_of))
         if reader is None:
             raise missing(self.name)
         return reader
 
+    def _seen(self, reader: StoreReader) -> StoreReader:
+        """What of a version may be seen through this index; all of it, unless it is limited."""
+        return reader
+
+    def limited(self, where: str | Mapping[str, Any]) -> Index:
+        """A view of the index that shows only the rows that pass a filter.
+
+        It can be searched and read. No question widens it, and a filter that cannot be applied
+        shows nothing. It cannot be synced, and not be searched as of an earlier instant.
+
+        Raises:
+            FilterError: the filter does not parse, or does more than compare columns with literals.
+        """
+        from lakewake.api.limited import LimitedIndex
+        from lakewake.search.where_json import read_where
+
+        return LimitedIndex(self, read_where(where))
+
     @property
     def _search_parts(self) -> SearchParts:
-        timeout = self.settings.model.timeout
-        return SearchParts(self.name, self.embedder, self._ranking, timeout, self._facets)
+        return SearchParts(
+            self.name,
+            self._questions,
+            self._ranking,
+            self.settings.model.timeout,
+            self._facets,
+            self._narrowed,
+            self._narrow,
+        )
+
+    @cached_property
+    def _questions(self) -> Embedder:
+        """Embeds the questions of searches; shared by all threads, and by all limited views."""
+        embedder, provider = self.embedder, self.settings.model.provider
+        with self._making:
+            if "_questions" not in self.__dict__:
+                made = questions_of(for_questions(embedder), provider)
+                self.__dict__["_questions"] = made
+            found: Embedder = self.__dict__["_questions"]
+            return found
+
+    def _narrow(self, reader: StoreReader, where: Where) -> StoreReader:
+        # Raises, where a limit would show nothing.
+        fitted(where, reader.schema())
+        return LimitedReader(reader, Limit(self.name, where))
+
+    def _batch_parts(self) -> BatchParts:
+        from lakewake.batch import BatchParts
+
+        s = self.settings
+        reader = self._reader(None)
+        return BatchParts(self.name, reader, self.embedder, s.model, self._plain_ranking)
+
+    def _spark(self) -> SparkSession:
+        return self._sessions.get(beside=self.embedder.load)
 
     @property
     def embedder(self) -> Embedder:
@@ -280,17 +308,23 @@ class Index:
         return self.parts.embedder
 
     def _ranking(self, rerank: bool | None) -> Ranking:
-        from lakewake.search.run import Ranking
-
-        weights, chosen = self.settings.weights, self.settings.rerank
+        chosen = self.settings.rerank
         if chosen is None and rerank:
             raise ConfigError(
                 f"no re-ranking model is configured for index '{self.name}'",
                 hint='add rerank = {url = "http://localhost:8080"} to the index',
             )
         if chosen is None or rerank is False:
-            return Ranking(weights)
-        return Ranking(weights, self.reranker.score, chosen.rows)
+            return self._plain_ranking
+        return replace(self._plain_ranking, rerank=self.reranker.score, rerank_rows=chosen.rows)
+
+    @property
+    def _plain_ranking(self) -> Ranking:
+        from lakewake.search.run import Ranking
+
+        return Ranking(
+            self.settings.weights, languages=self.settings.languages, fusion=self.settings.hybrid
+        )
 
     @cached_property
     def reranker(self) -> Reranker:
@@ -299,68 +333,6 @@ class Index:
 
         assert self.settings.rerank is not None
         return load_reranker(self.settings.rerank)
-
-    def recommend(
-        self,
-        query: str,
-        *,
-        k: int = 5,
-        where: str | Mapping[str, Any] | None = None,
-        mode: str = "vector",
-        model: bool = True,
-    ) -> Recommendation:
-        """An answer in words to the query, from the `k` rows found for it. No JVM is started.
-
-        If there is no chat model in `[recommend]`, or it fails, the answer quotes sentences of the
-        rows instead. The rows are always part of the result.
-
-        Args:
-            query: the question; `k`, `where` and `mode` are those of `search`.
-            model: False: quote the rows and do not ask the model.
-
-        Raises:
-            IndexMissing: there is no index yet.
-            FilterError: the filter does not parse, or does more than compare columns with literals.
-        """
-        from lakewake.recommend import recommend
-
-        return recommend(query, self._finder(k, where, mode), self._chat_if(model))
-
-    def recommend_stream(
-        self,
-        query: str,
-        *,
-        k: int = 5,
-        where: str | Mapping[str, Any] | None = None,
-        mode: str = "vector",
-        model: bool = True,
-    ) -> Iterator[str | Recommendation]:
-        """Like `recommend`, but yields the message in parts as the model writes it.
-
-        The last item is the whole recommendation. If the model breaks off, its message replaces
-        the parts that came before.
-        """
-        from lakewake.recommend import recommend_stream
-
-        return recommend_stream(query, self._finder(k, where, mode), self._chat_if(model))
-
-    def _finder(
-        self, k: int, where: str | Mapping[str, Any] | None, mode: str
-    ) -> Callable[[str], SearchResult]:
-        from lakewake.search.run import check_question
-
-        how = one_of(Mode, "mode", mode)
-
-        def find(query: str) -> SearchResult:
-            question = Question(self.name, query, None, k, where, mode=how)
-            check_question(question)
-            # Without a scan: a recommendation could not show that there was one.
-            return self._answer(question, None, None, None)
-
-        return find
-
-    def _chat_if(self, model: bool) -> RecommendSettings:
-        return self._chat if model else replace(self._chat, url="", name="")
 
     def status(self) -> StatusReport:
         """How far the index is behind its table, and what it holds. No JVM is started.
@@ -371,7 +343,32 @@ class Index:
         """
         from lakewake.sync.status import status_report
 
-        return again(lambda: status_report(self.parts, self.settings, self._last_sync()))
+        report = again(lambda: status_report(self.parts, self.settings, self._last_sync()))
+        if self.settings.canaries:
+            known = (record.canaries for record in self._records(CANARIES_KEPT))
+            report = replace(report, canaries=next(filter(None, known), None))
+        return replace(report, hot=self._hot.status())
+
+    def drop(self, *, dry_run: bool = False) -> DropReport:
+        """Remove the index with its history. Neither its table nor its model is needed.
+
+        A sync that runs at the same time fails, and brings nothing back. Vectors in the vector
+        cache stay, so that the index can be built again without embedding its texts.
+
+        Args:
+            dry_run: remove nothing, and only report what would be removed.
+
+        Raises:
+            StoreError: some of it could not be removed; call it again.
+        """
+        s = self.settings
+        found = open_store(s.store, s.stored_name, store_options(s)).drop(dry_run=dry_run)
+        found = found.plus(open_history(s, self._home).drop(dry_run=dry_run))
+        if files := hot_files(s):
+            found = found.plus(files.drop(dry_run=dry_run))
+        if not dry_run:
+            self._facets, self._narrowed = FacetCache(), NarrowedCache()
+        return drop_report(s, self._others, found, dry_run=dry_run)
 
     def describe(self) -> IndexDescription:
         """What the index records about itself. Neither its table nor its model is needed.
@@ -380,7 +377,8 @@ class Index:
             StoreError: the index cannot be read.
         """
         s = self.settings
-        return again(lambda: described(s, open_store(s.store, s.name, s.recall).open()))
+        store = open_store(s.store, s.stored_name, store_options(s))
+        return again(lambda: described(s, store.open()))
 
     def probe(self) -> None:
         """Read a little of the index to find out whether it can be searched.
@@ -392,13 +390,13 @@ class Index:
         if reader := self.parts.store.open():
             reader.probe()
 
-    def history(self, limit: int = 20) -> tuple[SyncRecord, ...]:
+    def history(self, limit: int = 20) -> SyncHistory:
         """The last syncs that did something or failed, newest first.
 
         Raises:
             StoreError: the history cannot be read.
         """
-        return newest(self._log, _counted(limit))
+        return SyncHistory(newest(self._log, _counted(limit)))
 
     def commits(self, limit: int = 50, *, view: View | None = None) -> tuple[CommitMark, ...]:
         """The table's newest commits, newest first, and the sync that brought each into the index.
@@ -417,22 +415,34 @@ class Index:
         look = self.parts.table.look(frontier)
         return mark_commits(look, frontier, self._log.records(), _counted(limit))
 
-    def facets(self) -> tuple[Facet, ...]:
+    def facets(
+        self,
+        text: str | None = None,
+        *,
+        where: str | Mapping[str, Any] | None = None,
+        mode: str = "vector",
+    ) -> tuple[Facet, ...]:
         """What the payload columns hold, for filters to choose from. Computed once per version.
+
+        Args:
+            text: count only the 200 best rows for this text.
+            where: count only rows that pass this filter. Conditions on one column alone do not
+                narrow that column's own values, so that several can be chosen.
+            mode: how the text is searched for.
 
         Raises:
             IndexMissing: there is no index yet.
+            FilterError: the filter does not parse, or does more than compare columns with literals.
         """
-        return self.with_view(lambda view: view.facets())
+        return self.with_view(lambda view: view.facets(text, where=where, mode=mode))
 
     def _last_sync(self) -> SyncRecord | None:
         """The last sync on record. `status` still answers if the history is out of reach."""
-        with suppress(StoreError):
-            return next(iter(newest(self._log, 1)), None)
-        return None
+        return next(iter(self._records(1)), None)
 
     def close(self) -> None:
-        """Close open files."""
+        """Close open files, and let go of memory."""
+        self._hot.close()
         if "parts" in self.__dict__:
             self.parts.vector_cache.close()
 
@@ -446,26 +456,6 @@ class Index:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def described(settings: IndexSettings, reader: StoreReader | None) -> IndexDescription:
-    """What a version of an index records about itself."""
-    if reader is None:
-        return IndexDescription(settings.name, settings.store, settings.table)
-    frontier, (rows, chunks) = reader.frontier(), reader.counts()
-    return IndexDescription(
-        index=settings.name,
-        store=settings.store,
-        table=frontier.location or settings.table,
-        table_name=frontier.table.name,
-        built=True,
-        rows=rows,
-        chunks=chunks,
-        generation=reader.generation,
-        instant=frontier.newest,
-        address=address_of(settings.store, settings.name),
-        recipe=reader.recipe().as_dict(),
-    )
 
 
 def _check_age(max_age: float | None, as_of: str | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakewake.errors import ConfigError
+from lakewake.extras import not_installed
 from lakewake.model.recipe import Chunking
 
 if TYPE_CHECKING:
@@ -51,7 +52,10 @@ class Splitter:
         return tuple(chunk for chunk in self._cut(self._splitter, text) if chunk.strip())
 
     def _make_splitter(self, overlap: int) -> TextSplitter:
-        from semantic_text_splitter import TextSplitter
+        try:
+            from semantic_text_splitter import TextSplitter
+        except ImportError as error:
+            raise not_installed(error) or error from error
 
         if self._tokenizer:
             return TextSplitter.from_huggingface_tokenizer(self._tokenizer, self._limit, overlap)
@@ -84,7 +88,10 @@ class Splitter:
 
 
 def _counting(tokenizer: str) -> Tokenizer:
-    from tokenizers import Tokenizer
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise not_installed(error) or error from error
 
     counting = Tokenizer.from_str(tokenizer)
     # A tokenizer that cuts and pads gives every text the same length.

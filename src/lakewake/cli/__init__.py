@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -23,6 +24,8 @@ import click
 
 from lakewake.cli import (
     demo,
+    drop,
+    evaluate,
     history,
     ingest,
     init,
@@ -31,6 +34,7 @@ from lakewake.cli import (
     mcp,
     plan,
     recommend,
+    rename,
     search,
     serve,
     setup,
@@ -76,8 +80,11 @@ COMMANDS: tuple[tuple[Callable[..., int], str], ...] = (
     (listing.list, listing.EXAMPLE),
     (history.history, history.EXAMPLE),
     (search.search, search.EXAMPLE),
+    (evaluate.eval, evaluate.EXAMPLE),
     (recommend.recommend, recommend.EXAMPLE),
     (verify.verify, verify.EXAMPLE),
+    (rename.rename, rename.EXAMPLE),
+    (drop.drop, drop.EXAMPLE),
     (serve.serve, serve.EXAMPLE),
     (keys.keys, keys.EXAMPLE),
     (mcp.mcp, mcp.EXAMPLE),
@@ -123,6 +130,9 @@ def run(args: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     # Lance warns about empty partitions and the like, which a user can do nothing about.
     os.environ.setdefault("LANCE_LOG", "error")
+    if find_spec("onnxruntime") is None:
+        # numpy runs the model. For one question its threads cost more than they bring.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", os.environ.get("LAKEWAKE_THREADS") or "1")
     try:
         code = _invoke(list(args) or ["--help"])
         sys.stdout.flush()

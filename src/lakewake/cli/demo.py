@@ -10,7 +10,6 @@ import click
 from lakewake.cli.flags import Flags, with_flags
 from lakewake.cli.screen import print_json
 from lakewake.errors import ConfigError
-from lakewake.progress import choose_reporter
 
 EXAMPLE = "lakewake demo --csv winemag-data-130k-v2.csv --rows 5000"
 
@@ -45,7 +44,7 @@ def demo(shop: bool, folder: Path | None, csv: Path | None, rows: int | None, fl
 
     if shop and csv is not None:
         raise ConfigError("--shop and --csv cannot be combined", hint="leave out --csv")
-    reporter = choose_reporter(sys.stderr, quiet=flags.quiet)
+    reporter = flags.reporter()
     stream = sys.stderr if flags.json else sys.stdout
     console = Console(file=stream, quiet=flags.quiet, highlight=False, markup=False, emoji=False)
     location = folder or Path("lakewake-shop" if shop else "lakewake-demo")

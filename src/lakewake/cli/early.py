@@ -46,7 +46,9 @@ def is_behind(index: IndexSettings) -> bool:
         return False
     commit = _newest(Path(index.table, ".hoodie", "timeline"), COMMITS)
     folder = Path(index.store.removeprefix(LANCE))
-    versions = (_newest(g / "_versions", (".manifest",)) for g in folder.glob(f"{index.name}.g*"))
+    versions = (
+        _newest(g / "_versions", (".manifest",)) for g in folder.glob(f"{index.stored_name}.g*")
+    )
     return commit > max(versions, default=0)
 
 

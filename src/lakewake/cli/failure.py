@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import click
 
 from lakewake.errors import ConfigError, LakewakeError
+from lakewake.extras import not_installed
 from lakewake.show.plain import spelled_out
 from lakewake.show.redact import without_secrets
 
@@ -47,6 +48,8 @@ def explain(error: BaseException, args: Sequence[str]) -> LakewakeError:
         return error
     if isinstance(error, click.ClickException):
         return _misused(error)
+    if isinstance(error, ImportError) and (absent := not_installed(error)):
+        return absent
     reads = bool(READING & set(args[:1])) and "--repair" not in args
     landed = "nothing was written" if reads else WHOLE_OR_NOTHING
     if isinstance(error, KeyboardInterrupt | Terminated):
@@ -77,6 +80,8 @@ def print_error(
         index: the index's name, if there are several.
         trace: the exception whose traceback is printed first, if any.
     """
+    if logs := sys.modules.get("lakewake.cli.logs"):
+        logs.log_error(error, index, trace)
     if trace is not None:
         # It also holds the messages of other libraries, which nothing has redacted yet.
         print(without_secrets("".join(traceback.format_exception(trace))), end="", file=sys.stderr)

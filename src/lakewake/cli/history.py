@@ -10,6 +10,7 @@ import click
 from lakewake.cli.flags import Flags, config_option, name_argument, with_flags
 from lakewake.cli.indexes import run_each
 from lakewake.cli.screen import count, cut, duration, one_line, width
+from lakewake.cli.sync import read_of
 
 if TYPE_CHECKING:
     from lakewake.api import Index
@@ -64,7 +65,10 @@ def sync_lines(record: SyncRecord) -> tuple[str, str]:
     rows = f"{record.rows_changed:>7,}  {record.rows_deleted:>7,}"
     texts = f"{record.embedded:>8,}  {record.reused:>7,}"
     span = f"{record.from_instant or 'nothing'} → {record.to_instant or 'nothing'}"
+    read = f"; read {read_of(record.reads)}" if record.reads else ""
+    asked = record.canaries
+    canaries = f"; canaries {one_line(asked.in_words)}" if asked and asked.dropped else ""
     return (
         f"{when}  {rows}  {texts}  {duration(record.took):>7}",
-        f"{span}: {one_line(record.why)}",
+        f"{span}: {one_line(record.why)}{read}{canaries}",
     )

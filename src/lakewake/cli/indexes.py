@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -12,7 +11,6 @@ from lakewake.cli.failure import print_error
 from lakewake.cli.flags import Flags
 from lakewake.cli.screen import print_json
 from lakewake.errors import ConfigError, LakewakeError
-from lakewake.progress import choose_reporter
 
 if TYPE_CHECKING:
     from lakewake.api import Index, Lakewake
@@ -33,7 +31,7 @@ def opened(flags: Flags) -> Iterator[Lakewake]:
     """Open the configured indexes, and close them afterwards."""
     import lakewake
 
-    reporter = choose_reporter(sys.stderr, quiet=flags.quiet)
+    reporter = flags.reporter()
     with lakewake.open(flags.config, reporter=reporter, verbose=flags.verbose) as lake:
         yield lake
 
@@ -48,14 +46,20 @@ def opened_at(address: str, flags: Flags) -> Iterator[Index]:
             "an index at an address is opened without a configuration",
             hint="leave out --config, or name the index instead of its address",
         )
-    reporter = choose_reporter(sys.stderr, quiet=flags.quiet)
+    reporter = flags.reporter()
     with lakewake.open_index(address, reporter=reporter) as index:
         yield index
 
 
 def chosen(lake: Lakewake, name: str | None) -> list[Index]:
     """The named index, or all."""
-    return [lake[n] for n in ([name] if name else lake.names)]
+    return [index_named(lake, n) for n in ([name] if name else lake.names)]
+
+
+def index_named(lake: Lakewake, name: str) -> Index:
+    """The index with this name, or the one that is stored under it: messages of a store name it."""
+    renamed = {index.settings.stored_as: n for n, index in lake.items()}
+    return lake[name if name in lake else renamed.get(name, name)]
 
 
 def run_each(

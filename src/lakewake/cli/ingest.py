@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from lakewake.cli.flags import Flags, with_flags
+from lakewake.cli.flags import Flags, argument, with_flags
 from lakewake.cli.screen import count, duration, moment, one_line, print_block, print_json
-from lakewake.progress import choose_reporter
 
 if TYPE_CHECKING:
     from lakewake.ingest import IngestReport
@@ -29,8 +27,8 @@ columns_option = partial(
 )
 
 
-@click.argument("file", help="A file, a folder or a pattern.")
-@click.argument("table", help="The table's path; created if missing.")
+@argument("file", help="A file, a folder or a pattern.")
+@argument("table", help="The table's path; created if missing.")
 @columns_option("--key", help="Columns that identify a row; needed for a new table.")
 @click.option(
     "--ordering",
@@ -98,7 +96,7 @@ def ingest(
     )
     # Before Spark starts, so that a mistyped name or a missing key is reported at once.
     check_request(request)
-    reporter = choose_reporter(sys.stderr, quiet=flags.quiet)
+    reporter = flags.reporter()
     with reporter.stage("start Spark"):
         options = settings.spark if settings else {}
         spark = start_session(options, tables=[table], verbose=flags.verbose)

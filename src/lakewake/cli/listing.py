@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakewake.cli.flags import Flags, config_option, with_flags
+from lakewake.cli.flags import Flags, argument, config_option, with_flags
 from lakewake.cli.indexes import opened_at, run_each, run_jobs
-from lakewake.cli.screen import count, moment, print_block
+from lakewake.cli.screen import count, moment, print_block, selection_facts
 from lakewake.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EXAMPLE = "lakewake list lake --json"
 
 
-@click.argument(
+@argument(
     "folder",
     required=False,
     help="A path or a store's address: list the indexes below it, not those of a configuration.",
@@ -69,4 +69,5 @@ def description_facts(found: IndexDescription) -> tuple[tuple[str, str], ...]:
         ("index at", moment(found.instant)),
         ("made from", f"vectors in column {made_of}" if made_of else text),
         ("model", f"{model['name']} {model['precision']}, {model['dimension']} dimensions"),
+        *selection_facts(found.recipe.get("where", ""), found.date, found.limit, found.index),
     )

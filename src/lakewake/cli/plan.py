@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import click
+
 from lakewake.cli.flags import Flags, config_option, name_argument, with_flags
 from lakewake.cli.indexes import run_each
 from lakewake.cli.screen import count, moment, print_block
@@ -15,11 +17,12 @@ EXAMPLE = "lakewake plan wines"
 
 
 @name_argument
+@click.option("--rebuild", is_flag=True, help="Show what `sync --rebuild` would do and embed.")
 @config_option
 @with_flags
-def plan(name: str | None, flags: Flags) -> int:
+def plan(name: str | None, rebuild: bool, flags: Flags) -> int:
     """Show what a sync would do, and why. Counts the texts to embed; writes nothing."""
-    return run_each(flags, name, lambda i: i.plan(), show_plan)
+    return run_each(flags, name, lambda i: i.plan(rebuild=rebuild), show_plan)
 
 
 def show_plan(report: PlanReport) -> None:

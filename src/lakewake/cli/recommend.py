@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakewake.cli.flags import Flags, config_option, with_flags
+from lakewake.cli.flags import Flags, argument, config_option, with_flags
 from lakewake.cli.indexes import opened
 from lakewake.cli.screen import count, moment, one_line, print_json, width
 from lakewake.cli.search import hit_lines
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 EXAMPLE = "lakewake recommend wines 'a red for grilled lamb' --where \"price < 40\""
 
 
-@click.argument("name", help="The index.")
-@click.argument("question", help="What you want to know.")
+@argument("name", help="The index.")
+@argument("question", help="What you want to know.")
 @click.option("-k", type=click.IntRange(min=1), default=5, metavar="N", help="Number of rows.")
 @click.option("--where", metavar="FILTER", help="Only rows whose payload matches.")
 @click.option(
@@ -29,24 +29,45 @@ EXAMPLE = "lakewake recommend wines 'a red for grilled lamb' --where \"price < 4
     default="vector",
     help="Find rows by meaning, by words, or by both.",
 )
+@click.option(
+    "--min-score",
+    type=float,
+    metavar="SCORE",
+    help="Leave out rows with a lower score; if none is left, nothing fits.",
+)
+@click.option("--rerank/--no-rerank", default=None, help="Re-rank the rows, or do not.")
+@click.option(
+    "--after",
+    multiple=True,
+    metavar="QUESTION",
+    help="An earlier question that this one follows up on; may be given several times.",
+)
+@click.option("--plain", is_flag=True, help="With --json: success, query, message and products.")
 @click.option("--no-model", is_flag=True, help="Ask no language model; quote the rows.")
 @config_option
 @with_flags
 def recommend(
-    name: str, question: str, k: int, where: str | None, mode: str, no_model: bool, flags: Flags
+    name: str,
+    question: str,
+    after: tuple[str, ...],
+    plain: bool,
+    no_model: bool,
+    flags: Flags,
+    **asked: Any,
 ) -> int:
     """Answer a question from the rows nearest to it. Starts no JVM.
 
     The model in [recommend] phrases the answer; without one the rows are quoted.
     """
     with opened(flags) as lake:
-        index, ask_model = lake[name], not no_model
+        index = lake[name]
+        asked["model"] = not no_model
+        asked["conversation"] = [{"role": "user", "content": text} for text in after]
         if flags.json:
-            found = index.recommend(question, k=k, where=where, mode=mode, model=ask_model)
-            print_json(found.as_dict())
+            found = index.recommend(question, **asked)
+            print_json(found.plain() if plain else found.as_dict())
         else:
-            parts = index.recommend_stream(question, k=k, where=where, mode=mode, model=ask_model)
-            show_recommendation(parts)
+            show_recommendation(index.recommend_stream(question, **asked))
     return 0
 
 

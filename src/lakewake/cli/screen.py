@@ -16,6 +16,7 @@ import click
 
 from lakewake.show.plain import count as count
 from lakewake.show.plain import duration as duration
+from lakewake.show.plain import in_bytes as in_bytes
 from lakewake.show.plain import json_value as json_value
 from lakewake.show.plain import moment as moment
 from lakewake.show.plain import spelled_out
@@ -58,6 +59,16 @@ def width() -> int:
     if "COLUMNS" not in os.environ and not sys.stdout.isatty():
         return sys.maxsize
     return shutil.get_terminal_size().columns
+
+
+def selection_facts(where: str, date: str, limit: int, name: str) -> list[tuple[str, str]]:
+    """How the rows of an index were selected, as lines of `name  value`."""
+    on = f", on {date}" if date else ""
+    facts = [("rows where", f"{one_line(where)}{on}")] if where else []
+    if limit:
+        rest = f"`lakewake sync {name}` completes it"
+        facts.append(("partial", f"only the first {count(limit, 'row')} of a first try; {rest}"))
+    return facts
 
 
 def print_block(title: str, facts: Iterable[tuple[str, str]]) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakewake.cli.flags import Flags, config_option, with_flags
-from lakewake.cli.indexes import opened, opened_at
+from lakewake.cli.flags import Flags, argument, config_option, with_flags
+from lakewake.cli.indexes import index_named, opened, opened_at
 from lakewake.cli.screen import count, cut, moment, one_line, print_json, width
 from lakewake.config.section import Section
 from lakewake.errors import ConfigError, FilterError
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 EXAMPLE = "lakewake search wines 'smoky red with leather' -k 5 --where \"price < 40\""
 
 
-@click.argument("name", required=False, help="The index; left out with --index.")
-@click.argument("text", required=False, help="What to look for.")
+@argument("name", required=False, help="The index; left out with --index.")
+@argument("text", required=False, help="What to look for.")
 @click.option(
     "--index",
     "address",
@@ -43,6 +43,13 @@ EXAMPLE = "lakewake search wines 'smoky red with leather' -k 5 --where \"price <
     help="By meaning, by words, or by both.",
 )
 @click.option("--min-score", type=float, metavar="X", help="Leave out rows with a lower score.")
+@click.option(
+    "--diversity",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    metavar="X",
+    help="From 0 to 1: put rows that repeat better rows behind others.",
+)
 @click.option("--no-rerank", is_flag=True, help="Do not re-rank with the configured model.")
 @click.option("--exact", is_flag=True, help="Compare with every vector, not only the likely ones.")
 @click.option("--as-of", metavar="INSTANT", help="Search the index as it was at this instant.")
@@ -103,7 +110,7 @@ def search(
 def named(name: str, flags: Flags) -> Iterator[Index]:
     """Open the index of that name in the configuration."""
     with opened(flags) as lake:
-        yield lake[name]
+        yield index_named(lake, name)
 
 
 def parse_filter(given: str) -> str | dict[str, Any]:

@@ -17,7 +17,6 @@ from lakewake.cli.sync import refuse_nan
 from lakewake.config.section import Section
 from lakewake.config.serve import check_hosts
 from lakewake.errors import SetupError
-from lakewake.progress import choose_reporter
 
 if TYPE_CHECKING:
     from lakewake.serve.run import Started
@@ -61,7 +60,7 @@ def serve(
 ) -> int:
     """Serve search over HTTP, with a page at /. Starts a JVM only with --watch.
 
-    Listens on this machine only; any other address needs --keys.
+    Listens on this machine only, by default. Any other address needs keys or tokens.
     """
     try:
         from lakewake.serve.run import ServeOptions
@@ -79,9 +78,9 @@ def serve(
     }
     with opened(flags) as lake:
         settings = replace(lake.settings.serve, **_set(given))
-        follow = sync_command(lake.settings.path, interval) if watch else ()
+        follow = (*sync_command(lake.settings.path, interval), *flags.log) if watch else ()
         options = ServeOptions(follow, insecure_no_auth, flags.verbose)
-        reporter = choose_reporter(sys.stderr, quiet=flags.quiet)
+        reporter = flags.reporter()
         show = (lambda s: print_json(s.as_dict())) if flags.json else show_started
         ended = run(lake, settings, options, reporter, show)
     if not ended:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from lakewake.cli.flags import Flags, with_flags
 from lakewake.cli.screen import print_block, print_json
-from lakewake.progress import choose_reporter
 
 EXAMPLE = "lakewake setup"
 
@@ -20,7 +17,7 @@ def setup(s3: bool, force: bool, flags: Flags) -> int:
     """Fetch the model weights, the Hudi bundle and, if missing, Java. Needed once."""
     from lakewake import setup as provision
 
-    done = provision.setup(choose_reporter(sys.stderr, quiet=flags.quiet), s3=s3, force=force)
+    done = provision.setup(flags.reporter(), s3=s3, force=force)
     if flags.json:
         print_json(done)
     elif not flags.quiet:

@@ -8,7 +8,8 @@ import click
 
 from lakewake.cli.flags import Flags, config_option, name_argument, with_flags
 from lakewake.cli.indexes import run_each
-from lakewake.cli.screen import count, duration, moment, one_line, print_block
+from lakewake.cli.screen import count, duration, moment, one_line, print_block, selection_facts
+from lakewake.model.hot import HotStatus, in_words
 
 if TYPE_CHECKING:
     from lakewake.model.history import SyncRecord
@@ -65,10 +66,15 @@ def status_facts(report: StatusReport) -> list[tuple[str, str]]:
             ("holds", f"{held}, generation {report.generation}"),
             ("model", f"{model}, {report.model.get('dimension')} dimensions"),
         ]
+    facts += selection_facts(report.where, report.date, report.limit, report.index)
     if report.searching:
         facts.append(("searched", searched(report.searching)))
         if report.searching.cells:
             facts.append(("cells", cells(report.searching.cells)))
+        if last := report.searching.retrained:
+            facts.append(("retrained", f"{last.in_words} ({last.at})"))
+    if report.hot and report.hot.state != "off":
+        facts.append(("in memory", hot(report.hot)))
     if report.freshness_limit is not None:
         facts.append(("freshness", freshness(report, report.freshness_limit)))
     if report.quarantined:
@@ -76,6 +82,8 @@ def status_facts(report: StatusReport) -> list[tuple[str, str]]:
         facts.append(("quarantined", f"{count(report.quarantined, 'row')}; {again}"))
     if report.duplicates:
         facts.append(("duplicates", f"{count(report.duplicates, 'row id')} twice in the table"))
+    if report.canaries:
+        facts.append(("canaries", one_line(report.canaries.in_words)))
     if report.last_sync:
         facts.append(("last sync", last_sync(report.last_sync)))
     facts.append(("next sync", f"{report.would.value}: {report.why}"))
@@ -87,12 +95,19 @@ def searched(how: Searching) -> str:
     if how.mode == "exact":
         return f"exactly: {how.why}"
     width = f"{how.probes:,} of {how.partitions:,} partitions"
-    way = f"approximately, {width if how.partitions else f'{how.probes:,} candidates held'}"
+    kind = f" ({how.kind})" if how.kind else ""
+    way = f"approximately{kind}, {width if how.partitions else f'{how.probes:,} candidates held'}"
     if how.recall_mean is None or how.recall_worst_tenth is None:
         return f"{way}, recall not probed yet"
     promised = f"recall promised {how.recall:g}"
     found = f"found {how.recall_mean:.3f}, worst tenth {how.recall_worst_tenth:.3f}"
     return f"{way}, {promised}, {found} by {how.questions} questions at {how.probed_at}"
+
+
+def hot(held: HotStatus) -> str:
+    """What this process holds of the index in memory."""
+    size = f", {in_words(held.bytes)} of {in_words(held.limit)}" if held.bytes else ""
+    return f"{held.state}{size}: {held.why}"
 
 
 def cells(sizes: CellSizes) -> str:

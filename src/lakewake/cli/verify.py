@@ -56,6 +56,11 @@ def verify_facts(report: VerifyReport) -> list[tuple[str, str]]:
         ("compared", compared(report)),
         ("table at", moment(report.instant)),
     ]
+    if report.date:
+        facts.append(("selected", f"on {report.date}"))
+    if report.limit:
+        rest = f"rows that it lacks were not looked for; `lakewake sync {report.index}` adds them"
+        facts.append(("partial", f"only the first {count(report.limit, 'row')}; {rest}"))
     if report.pending:
         facts.append(("pending", f"{count(report.pending, 'row')} changed since the last sync"))
     if report.quarantined:

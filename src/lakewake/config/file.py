@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ def load_config(
     *,
     spark_master: str | None = None,
     env: Mapping[str, str] | None = None,
+    empty: bool = False,
 ) -> Settings:
     """Find, read and check the configuration.
 
@@ -51,6 +52,7 @@ def load_config(
         path: the file (`--config`); None: that of `LAKEWAKE_CONFIG`, else ./lakewake.toml.
         spark_master: wins over `LAKEWAKE_SPARK_MASTER`, which wins over `[spark]`.
         env: the environment; `os.environ` by default.
+        empty: whether a file without any index will do.
 
     Raises:
         ConfigError: there is no such file, or something in it cannot be used.
@@ -59,7 +61,7 @@ def load_config(
     file = Path(path or env.get(FILE_VARIABLE) or DEFAULT_FILE)
     for variable in (*RECOMMEND_VARIABLES, MASTER_VARIABLE):
         check_address(env.get(variable, ""), f"the variable {variable}")
-    settings = parse_config(_read(file), file, _chat_from(env))
+    settings = parse_config(_read(file), file, _chat_from(env), empty=empty)
     master = spark_master or env.get(MASTER_VARIABLE)
     spark = {**settings.spark, "spark.master": master} if master else settings.spark
     return replace(settings, spark=spark)
@@ -81,12 +83,15 @@ def _read(file: Path) -> str:
         raise ConfigError(f"{file} cannot be read: {error.strerror}", hint=hint) from error
 
 
-def parse_config(text: str, path: Path, chat: Mapping[str, str] | None = None) -> Settings:
+def parse_config(
+    text: str, path: Path, chat: Mapping[str, str] | None = None, *, empty: bool = False
+) -> Settings:
     """The settings in a configuration's text.
 
     Args:
         path: where the text comes from; relative paths in it start from its folder.
         chat: `url` and `name` that win over those of `[recommend]`.
+        empty: whether a text without any index will do.
 
     Raises:
         ConfigError: it does not parse, or something in it cannot be used.
@@ -98,7 +103,7 @@ def parse_config(text: str, path: Path, chat: Mapping[str, str] | None = None) -
         raise ConfigError(f"{path}: {error}", hint="correct that line: it is not TOML") from error
     top = Section(f"{path}", values)
     top.refuse_unknown(_TOP_KEYS)
-    sections = _index_sections(top)
+    sections = _index_sections(top, empty=empty)
     # First of all: later errors may show what they refuse, and a secret must not be shown.
     rest = {key: value for key, value in top.values.items() if key not in ("index", "spark")}
     for section in (*sections, Section(top.where, rest)):
@@ -109,6 +114,7 @@ def parse_config(text: str, path: Path, chat: Mapping[str, str] | None = None) -
     untested = bool(top.get(schemes.KEY, bool, False))
     _refuse_untested(sections, indexes, untested=untested)
     refuse_twins(f"{path}: two indexes are", "called", [i.name for i in indexes])
+    _refuse_shared(path, indexes)
     return Settings(
         path=path,
         indexes=indexes,
@@ -132,11 +138,32 @@ def _refuse_untested(
             raise section.fail(error.fact, error.hint) from error
 
 
-def _index_sections(top: Section) -> list[Section]:
+def _refuse_shared(path: Path, indexes: Sequence[IndexSettings]) -> None:
+    """Raise if an index would use what another one has in the same store."""
+    owners: dict[tuple[str, str], str] = {}
+    for index in indexes:
+        in_the_lake = index.store.partition("://")[0].partition("+")[0] == "hudi"
+        place = (index.store.rstrip("/"), "" if in_the_lake else index.stored_name)
+        other = owners.setdefault(place, index.name)
+        if other != index.name and in_the_lake:
+            raise ConfigError(
+                f"{path}: indexes '{other}' and '{index.name}' are both in {index.store}",
+                hint="an index in the lake needs a folder of its own: give one of them another, as "
+                f"in {index.store.rstrip('/')}/{index.name}",
+            )
+        if other != index.name:
+            raise ConfigError(
+                f"{path}: indexes '{other}' and '{index.name}' are both stored as "
+                f"'{index.stored_name}' in {index.store}",
+                hint="give one of them another name or another store",
+            )
+
+
+def _index_sections(top: Section, *, empty: bool) -> list[Section]:
     tables = top.values.get("index", [])
     if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
         raise top.fail("`index` is not a list of tables", "begin each index with [[index]]")
-    if not tables:
+    if not tables and not empty:
         raise top.fail("no index is described", "add an [[index]], or run `lakewake init TABLE`")
     return [Section(f"{top.where}: {_title(n, t)}", t) for n, t in enumerate(tables, 1)]
 
@@ -158,4 +185,8 @@ def _recommend(section: Section, chat: Mapping[str, str]) -> RecommendSettings:
 
 def _serve(section: Section, folder: Path) -> ServeSettings:
     found = read_serve(section)
-    return replace(found, keys=locate(folder, found.keys)) if found.keys else found
+    keys, audit = (path and locate(folder, path) for path in (found.keys, found.audit))
+    tokens = found.tokens
+    if tokens is not None:
+        tokens = replace(tokens, jwks=locate(folder, tokens.jwks))
+    return replace(found, keys=keys, audit=audit, tokens=tokens)

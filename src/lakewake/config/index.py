@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
@@ -14,20 +15,28 @@ from lakewake.config.settings import (
     IndexSettings,
     ModelSettings,
 )
-from lakewake.model.choices import FALLBACKS, LOCAL_STORES, METRICS
+from lakewake.model.ann import ANN_MIN_CHUNKS, Ann
+from lakewake.model.canaries import DROP, CanarySettings
+from lakewake.model.choices import FALLBACKS, LOCAL_STORES, METRICS, MODES
+from lakewake.model.fusion import FUSIONS, USUAL, Fusion
+from lakewake.model.hot import OFF, parse_size
 from lakewake.model.keep import KEPT_COMMITS, Keep
+from lakewake.model.languages import AUTO, LANGUAGES, NONE
 from lakewake.model.recall import RECALL, RECALL_IN_LAKE
 from lakewake.model.recipe import RESERVED, Chunking, TextField
+from lakewake.model.selection import SelectionError, parse_selection
 
 MAX_WEIGHT = 1000
 DEFAULT_STORE = "lance://index"
-_IN_FILE = {"fields": "text", "chunking": "chunk"}
+_IN_FILE = {"fields": "text", "chunking": "chunk", "languages": "language"}
 #: `weights` are written with the text fields that they belong to.
 INDEX_KEYS = (
     *(_IN_FILE.get(f.name, f.name) for f in fields(IndexSettings) if f.name != "weights"),
     "dimension",
 )
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+#: Names that hudi-rs reads: those of Avro, in its narrow sense.
+_READABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def read_index(
@@ -71,13 +80,41 @@ def read_index(
         metric=section.choice("metric", METRICS, "cosine"),
         embedding_store=kept if keeps else None,
         weights={} if vector else _weights(section),
+        languages=_languages(section),
+        hybrid=_hybrid(section),
+        canaries=_canaries(section, folder),
         rerank=read_rerank(section, folder),
         freshness=section.seconds("freshness"),
         max_delete=_max_delete(section),
         recall=_recall(section),
+        ann=_ann(section),
         keep=_keep(section),
         fallback=_fallback(section),
+        hot=_hot(section),
+        stored_as=_stored_as(section, name),
+        where=_where(section),
     )
+
+
+def _stored_as(section: Section, name: str) -> str:
+    """The name in the store; "" if it is the name in the configuration."""
+    stored: str = section.get("stored_as", str, name)
+    if not _NAME.fullmatch(stored):
+        raise section.fail(
+            f"`stored_as` is {stored!r}", "remove it, unless `lakewake rename` has written it"
+        )
+    return "" if stored == name else stored
+
+
+def _where(section: Section) -> str:
+    """The condition on rows; its white space does not matter."""
+    given: str = section.get("where", str, "")
+    if not given:
+        return ""
+    try:
+        return parse_selection(given).text
+    except SelectionError as error:
+        raise section.fail(f"`where` {given!r}: {error}", error.hint) from error
 
 
 def _max_delete(section: Section) -> float:
@@ -103,6 +140,16 @@ def _recall(section: Section) -> float:
     return value
 
 
+def _ann(section: Section) -> Ann:
+    """Which approximate index the store keeps; what kinds there are is up to the store."""
+    if not isinstance(section.values.get("ann", {}), dict):
+        raise section.fail("`ann` is not a table", 'ann = {kind = "auto", from = 100000}')
+    inner = section.table("ann")
+    inner.refuse_unknown(("kind", "from"))
+    kind: str = inner.get("kind", str, Ann().kind)
+    return Ann(kind.lower(), inner.count("from", ANN_MIN_CHUNKS, least=1))
+
+
 def _keep(section: Section) -> Keep:
     """A number of commits, or a duration."""
     if "keep" not in section.values:
@@ -126,6 +173,16 @@ def _fallback(section: Section) -> str:
             "remove it",
         )
     return section.choice("fallback", FALLBACKS, "")
+
+
+def _hot(section: Section) -> str:
+    value: str = section.get("hot", str, AUTO)
+    if value not in (AUTO, OFF) and parse_size(value) is None:
+        raise section.fail(
+            f"`hot` is {value!r}, expected {AUTO!r}, {OFF!r} or a size",
+            'hot = "2GB" lets each process that searches often hold the index in 2 GB of memory',
+        )
+    return value
 
 
 def read_store(section: Section, folder: Path) -> str:
@@ -161,10 +218,10 @@ def _text_fields(section: Section) -> tuple[TextField, ...]:
 
 def _text_field(section: Section) -> TextField:
     if "column" in section.values:
-        section.refuse_unknown(("column", "weight"))
+        section.refuse_unknown(("column", "weight", "language"))
         column = section.need("column", '"description"')
         return TextField(column, f"{{{column}}}")
-    section.refuse_unknown(("name", "template", "weight"))
+    section.refuse_unknown(("name", "template", "weight", "language"))
     name = section.need("name", '"story"')
     return TextField(name, section.need("template", '"{title}. {description}"'))
 
@@ -185,6 +242,61 @@ def _weights(section: Section) -> dict[str, float]:
     return out
 
 
+def _canaries(section: Section, folder: Path) -> CanarySettings | None:
+    """A file, or a table with one."""
+    value = section.values.get("canaries")
+    if value is None:
+        return None
+    example = 'canaries = {file = "canaries.jsonl", mode = "hybrid", drop = 0.05}'
+    if not isinstance(value, str | dict) or not value:
+        raise section.fail("`canaries` is neither a file nor a table", example)
+    inner = Section(
+        f"{section.where}: canaries", {"file": value} if isinstance(value, str) else value
+    )
+    inner.refuse_unknown(("file", "mode", "drop"))
+    drop: float = inner.get("drop", float, DROP)
+    if not 0 <= drop <= 1:
+        raise inner.fail(f"`drop` is {drop:g}, expected 0 to 1", example)
+    usual = "vector" if "vector" in section.values else "hybrid"
+    mode = inner.choice("mode", MODES, usual)
+    if usual == "vector" != mode:
+        raise inner.fail(f"`mode` is {mode!r}, and the index has no texts", "remove it")
+    return CanarySettings(locate(folder, inner.need("file", '"canaries.jsonl"')), mode, drop)
+
+
+def _hybrid(section: Section) -> Fusion:
+    if "hybrid" not in section.values:
+        return USUAL
+    example = 'hybrid = {fusion = "scores", vector = 0.5}'
+    value = section.values["hybrid"]
+    if not isinstance(value, dict) or "vector" in section.values:
+        works = "works only with `text`" if isinstance(value, dict) else "is not a table"
+        raise section.fail(f"`hybrid` {works}", example)
+    inner = Section(f"{section.where}: hybrid", value)
+    inner.refuse_unknown(("fusion", "vector"))
+    share: float = inner.get("vector", float, USUAL.share)
+    if not 0 <= share <= 1:
+        raise inner.fail(f"`vector` is {share:g}, expected a share from 0 to 1", example)
+    return Fusion(inner.choice("fusion", FUSIONS, USUAL.by), share)
+
+
+def _languages(section: Section) -> dict[str, str]:
+    """The language of each text field; those to be recognised by their texts are left out."""
+    if "vector" in section.values:
+        if "language" in section.values:
+            raise section.fail("`language` has no effect with `vector`", "remove it")
+        return {}
+    valid = (AUTO, NONE, *LANGUAGES)
+    usual, out = section.choice("language", valid, AUTO), {}
+    for field in _text_fields(section):
+        out[field.name] = usual
+    value = section.values["text"]
+    for table in value if isinstance(value, list) else []:
+        inner = Section(f"{section.where}: text", table)
+        out[_text_field(inner).name] = inner.choice("language", valid, usual)
+    return {name: language for name, language in out.items() if language != AUTO}
+
+
 def _check_template(section: Section, field: TextField) -> None:
     example = 'write columns in braces, as in "{title}. {description}"; a brace itself is {{ or }}'
     try:
@@ -202,10 +314,15 @@ def _payload(section: Section) -> tuple[str, ...]:
             "`payload` is not a list of column names", 'payload = ["title", "price"]'
         )
     for column in value:
-        if "." in column or "`" in column:
+        if "`" in column:
             raise section.fail(
-                f"payload column {column!r} has a '.' or a '`' in its name, which Lance refuses",
+                f"payload column {column!r} has a '`' in its name, which Lance refuses",
                 "leave it out, or rename it in the table",
+            )
+        if not all(part.strip() for part in column.split(".")):
+            raise section.fail(
+                f"payload column {column!r} is not a column or a field of a struct",
+                'payload = ["title", "customer.country"]',
             )
         if column.startswith(RESERVED):
             raise section.fail(
@@ -213,7 +330,27 @@ def _payload(section: Section) -> tuple[str, ...]:
                 "leave it out: a row's key, partition and instant are in every hit",
             )
     refuse_twins(f"{section.where}: payload names", "column", value)
+    for column in value:
+        if whole := next((other for other in value if column.startswith(f"{other}.")), None):
+            raise section.fail(
+                f"payload column {column!r} is a part of {whole!r}, which is there as a whole",
+                f"leave out one of the two; {whole!r} has all its fields",
+            )
+    _refuse_lake_columns(section, value)
     return tuple(value)
+
+
+def _refuse_lake_columns(section: Section, payload: Sequence[str]) -> None:
+    """Raise if an index in the lake could be written with these columns, but not be read."""
+    if not str(section.values.get("store", "")).startswith(("hudi://", "hudi+")):
+        return
+    for column in payload:
+        if not _READABLE.fullmatch(column):
+            raise section.fail(
+                f"payload column {column!r} cannot be in an index in the lake: hudi-rs reads only "
+                "names of the letters a to z, digits and '_'",
+                "leave it out, rename it in the table, or choose another store",
+            )
 
 
 def _chunking(section: Section) -> Chunking:

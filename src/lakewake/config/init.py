@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lakewake.config.edit import append_index
 from lakewake.config.file import DEFAULT_FILE, parse_config
 from lakewake.config.index import DEFAULT_STORE
 from lakewake.config.section import locate
+from lakewake.config.services import KNOWN_SERVICES
 from lakewake.config.settings import IndexSettings, Settings
+from lakewake.config.toml import as_toml, quote
 from lakewake.errors import ConfigError
 from lakewake.model.recipe import RESERVED, TextField
 from lakewake.model.timeline import Look
@@ -43,6 +47,8 @@ BODIES = (
     "story",
     "details",
 )
+#: The dimension of the default model.
+MINILM = 384
 #: What Lance refuses in the name of a column.
 _IN_LANCE = frozenset(".`")
 _SCALARS = {"string", "int", "long", "float", "double", "boolean"}
@@ -60,14 +66,14 @@ class Guess:
         vector: a column that already holds vectors; None if there is none.
         dimension: their length; 0 if the schema does not give it. Hudi's VECTOR type does.
         why: one sentence on how text or vector was found.
-        left_out: scalar columns that are not proposed as payload.
+        left_out: the columns that are proposed neither as text nor as payload, each with why.
     """
 
     table: str
     text: tuple[str, ...]
     why: str
     payload: tuple[str, ...]
-    left_out: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
     vector: str | None = None
     dimension: int = 0
 
@@ -103,18 +109,40 @@ def guess(look: Look) -> Guess:
         why = f"no column is a string; {vector} holds vectors"
     # A hit of an index of texts brings its text along anyway.
     bodies = [] if dimension else [n for n in text if _has_word(n, BODIES)]
-    unwanted = {*key, ordering, *bodies}
-    scalars = [n for n, t in types.items() if _is_scalar(t) and n not in unwanted]
-    payload = tuple(n for n in scalars if not set(n) & _IN_LANCE)[:PAYLOAD]
+    suited = [n for n, t in types.items() if _is_scalar(t) or _is_tags(t)]
+    suited = [n for n in suited if n not in (ordering, *bodies) and not set(n) & _IN_LANCE]
+    payload = tuple(suited[:PAYLOAD])
+    taken = {*payload, *text, *([vector] if vector else [])}
     return Guess(
         table=_in_words(look, key, ordering, partition),
         text=text,
         why=why,
         payload=payload,
-        left_out=tuple(n for n in scalars if n not in payload),
+        left_out={n: _why_not(n, t, ordering) for n, t in types.items() if n not in taken},
         vector=vector,
         dimension=dimension,
     )
+
+
+def _why_not(column: str, avro: Any, ordering: str) -> str:
+    """Why a column is proposed neither as text nor as payload."""
+    if column == ordering:
+        return "it only orders the versions of a row"
+    if set(column) & _IN_LANCE:
+        return "Lance refuses its name"
+    if _is_scalar(avro) or _is_tags(avro):
+        return f"{PAYLOAD} columns are there already"
+    if _is_vector(avro):
+        return "it holds vectors"
+    kind = _plain(avro)
+    kind = kind.get("type", "") if isinstance(kind, dict) else kind
+    if kind == "record":
+        fields = [f["name"] for f in _plain(avro)["fields"] if _is_scalar(f["type"])]
+        name = f"{column}.{fields[0]}" if fields else column
+        return f"it is a struct; name it, or a field of it: {name}"
+    words = {"array": "a list", "map": "a map", "bytes": "binary", "fixed": "binary"}
+    what = words.get(kind, "of an unusual type") if isinstance(kind, str) else "of several types"
+    return f"it is {what}"
 
 
 def _can_be_written(column: str) -> bool:
@@ -186,6 +214,13 @@ def _is_scalar(avro: Any) -> bool:
     return isinstance(avro, str) and avro in _SCALARS
 
 
+def _is_tags(avro: Any) -> bool:
+    """Whether it is a list of strings."""
+    avro = _plain(avro)
+    is_list = isinstance(avro, dict) and avro.get("type") == "array"
+    return is_list and _plain(avro["items"]) == "string"
+
+
 def _is_vector(avro: Any) -> bool:
     avro = _plain(avro)
     if not isinstance(avro, dict):
@@ -199,6 +234,15 @@ def _dimension(avro: Any) -> int:
     return int(_plain(avro).get("dimension", 0))
 
 
+def vector_dimension(look: Look, column: str) -> int | None:
+    """The length of the vectors in a column: 0 if the schema does not give it.
+
+    None if the column holds something else, or does not exist.
+    """
+    avro = json.loads(look.schema.get(column, '"null"'))
+    return _dimension(avro) if _is_vector(avro) else None
+
+
 def index_name(table: str) -> str:
     """A name for the index of a table: the last part of its path, with odd characters replaced."""
     last = table.rstrip("/").rsplit("/", 1)[-1]
@@ -206,31 +250,40 @@ def index_name(table: str) -> str:
 
 
 def render(guess: Guess, name: str, table: str, *, untested_schemes: bool = False) -> str:
-    """The text of a lakewake.toml for a guess.
-
-    Column names come from the table, so they are escaped: none may end a line or a string.
-    """
-    left_out = ", ".join(guess.left_out)
+    """The text of a lakewake.toml for a guess."""
     return "\n".join(
         [
             "# Written by `lakewake init` after a look at the table. Read it, change it, keep it.",
             "",
             *([f"{KEY} = true", ""] if untested_schemes else []),
+            render_index(guess, name, table) + _FOR_ALL,
+        ]
+    )
+
+
+def render_index(guess: Guess, name: str, table: str) -> str:
+    """The text of one `[[index]]` for a guess.
+
+    Column names come from the table, so they are escaped: none may end a line or a string.
+    """
+    return "\n".join(
+        [
             "[[index]]",
-            f"name    = {_quote(name)}",
+            f"name    = {quote(name)}",
             f"# {spelled_out(guess.table)}",
-            f"table   = {_quote(table)}",
+            f"table   = {quote(table)}",
             "",
             f"# Guessed: {spelled_out(guess.why)}.",
             *_text_lines(guess),
             "",
             "# Comes with every hit, and can be filtered on.",
-            f"payload = {_list(guess.payload)}",
-            *([f"# left out: {spelled_out(left_out)}"] if left_out else []),
+            f"payload = {as_toml(guess.payload)}",
+            *(f"# left out: {spelled_out(f'{c}: {why}')}" for c, why in guess.left_out.items()),
             "",
-            f"store   = {_quote(DEFAULT_STORE)}",
+            f"store   = {quote(DEFAULT_STORE)}",
             "",
-            *_OTHER_CHOICES,
+            *(() if guess.by_vector else _OTHER_CHOICES),
+            "",
         ]
     )
 
@@ -238,20 +291,38 @@ def render(guess: Guess, name: str, table: str, *, untested_schemes: bool = Fals
 _QUESTIONS = "# To search by text too, name the model that made the vectors: model = …"
 _OTHER_CHOICES = (
     "# Other choices:",
-    '# chunk = "whole"                        # or {tokens = 200, overlap = 40} for long texts',
-    '# model = "all-MiniLM-L6-v2"             # or {precision = "int8"}: twice as fast',
-    "#",
-    "# [spark]",
-    '# master = "local[*]"',
-    "",
+    '# where = "day >= date_sub(current_date(), 90)"  # only some rows, in Spark SQL',
+    '# chunk = {tokens = 200, overlap = 40}     # for long texts; "whole" is the default',
+    '# model = {precision = "int8"}             # the default model, twice as fast',
+    '# model = "static"                         # far faster and coarser: for very large tables',
+    '# model = "openai:text-embedding-3-small"  # or another service: docs/models.md',
 )
+_FOR_ALL = """#
+# [spark]
+# master = "local[*]"
+"""
+#: How many models are named that make vectors of a dimension.
+_NAMED = 3
+
+
+def _models_of(dimension: int) -> list[str]:
+    """Models by name that make vectors of a dimension."""
+    own = ["all-MiniLM-L6-v2"] if dimension == MINILM else []
+    known = [
+        f"{service}:{name}"
+        for service, about in KNOWN_SERVICES.items()
+        for name, model in about.models.items()
+        if model.dimension == dimension
+    ]
+    return [*own, *known][:_NAMED]
 
 
 def _text_lines(guess: Guess) -> list[str]:
     vector = _vector_lines(guess)
-    text = [f"text    = {_quote(_template(guess.text))}"] if guess.text else []
+    text = [f"text    = {quote(_template(guess.text))}"] if guess.text else []
     if guess.by_vector:
-        return [*vector, _QUESTIONS, *(f"# or: {line}" for line in text)]
+        models = [f"# model = {quote(name)}" for name in _models_of(guess.dimension)]
+        return [*vector, _QUESTIONS, *models, *(f"# or: {line}" for line in text)]
     return [*text, *(f"# or: {line}" for line in vector)]
 
 
@@ -263,24 +334,7 @@ def _vector_lines(guess: Guess) -> list[str]:
     if guess.vector is None:
         return []
     unsure = "" if guess.dimension else "   # NOT KNOWN: write the length of its vectors"
-    return [f"vector  = {_quote(guess.vector)}", f"dimension = {guess.dimension or 384}{unsure}"]
-
-
-def _quote(text: str) -> str:
-    """A TOML string in which every character is visible."""
-    return f'"{"".join(map(_character, text))}"'
-
-
-def _character(c: str) -> str:
-    if c in '"\\':
-        return f"\\{c}"
-    if c.isprintable():
-        return c
-    return f"\\u{ord(c):04x}" if ord(c) < 0x10000 else f"\\U{ord(c):08x}"
-
-
-def _list(items: tuple[str, ...]) -> str:
-    return f"[{', '.join(map(_quote, items))}]"
+    return [f"vector  = {quote(guess.vector)}", f"dimension = {guess.dimension or 384}{unsure}"]
 
 
 def draft_config(
@@ -290,19 +344,26 @@ def draft_config(
     name: str | None = None,
     *,
     replace: bool = False,
+    append: bool = False,
     untested_schemes: bool = False,
 ) -> Guess:
     """Write a configuration for the table that was looked at, and return the guess.
 
     Args:
         table: its path from the working directory; it is written as seen from the file.
+        append: add an index to the file, in which nothing else changes.
 
     Raises:
         ConfigError: the file already exists or cannot be written, or nothing can be indexed.
     """
     file = Path(file)
     found = guess(look)
-    name, path = name or index_name(table), _from_file(table, file)
+    name, path = name or index_name(table), from_file(table, file)
+    if append:
+        alone = render(found, name, path, untested_schemes=untested_schemes)
+        _check_round_trip(alone, file, found, name, path)
+        append_index(file, render_index(found, name, path), name)
+        return found
     text = render(found, name, path, untested_schemes=untested_schemes)
     _check_round_trip(text, file, found, name, path)
     try:
@@ -310,7 +371,8 @@ def draft_config(
             stream.write(text)
     except FileExistsError as error:
         raise ConfigError(
-            f"{file} already exists", hint="--force replaces it, --config FILE writes another"
+            f"{file} already exists",
+            hint="--append adds an index to it, --force replaces it, --config FILE writes another",
         ) from error
     except OSError as error:
         raise ConfigError(
@@ -349,7 +411,7 @@ def _check_round_trip(text: str, file: Path, found: Guess, name: str, path: str)
         )
 
 
-def _from_file(table: str, file: Path) -> str:
+def from_file(table: str, file: Path) -> str:
     """The table's path as the file should give it: relative if it is below the file's folder."""
     if "://" in table:
         return table

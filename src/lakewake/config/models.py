@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 
 from lakewake.config.section import Section, kind_of, locate
+from lakewake.config.services import by_name
 from lakewake.config.settings import ModelSettings, RerankSettings
-from lakewake.model.choices import PRECISIONS, PROVIDERS, RERANKERS
+from lakewake.model.choices import DEVICE, PRECISIONS, PROVIDERS, RERANKERS, SERVICES
 
 _EXAMPLES = {
     "name": '"text-embedding-3-small"',
@@ -16,6 +18,8 @@ _EXAMPLES = {
 }
 _RERANK_EXAMPLES = {"name": '"bge-reranker-base"', "url": '"http://localhost:8080/v1"'}
 
+#: Providers that put something before a text.
+PREFIXED = ("http", "sentence-transformers", "fastembed")
 RERANK_KINDS = {f.name: type(f.default) for f in fields(RerankSettings)}
 MODEL_KINDS = {f.name: type(f.default) for f in fields(ModelSettings)}
 
@@ -55,7 +59,11 @@ def read_model(section: Section, folder: Path) -> ModelSettings | None:
     inner = Section(f"{section.where}: model", value)
     inner.refuse_secrets()
     inner.refuse_unknown(MODEL_KINDS)
-    found = ModelSettings(**{k: inner.get(k, MODEL_KINDS[k]) for k in value})
+    # Their kinds are checked first: a name that is not a string stands for nothing.
+    for key, kind in MODEL_KINDS.items():
+        inner.get(key, kind)
+    inner = Section(inner.where, by_name(value))
+    found = ModelSettings(**{k: inner.get(k, MODEL_KINDS[k]) for k in inner.values})
     _check_model(inner, found)
     tokenizer = locate(folder, found.tokenizer) if found.tokenizer else ""
     return replace(found, name=_model_name(folder, found.name), tokenizer=tokenizer)
@@ -64,8 +72,11 @@ def read_model(section: Section, folder: Path) -> ModelSettings | None:
 def _check_model(section: Section, model: ModelSettings) -> None:
     section.choice("provider", PROVIDERS, "onnx")
     section.choice("precision", PRECISIONS, "fp32")
-    for key in ("dimension", "max_tokens", "batch", "retries"):
+    for key in ("dimension", "max_tokens", "batch", "retries", "request_tokens"):
         section.count(key, 0)
+    section.count("tokens_per_minute", 0)
+    section.count("concurrency", 1, least=1)
+    _check_prefixes(section, model)
     if model.timeout <= 0:
         raise section.fail(
             f"`timeout` is {model.timeout}, expected more than 0 seconds", "timeout = 30"
@@ -74,12 +85,30 @@ def _check_model(section: Section, model: ModelSettings) -> None:
         raise section.fail(
             f'`precision` {model.precision!r} works only with provider "onnx"', "remove `precision`"
         )
+    if not re.fullmatch(DEVICE, model.device):
+        raise section.fail(f"`device` cannot be {model.device!r}", 'device = "cuda:1"')
+    if model.device != "auto" and model.provider != "onnx":
+        raise section.fail('`device` works only with provider "onnx"', "remove `device`")
     if model.provider == "http":
         for key in ("name", "url", "dimension"):
             if not section.values.get(key):
                 raise section.fail(
                     f'provider "http" needs `{key}`', f"add a line such as {key} = {_EXAMPLES[key]}"
                 )
+
+
+def _check_prefixes(section: Section, model: ModelSettings) -> None:
+    if model.service and model.provider != "http":
+        raise section.fail('`service` works only with provider "http"', "remove `service`")
+    if model.service not in ("", *SERVICES):
+        raise section.fail(
+            f"there is no service {model.service!r}", f"valid ones: {', '.join(SERVICES)}"
+        )
+    for key in ("query_prefix", "passage_prefix"):
+        if getattr(model, key) and model.provider not in PREFIXED:
+            raise section.fail(
+                f'`{key}` does not work with provider "{model.provider}"', f"remove `{key}`"
+            )
 
 
 def _model_name(folder: Path, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import fields
 from urllib.parse import urlsplit
@@ -54,6 +55,9 @@ def _check_bounds(section: Section, chat: RecommendSettings) -> None:
             f"`temperature` is {chat.temperature:g}, expected 0 to 2", "temperature = 0.2"
         )
     section.count("max_tokens", 0)
+    if chat.min_score is not None and not math.isfinite(chat.min_score):
+        raise section.fail(f"`min_score` is {chat.min_score}, not a number", "min_score = 0.3")
+    section.count("context_tokens", 2_000, least=1)
     if not 1 <= chat.max_rows <= MOST_ROWS:
         raise section.fail(
             f"`max_rows` is {chat.max_rows}, expected 1 to {MOST_ROWS}", "max_rows = 8"

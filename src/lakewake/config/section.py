@@ -17,14 +17,14 @@ from lakewake.net.address import check_address
 KIND_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 _EXAMPLES = {str: '"…", in quotes', int: "10", float: "0.5", bool: "true"}
 #: Keys that mean something when they are blank: a service that needs no key.
-MAY_BE_BLANK = ("key_env",)
+MAY_BE_BLANK = ("key_env", "service", "query_prefix", "passage_prefix")
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_KEYS = ("key", "api_key", "token", "secret", "password")
 #: Keys with text for a model or a reader; an address in it is only a word.
-_PROSE = ("text", "template", "instructions")
+_PROSE = ("text", "template", "instructions", "query_prefix", "passage_prefix", "where")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lakewake.model.ann import Ann
+from lakewake.model.canaries import CanarySettings
+from lakewake.model.fusion import USUAL, Fusion
+from lakewake.model.hot import AUTO
 from lakewake.model.keep import Keep
 from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Chunking, TextField
@@ -21,14 +25,21 @@ class ModelSettings:
     """Which embedder, and how to reach it.
 
     Attributes:
-        provider: `onnx`, `sentence-transformers`, `http`, `hashing` or `column`.
+        provider: one of `PROVIDERS`, or `column`.
         name: the model's name, a folder with its files, or what the HTTP service calls it.
-        precision: `fp32` or `int8` (onnx only).
+        precision: `fp32`, `fp16` or `int8` (onnx only).
         dimension: length of the vectors; needed if the provider does not report it (http, column).
         url: base address of an OpenAI-compatible service, up to and including `/v1`.
         key_env: the environment variable that holds its key; the key itself is never stored.
         max_tokens: the longest text the model reads whole; 0: the model's own limit.
         tokenizer: path of a `tokenizer.json` for chunking by tokens (http only).
+        service: whose language provider `http` speaks, one of `SERVICES`; '': OpenAI's.
+        query_prefix: what is put before a question.
+        passage_prefix: what is put before a text of the table.
+        request_tokens: most tokens in one request, estimated; 0: no limit.
+        concurrency: most requests in flight; fewer while the service refuses some.
+        tokens_per_minute: most tokens that one process sends in a minute; 0: no limit.
+        device: where onnx models are computed: `auto`, `cpu`, `cuda` or a card such as `cuda:1`.
     """
 
     provider: str = "onnx"
@@ -42,6 +53,13 @@ class ModelSettings:
     batch: int = 0
     timeout: float = 30.0
     retries: int = 5
+    device: str = "auto"
+    service: str = ""
+    query_prefix: str = ""
+    passage_prefix: str = ""
+    request_tokens: int = 0
+    concurrency: int = 8
+    tokens_per_minute: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,7 +75,7 @@ class RerankSettings:
     """Which model re-ranks the best rows, and how to reach it.
 
     Attributes:
-        provider: `http` or `cross-encoder`.
+        provider: `http`, `onnx` or `cross-encoder`.
         name: the model's name, or a folder with its files.
         url: base address of a service that answers `POST …/rerank`.
         key_env: the environment variable that holds its key; no key is sent if it is not set.
@@ -83,8 +101,16 @@ class IndexSettings:
         freshness: how many seconds the index may be behind its table; None: no limit.
         max_delete: the share of its rows that one sync may remove without `allow_deletes`.
         recall: the share of the ten nearest chunks that a vector search finds; 1: it is exact.
+        ann: which approximate index it gets, and from what size on.
         keep: how long an index in the lake can be searched as it was.
+        hot: how much memory a process that searches often may hold the index in: `auto`, `off` or
+            a size.
         fallback: `scan`: search the table if there is no index or it is too old; "": do not.
+        languages: text field → its language; those of other fields are recognised by their texts.
+        hybrid: how a hybrid search merges its two rankings.
+        canaries: questions that are asked after each sync; None: there are none.
+        where: the condition that selects the rows of the index; "": it holds all of them.
+        stored_as: the name that it has in its store, if it was renamed since; "": its own.
     """
 
     name: str
@@ -102,8 +128,20 @@ class IndexSettings:
     freshness: float | None = None
     max_delete: float = MAX_DELETE
     recall: float = RECALL
+    ann: Ann = field(default_factory=Ann)
     keep: Keep = field(default_factory=Keep)
     fallback: str = ""
+    hot: str = AUTO
+    languages: Mapping[str, str] = field(default_factory=dict)
+    hybrid: Fusion = USUAL
+    canaries: CanarySettings | None = None
+    stored_as: str = ""
+    where: str = ""
+
+    @property
+    def stored_name(self) -> str:
+        """The name of the index in its store, and of its history."""
+        return self.stored_as or self.name
 
 
 @dataclass(frozen=True)
@@ -121,6 +159,9 @@ class RecommendSettings:
         max_tokens: how long an answer may be; 0: not sent, the service decides.
         temperature: None: not sent, the service decides.
         max_prompt_chars: how long all messages may be together; rows are cut evenly to fit.
+        context_tokens: about how many tokens of the rows' matching chunks the model is shown.
+        min_score: rows with a lower score are left out, unless a caller asks otherwise; None: none.
+        rerank: re-rank the rows if a model for that is configured, unless a caller asks otherwise.
     """
 
     url: str = ""
@@ -133,6 +174,29 @@ class RecommendSettings:
     max_tokens: int = 500
     temperature: float | None = None
     max_prompt_chars: int = 12_000
+    context_tokens: int = 2_000
+    min_score: float | None = None
+    rerank: bool = True
+
+
+@dataclass(frozen=True)
+class TokenSettings:
+    """Which tokens a server accepts, and the rows that their callers see.
+
+    Attributes:
+        jwks: the file or address of the keys that tokens are signed with.
+        issuer, audience: what `iss` and `aud` in a token must be.
+        where: a filter in which `:name` stands for the claim `name` of the token.
+        algorithms: how a token may be signed.
+        leeway: how many seconds the clocks may differ.
+    """
+
+    jwks: str
+    issuer: str
+    audience: str
+    where: str
+    algorithms: tuple[str, ...] = ("RS256",)
+    leeway: float = 30.0
 
 
 @dataclass(frozen=True)
@@ -145,6 +209,10 @@ class ServeSettings:
         max_query_chars: the length of a text to search for, and of a filter written as text.
         concurrent: searches that run at the same time; more wait a moment, then get 429.
         timeout: seconds that one request may take.
+        rate: requests a second of one key or token; 0: any number.
+        tokens: which tokens are accepted besides keys; None: none.
+        mcp: answer the Model Context Protocol at /mcp.
+        audit: the file that a line is appended to for each question; None: the log.
     """
 
     host: str = "127.0.0.1"
@@ -156,6 +224,15 @@ class ServeSettings:
     concurrent: int = 8
     timeout: float = 30.0
     allowed_hosts: tuple[str, ...] = ()
+    rate: float = 0.0
+    audit: str | None = None
+    tokens: TokenSettings | None = None
+    mcp: bool = False
+
+    @property
+    def has_callers(self) -> bool:
+        """Whether a request needs a key or a token."""
+        return bool(self.keys or self.tokens)
 
 
 @dataclass(frozen=True)

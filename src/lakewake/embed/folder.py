@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from lakewake.embed.minilm import Architecture, Source, kept_graph
+from lakewake.embed.minilm import Architecture, Source, Tensors, kept_graph, read_tensors
 from lakewake.embed.weights import (
     GRAPHS,
     MINILM,
@@ -26,7 +26,6 @@ BUILT_IN = Architecture(layers=6, heads=12, epsilon=1e-12)
 COMPLETE = "download the model's folder again, with all of its files"
 #: Steps of a sentence-transformers model that we carry out, by the last part of their names.
 KNOWN_STEPS = {"Transformer", "Pooling", "Normalize"}
-_RESTORE = "restore the model's files in that folder"
 
 
 @dataclass(frozen=True)
@@ -79,10 +78,22 @@ class ModelFolder:
         self._check()
         if self.architecture is None:
             return str(self.weights)
-        made_of = Source(self.weights, self.sha256, self.architecture, precision)
         # Executors get the built-in model as a folder like any other.
         known = self.sha256 == PINNED[SAFETENSORS] and self.architecture == BUILT_IN
-        return kept_graph(made_of, GRAPHS[precision] if known else "")
+        return kept_graph(self._source(precision), GRAPHS[precision] if known else "")
+
+    def read_tensors(self, precision: str) -> Tensors:
+        """The weights, by name, as the graph of that precision has them.
+
+        Raises:
+            SetupError: a file is missing or not the pinned one.
+        """
+        self._check()
+        return read_tensors(self._source(precision))
+
+    def _source(self, precision: str) -> Source:
+        assert self.architecture is not None
+        return Source(self.weights, self.sha256, self.architecture, precision)
 
     def _check(self) -> None:
         if self.pinned:

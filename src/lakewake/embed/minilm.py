@@ -11,16 +11,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from lakewake.embed import protobuf
 from lakewake.embed.weights import file_sha256
-from lakewake.errors import SetupError
+from lakewake.errors import ConfigError, SetupError
 from lakewake.files import write_whole
-
-if TYPE_CHECKING:
-    from onnx import NodeProto, TensorProto
 
 #: Changes whenever the graph does, so that a graph kept by an older version is not used.
 GRAPH_VERSION = 2
@@ -30,6 +28,7 @@ LARGEST = 63
 #: The domain of onnxruntime's operators that are not in the ONNX standard.
 FUSED = "com.microsoft"
 FUSED_VERSION, ONNX_VERSION, FILE_VERSION = 1, 17, 8
+INPUTS = ("input_ids", "attention_mask")
 
 Tensors = Mapping[str, np.ndarray]
 
@@ -94,9 +93,9 @@ def kept_graph(source: Source, pinned: str = "") -> str | bytes:
     for path in sorted(source.weights.parent.glob(f"{kept}*.onnx")):
         if _holds(path, pinned or path.stem.rpartition("-")[2]):
             return str(path)
-    graph = build_graph(_read_tensors(source), source.architecture, source.precision)
+    graph = build_graph(read_tensors(source), source.architecture, source.precision)
     sha256 = hashlib.sha256(graph).hexdigest()
-    # A graph that another version of onnx wrote would look like a forged one the next time.
+    # A graph that is not the pinned one would look like a forged one the next time.
     if sha256 != (pinned or sha256):
         return graph
     path = source.weights.with_name(f"{kept}-{sha256}.onnx")
@@ -118,14 +117,14 @@ def build_graph(tensors: Tensors, architecture: Architecture, precision: str) ->
 
     Inputs `input_ids` and `attention_mask`, both int64 (texts, tokens); output `embedding`, float32
     (texts, hidden size). With `int8` the matrices are quantised for each output channel, and their
-    inputs at run time.
+    inputs at run time. With `fp16` the weights are those that `read_tensors` has rounded.
 
     Raises:
         SetupError: a tensor is missing.
     """
     graph = _Graph(tensors, architecture, int8=precision == "int8")
-    graph.add("Cast", ["input_ids"], "ids", to=_onnx_type(np.int32))
-    graph.add("Cast", ["attention_mask"], "mask", to=_onnx_type(np.int32))
+    graph.add("Cast", ["input_ids"], "ids", to=protobuf.TYPES["int32"])
+    graph.add("Cast", ["attention_mask"], "mask", to=protobuf.TYPES["int32"])
     hidden = _embeddings(graph)
     for layer in range(architecture.layers):
         hidden = _layer(graph, f"encoder.layer.{layer}", hidden)
@@ -140,8 +139,8 @@ class _Graph:
     tensors: Tensors
     architecture: Architecture
     int8: bool
-    nodes: list[NodeProto] = field(default_factory=list)
-    constants: list[TensorProto] = field(default_factory=list)
+    nodes: list[bytes] = field(default_factory=list)
+    constants: list[bytes] = field(default_factory=list)
 
     def tensor(self, name: str) -> np.ndarray:
         if name not in self.tensors:
@@ -152,42 +151,36 @@ class _Graph:
         return np.asarray(self.tensors[name], np.float32)
 
     def constant(self, name: str, value: np.ndarray) -> str:
-        from onnx import numpy_helper
-
-        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        self.constants.append(protobuf.tensor(name, value))
         return name
 
     def weight(self, name: str) -> str:
         return self.constant(name, self.tensor(name))
 
-    def add(self, operator: str, inputs: list[str], *outputs: str, **attributes: Any) -> str:
-        from onnx import helper
-
-        self.nodes.append(helper.make_node(operator, inputs, outputs, **attributes))
+    def add(
+        self, operator: str, inputs: list[str], *outputs: str, domain: str = "", **attributes: Any
+    ) -> str:
+        self.nodes.append(protobuf.node(operator, inputs, outputs, domain, attributes))
         return outputs[0]
 
     def fused(self, operator: str, inputs: list[str], *outputs: str, **attributes: Any) -> str:
         return self.add(operator, inputs, *outputs, domain=FUSED, **attributes)
 
     def serialize(self) -> bytes:
-        from onnx import TensorProto, helper
-
         tokens = ["texts", "tokens"]
-        inputs = [
-            helper.make_tensor_value_info(name, TensorProto.INT64, tokens)
-            for name in ("input_ids", "attention_mask")
-        ]
         size = self.tensor("embeddings.LayerNorm.bias").size
-        output = helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["texts", size])
-        model = helper.make_model(
-            helper.make_graph(self.nodes, "bert", inputs, [output], self.constants),
-            ir_version=FILE_VERSION,
-            opset_imports=[
-                helper.make_opsetid("", ONNX_VERSION),
-                helper.make_opsetid(FUSED, FUSED_VERSION),
-            ],
+        graph = protobuf.message(
+            [
+                *((1, node) for node in self.nodes),
+                (2, "bert"),
+                *((5, constant) for constant in self.constants),
+                *((11, protobuf.declared(n, "int64", tokens)) for n in INPUTS),
+                (12, protobuf.declared("embedding", "float32", ["texts", size])),
+            ]
         )
-        return bytes(model.SerializeToString())
+        versions = (("", ONNX_VERSION), (FUSED, FUSED_VERSION))
+        operators = [protobuf.message([(1, name), (2, version)]) for name, version in versions]
+        return protobuf.message([(1, FILE_VERSION), (7, graph), *((8, o) for o in operators)])
 
 
 def _embeddings(graph: _Graph) -> str:
@@ -270,17 +263,33 @@ def _add_and_normalize(graph: _Graph, name: str, value: str, skipped: str) -> st
 def _pool(graph: _Graph, hidden: str) -> None:
     # The sum over the tokens: the norm that follows cancels the division that makes it a mean.
     axis = graph.constant("axis", np.array([1]))
-    graph.add("Cast", ["attention_mask"], "counted", to=_onnx_type(np.float32))
+    graph.add("Cast", ["attention_mask"], "counted", to=protobuf.TYPES["float32"])
     graph.add("Unsqueeze", ["counted", axis], "row")
     graph.add("MatMul", ["row", hidden], "sums")
     graph.add("Squeeze", ["sums", axis], "sum")
     graph.add("LpNormalization", ["sum"], "embedding", axis=1, p=2)
 
 
-def _onnx_type(dtype: type[np.generic]) -> int:
-    from onnx import helper
+def read_tensors(source: Source) -> Tensors:
+    """The weights by name; for `fp16` rounded to half precision, kept as float32.
 
-    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    Raises:
+        SetupError: they cannot be read, or are not the expected ones.
+        ConfigError: some are too large for half precision.
+    """
+    tensors = _read_tensors(source)
+    return _rounded(tensors, source.weights) if source.precision == "fp16" else tensors
+
+
+def _rounded(tensors: Tensors, weights: Path) -> Tensors:
+    with np.errstate(over="ignore"):
+        half = {k: v.astype(np.float16) for k, v in tensors.items() if v.dtype.kind == "f"}
+    if any(not np.isfinite(value).all() for value in half.values()):
+        raise ConfigError(
+            f"{weights} holds numbers that are too large for half precision",
+            hint='remove `precision = "fp16"`',
+        )
+    return {k: half[k].astype(np.float32) if k in half else v for k, v in tensors.items()}
 
 
 def _read_tensors(source: Source) -> Tensors:

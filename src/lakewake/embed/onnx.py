@@ -1,20 +1,28 @@
-"""Texts → vectors on onnxruntime, in this process."""
+"""Texts → vectors by the built-in runtime: onnxruntime, or an NVIDIA card if there is one.
+
+Without onnxruntime, numpy embeds the questions of a search (`plain.py`).
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from lakewake.config.settings import ModelSettings
+from lakewake.embed import LOT
+from lakewake.embed.card import Cards, open_cards
+from lakewake.embed.devices import Runtime, check_device, choose_runtime, installed
 from lakewake.embed.folder import COMPLETE, ModelFolder, find_model
 from lakewake.embed.texts import refuse_undecodable
 from lakewake.errors import ConfigError, EmbedError, SetupError
+from lakewake.extras import not_installed
 from lakewake.model.choices import PRECISIONS
 from lakewake.model.recipe import ModelIdentity
 
@@ -26,6 +34,10 @@ if TYPE_CHECKING:
 BATCH = 16
 #: Texts tokenised and sorted by length at once; bounds the memory of a large call.
 WINDOW = 2048
+#: Texts for one call if there is a card: as many as are sorted by length together.
+CARD_LOT = 32_768
+#: With device "auto", smaller calls stay on the processor: questions need not wait for torch.
+CARD_TEXTS = 256
 
 
 class OnnxEmbedder:
@@ -41,10 +53,18 @@ class OnnxEmbedder:
                 f"there is no precision {settings.precision!r}",
                 hint=f"valid ones: {', '.join(PRECISIONS)}",
             )
+        check_device(settings.device)
+        if settings.precision == "int8" and settings.device.startswith("cuda"):
+            raise ConfigError(
+                'precision "int8" is computed on the processor only',
+                hint='set `precision` to "fp16" for a card, or remove `device`',
+            )
         self._settings = settings
-        self._threads = threads or _threads_by_default()
+        self._threads = threads or threads_by_default()
         self._lock = threading.Lock()
-        self._loaded: _Model | None = None
+        self._loaded: _OnProcessor | None = None
+        self._cards: Cards | None = None
+        self._no_cards = False
 
     @cached_property
     def identity(self) -> ModelIdentity:
@@ -65,7 +85,14 @@ class OnnxEmbedder:
         """The model's `tokenizer.json`, as it is shipped."""
         return self._folder.read_tokenizer()
 
+    @property
+    def lot(self) -> int:
+        """How many texts to give to one call of `embed`."""
+        return CARD_LOT if self._runtime else LOT
+
     def load(self) -> None:
+        if self._on_card(1):
+            return
         self._model()
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -74,12 +101,14 @@ class OnnxEmbedder:
         Raises:
             SetupError: the model's files are missing, have another hash, or do not load.
             TextRefused: some of the texts are not Unicode.
-            EmbedError: onnxruntime failed.
+            EmbedError: onnxruntime or the card failed.
         """
         vectors = np.empty((len(texts), self.identity.dimension), np.float32)
         if not texts:
             return vectors
         refuse_undecodable(texts)
+        if cards := self._on_card(len(texts)):
+            return cards.embed(texts, self.identity.dimension)
         model = self._model()
         for start in range(0, len(texts), WINDOW):
             window = slice(start, start + WINDOW)
@@ -104,21 +133,61 @@ class OnnxEmbedder:
             )
         return folder
 
-    def _model(self) -> _Model:
+    @cached_property
+    def _runtime(self) -> Runtime | None:
+        """What computes on a card; None: there is none, or the model is not for one."""
+        if self._settings.precision == "int8":
+            return None
+        has_weights = self._folder.architecture is not None
+        return choose_runtime(self._settings.device, has_weights, installed())
+
+    def _on_card(self, texts: int) -> Cards | None:
+        """The cards if this many texts are embedded there."""
+        device = self._settings.device
+        few = device == "auto" and texts < CARD_TEXTS
+        if few or self._runtime is None or self._no_cards:
+            return None
+        with self._lock:
+            if self._cards is None:
+                self._cards = open_cards(
+                    self._runtime,
+                    device,
+                    self._folder,
+                    self._settings.precision,
+                    open_tokenizer(self._folder, self.identity.max_tokens),
+                )
+                self._no_cards = self._cards is None
+            return self._cards
+
+    def _model(self) -> _OnProcessor:
         with self._lock:
             if self._loaded is None:
-                settings = self._settings
-                self._loaded = _Model(
-                    session=_open_session(self._folder, settings.precision, self._threads),
-                    tokenizer=_open_tokenizer(self._folder, self.identity.max_tokens),
-                    batch=_batch(settings),
-                )
+                self._loaded = self._open()
             return self._loaded
+
+    def _open(self) -> _OnProcessor:
+        settings, folder = self._settings, self._folder
+        if _plain(folder, settings.precision):
+            from lakewake.embed.plain import PlainModel
+
+            return PlainModel(folder, settings.precision, self.identity.max_tokens)
+        return _Model(
+            session=open_session(folder, settings.precision, self._threads),
+            tokenizer=open_tokenizer(folder, self.identity.max_tokens),
+            batch=_batch(settings),
+        )
+
+
+class _OnProcessor(Protocol):
+    """A loaded model; may be used by several threads at once."""
+
+    def embed(self, texts: Sequence[str], dimension: int) -> np.ndarray:
+        """One normalised row for each text, in order."""
 
 
 @dataclass(frozen=True)
 class _Model:
-    """A loaded model; may be used by several threads at once."""
+    """A model that onnxruntime has loaded."""
 
     session: InferenceSession
     tokenizer: Tokenizer
@@ -133,17 +202,26 @@ class _Model:
 
     def _run(self, encodings: Sequence[Encoding]) -> np.ndarray:
         ids, mask = pad([e.ids for e in encodings])
-        known = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        inputs = {i.name: known[i.name] for i in self.session.get_inputs() if i.name in known}
-        try:
-            output: np.ndarray = self.session.run(None, inputs)[0]
-        # onnxruntime's errors have no common class.
-        except Exception as error:
-            raise EmbedError(
-                f"onnxruntime failed: {error}",
-                hint="lower `batch` if memory ran out, then run the command again",
-            ) from error
-        return output if output.ndim == 2 else pool(output, mask)
+        return run_graph(self.session, ids, mask)
+
+
+def run_graph(session: InferenceSession, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """One normalised row for each row of token ids.
+
+    Raises:
+        EmbedError: onnxruntime failed.
+    """
+    known = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+    inputs = {i.name: known[i.name] for i in session.get_inputs() if i.name in known}
+    try:
+        output: np.ndarray = session.run(None, inputs)[0]
+    # onnxruntime's errors have no common class.
+    except Exception as error:
+        raise EmbedError(
+            f"onnxruntime failed: {error}",
+            hint="lower `batch` if memory ran out, then run the command again",
+        ) from error
+    return output if output.ndim == 2 else pool(output, mask)
 
 
 def batches_by_length(lengths: Sequence[int], size: int) -> Iterator[np.ndarray]:
@@ -171,7 +249,8 @@ def pool(tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return vectors
 
 
-def _threads_by_default() -> int:
+def threads_by_default() -> int:
+    """How many threads a model runs on: `$LAKEWAKE_THREADS`, or all cores."""
     given = os.environ.get("LAKEWAKE_THREADS", "")
     if given and not given.isdecimal():
         raise ConfigError(
@@ -181,14 +260,28 @@ def _threads_by_default() -> int:
     return int(given or 0) or os.cpu_count() or 1
 
 
+def _plain(folder: ModelFolder, precision: str) -> bool:
+    """Whether numpy computes the model: onnxruntime is not installed, and is not needed for it."""
+    computable = folder.architecture is not None and precision != "int8"
+    return computable and importlib.util.find_spec("onnxruntime") is None
+
+
 def _batch(settings: ModelSettings) -> int:
     # int8 scales by the largest value of the batch, so a text's vector would depend on the texts
     # beside it (cosine 0.99 to its vector alone). One at a time costs a tenth of the speed.
     return 1 if settings.precision == "int8" else settings.batch or BATCH
 
 
-def _open_session(folder: ModelFolder, precision: str, threads: int) -> InferenceSession:
-    import onnxruntime
+def open_session(folder: ModelFolder, precision: str, threads: int) -> InferenceSession:
+    """The model on the processor.
+
+    Raises:
+        SetupError: it cannot be loaded.
+    """
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise not_installed(error) or error from error
 
     graph = folder.graph(precision)
     options = onnxruntime.SessionOptions()
@@ -204,8 +297,16 @@ def _open_session(folder: ModelFolder, precision: str, threads: int) -> Inferenc
         raise SetupError(f"{what} cannot be loaded: {error}", hint=hint) from error
 
 
-def _open_tokenizer(folder: ModelFolder, max_tokens: int) -> Tokenizer:
-    from tokenizers import Tokenizer
+def open_tokenizer(folder: ModelFolder, max_tokens: int) -> Tokenizer:
+    """The model's tokenizer, which cuts texts and pads none.
+
+    Raises:
+        SetupError: it cannot be used.
+    """
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise not_installed(error) or error from error
 
     try:
         tokenizer = Tokenizer.from_str(folder.read_tokenizer())

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from lakewake.config.settings import ModelSettings
 from lakewake.embed import Embedder
-from lakewake.errors import ConfigError
+from lakewake.errors import ConfigError, SetupError
+from lakewake.model.recipe import ModelIdentity
 
 
 def load_embedder(settings: ModelSettings, column: str | None = None) -> Embedder:
@@ -39,12 +42,35 @@ def kept_embedder(settings: ModelSettings, column: str | None = None) -> Embedde
     return load_embedder(settings, column)
 
 
+def sent_embedder(
+    settings: ModelSettings, files: Mapping[str, Path], identity: ModelIdentity
+) -> Embedder:
+    """The embedder of these settings on an executor.
+
+    Args:
+        files: the settings that name files, and where the files are on this machine.
+        identity: that of the driver's embedder.
+
+    Raises:
+        SetupError: the executor has another model.
+    """
+    there: dict[str, Any] = {name: str(path) for name, path in files.items()}
+    embedder = kept_embedder(replace(settings, **there))
+    if embedder.identity != identity:
+        differs = ", ".join(identity.differs_from(embedder.identity))
+        raise SetupError(
+            f"executors have a different model from the driver: {differs} differ",
+            hint="name the model by a folder, so that its files are sent to the executors",
+        )
+    return embedder
+
+
 def model_files(settings: ModelSettings) -> dict[str, Path]:
     """The settings that name a file or folder of this machine, and its path.
 
     An embedder with the same settings is the same model even if these files are elsewhere.
     """
-    if settings.provider == "onnx":
+    if settings.provider in ("onnx", "static"):
         from lakewake.embed.folder import find_model
 
         return {"name": find_model(settings.name, settings.precision).path}
@@ -67,10 +93,22 @@ def _sentence_transformers(settings: ModelSettings) -> Embedder:
     return SentenceEmbedder(settings)
 
 
+def _fastembed(settings: ModelSettings) -> Embedder:
+    from lakewake.embed.fast import FastEmbedder
+
+    return FastEmbedder(settings)
+
+
 def _http(settings: ModelSettings) -> Embedder:
     from lakewake.embed.http import HttpEmbedder
 
     return HttpEmbedder(settings)
+
+
+def _static(settings: ModelSettings) -> Embedder:
+    from lakewake.embed.static import StaticEmbedder
+
+    return StaticEmbedder(settings)
 
 
 def _hashing(settings: ModelSettings) -> Embedder:
@@ -88,7 +126,9 @@ def _column(settings: ModelSettings) -> Embedder:
 PROVIDERS: dict[str, Callable[[ModelSettings], Embedder]] = {
     "onnx": _onnx,
     "sentence-transformers": _sentence_transformers,
+    "fastembed": _fastembed,
     "http": _http,
+    "static": _static,
     "hashing": _hashing,
     "column": _column,
 }

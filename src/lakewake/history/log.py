@@ -21,6 +21,9 @@ from uuid import uuid4
 
 from lakewake.config.settings import IndexSettings
 from lakewake.errors import StoreError
+from lakewake.history.jobs import NAME as JOB
+from lakewake.history.jobs import Jobs, MemoryFiles
+from lakewake.model.drop import Dropped
 from lakewake.model.history import SyncRecord
 from lakewake.store.location import S3, Location, location_at
 
@@ -31,7 +34,10 @@ PRUNE_EVERY = 20
 #: Files read at the same time from S3, where each takes a round trip.
 READS = 16
 _logs_in_this_process: dict[tuple[str, str], MemoryLog] = {}
+_jobs_in_this_process: dict[tuple[str, str], MemoryFiles] = {}
 _NAME = re.compile(r"\d{8}T\d{12}Z\.[0-9a-f]{8}\.json")
+#: A record whose writer was killed before it was whole.
+_DRAFT = re.compile(r"\.[0-9a-f]{32}\." + _NAME.pattern)
 
 
 class SyncLog(Protocol):
@@ -45,6 +51,13 @@ class SyncLog(Protocol):
 
     def records(self) -> Iterator[SyncRecord]:
         """The records, newest first; each is read when it is needed.
+
+        Raises:
+            StoreError: it cannot be reached.
+        """
+
+    def drop(self, *, dry_run: bool = False) -> Dropped:
+        """Remove all records, and nothing else; with `dry_run`, only return what that would be.
 
         Raises:
             StoreError: it cannot be reached.
@@ -66,6 +79,12 @@ class MemoryLog:
 
     def records(self) -> Iterator[SyncRecord]:
         return iter(sorted(self._records, key=lambda record: record.time, reverse=True))
+
+    def drop(self, *, dry_run: bool = False) -> Dropped:
+        found = Dropped(removed=("its history",) if self._records else ())
+        if not dry_run:
+            self._records.clear()
+        return found
 
 
 class LocationLog:
@@ -110,6 +129,22 @@ class LocationLog:
             with self._reaching():
                 found = self._read(names[start : start + self._at_once if start else 1])
             yield from (record for record in found if record is not None)
+
+    def drop(self, *, dry_run: bool = False) -> Dropped:
+        with self._reaching():
+            names = self._location.names(self._folder)
+            kinds = (_NAME, _DRAFT, JOB)
+            own = [n for n in names if any(kind.fullmatch(n) for kind in kinds)]
+            others = sorted(set(names) - set(own))
+            if not dry_run and own:
+                self._location.discard(self._folder, own)
+            if not dry_run and own and not others:
+                self._location.remove(self._folder)
+        address = self._location.address
+        return Dropped(
+            removed=(address(self._folder),) if own else (),
+            foreign=tuple(address(f"{self._folder}/{name}") for name in others),
+        )
 
     def _put(self, name: str, content: bytes) -> None:
         try:
@@ -167,12 +202,29 @@ def open_history(settings: IndexSettings, home: Path) -> SyncLog:
     """
     scheme, _, location = settings.store.partition("://")
     if scheme == "memory":
-        return _logs_in_this_process.setdefault((location, settings.name), MemoryLog())
-    beside = f"{settings.name}.history"
+        return _logs_in_this_process.setdefault((location, settings.stored_name), MemoryLog())
+    folder, name = _place(settings, home)
+    return LocationLog(folder, name, at_once=READS if scheme.endswith("+s3") else 1)
+
+
+def open_jobs(settings: IndexSettings, home: Path) -> Jobs:
+    """The jobs of an index, in the folder of its history."""
+    scheme, _, location = settings.store.partition("://")
+    if scheme == "memory":
+        key = location, settings.stored_name
+        kept = _jobs_in_this_process.setdefault(key, MemoryFiles())
+        return Jobs(settings.name, kept, settings.stored_name)
+    return Jobs(settings.name, *_place(settings, home))
+
+
+def _place(settings: IndexSettings, home: Path) -> tuple[Location, str]:
+    """Where the folder of an index's history is, and its name."""
+    scheme, _, location = settings.store.partition("://")
+    beside = f"{settings.stored_name}.history"
     if scheme in ("lance", "hudi"):
-        return LocationLog(location_at(location), beside)
+        return location_at(location), beside
     if scheme in ("lance+s3", "hudi+s3"):
-        return LocationLog(location_at(S3 + location), beside, at_once=READS)
+        return location_at(S3 + location), beside
     kept = settings.embedding_store
     folder = Path(kept.folder) if kept else home / "index"
-    return LocationLog(location_at(str(folder / "history")), settings.name)
+    return location_at(str(folder / "history")), settings.stored_name

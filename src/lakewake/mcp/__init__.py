@@ -17,6 +17,7 @@ from lakewake.mcp.answer import MAX_ANSWER, MAX_PART, fit_hits, fitting, seen, s
 from lakewake.model.choices import ModeName
 from lakewake.model.query import IndexedRow, RowChunk
 from lakewake.model.rows import RowId
+from lakewake.model.where import fields_of
 from lakewake.show.plain import json_value
 from lakewake.show.visible import unescaped, visible
 
@@ -26,7 +27,7 @@ try:
     from mcp.types import ToolAnnotations
     from pydantic import BaseModel, Field
 
-    from lakewake.mcp.shapes import Found, Listing, Part, Recommended, StatusList
+    from lakewake.mcp.shapes import Found, Listing, Part, Recommended, StatusList, Turn
 except ImportError as error:
     raise SetupError("mcp is not installed", hint="pip install 'lakewake[mcp]'") from error
 
@@ -66,6 +67,25 @@ Mode = Annotated[
     Field(description="Search by meaning (vector), by words (keyword), or by both (hybrid)."),
 ]
 Score = Annotated[float | None, Field(description="Leave out rows with a lower score.")]
+Diversity = Annotated[
+    float,
+    Field(ge=0, le=1, description="How much rows that repeat better ones fall behind; try 0.3."),
+]
+AsOf = Annotated[
+    str | None,
+    Field(
+        max_length=40,
+        description="Search the index as it was at this instant of the table: the `instant` of an "
+        'earlier answer, or a date such as "2025-03-01 12:00:00".',
+    ),
+]
+Rerank = Annotated[
+    bool | None, Field(description="Re-rank the rows, or not; by default as configured.")
+]
+Turns = Annotated[
+    Sequence[Turn],
+    Field(max_length=20, description="The conversation before the question, oldest first."),
+]
 Key = Annotated[str, Field(max_length=MAX_QUERY, description="A hit's `key`.")]
 Partition = Annotated[str, Field(max_length=MAX_QUERY, description="The same hit's `partition`.")]
 Field_ = Annotated[
@@ -96,10 +116,19 @@ class Tools:
         mode: Mode = "vector",
         min_score: Score = None,
         offset: Offset = 0,
+        as_of: AsOf = None,
+        diversity: Diversity = 0.0,
     ) -> Found:
         """Find the rows of a table that are nearest to a text, best first, with their payload."""
         found = self._index(index).search(
-            text, k=k, where=where, mode=mode, min_score=min_score, offset=offset
+            text,
+            k=k,
+            where=where,
+            mode=mode,
+            min_score=min_score,
+            offset=offset,
+            as_of=as_of,
+            diversity=diversity,
         )
         return Found(**fit_hits(json_value(found.as_dict())))
 
@@ -129,7 +158,7 @@ class Tools:
         """Read a text or a payload value that an answer had to cut, part by part."""
         chosen, row = self._index(index), RowId(unescaped(partition), unescaped(key))
         instant, held, found = _held(chosen, row, field, chunk)
-        text = visible(found.text or "" if column is None else _value(held, column, chosen))
+        text = visible(found.text or "" if column is None else _value(held, column))
         part = text[start : start + MAX_PART]
         end = start + len(part)
         return Part(
@@ -150,10 +179,24 @@ class Tools:
         k: Count = 5,
         where: Filter = None,
         mode: Mode = "vector",
+        min_score: Score = None,
+        rerank: Rerank = None,
+        conversation: Turns = (),
     ) -> Recommended:
         """Answer a question from the rows of a table alone, and name the rows that were used."""
-        answer = self._index(index).recommend(query, k=k, where=where, mode=mode)
-        return Recommended(**fit_hits(json_value(answer.as_dict())))
+        answer = self._index(index).recommend(
+            query,
+            k=k,
+            where=where,
+            mode=mode,
+            min_score=min_score,
+            rerank=rerank,
+            conversation=[turn.model_dump() for turn in conversation],
+        )
+        found = json_value(answer.as_dict())
+        # `read` returns their texts.
+        found["matched"] = [[{**c, "text": None} for c in row] for row in found["matched"]]
+        return Recommended(**fit_hits(found))
 
     def status(self, index: Name = None) -> StatusList:
         """Report how far each index, or the named one, is behind its table, and what it holds."""
@@ -219,12 +262,16 @@ def _held(
     )
 
 
-def _value(row: IndexedRow, column: str, index: Index) -> str:
+def _value(row: IndexedRow, column: str) -> str:
     """A payload value as text."""
-    if column not in index.settings.payload:
-        columns = ", ".join(index.settings.payload)
+    # The index may lack a column that has been added to the configuration since.
+    if column not in row.payload:
+        columns = ", ".join(row.payload)
         raise ConfigError(f"there is no payload column {column!r}", hint=f"pass one of {columns}")
-    value = json_value(row.payload[column])
+    found: Any = row.payload
+    for name in column.split("."):
+        found = None if found is None else found[name]
+    value = json_value(found)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -259,11 +306,18 @@ def _listed(index: Index) -> dict[str, Any]:
 
 def _held_by(view: View) -> tuple[str, tuple[int, int], dict[str, str]]:
     """The instant, the counts, and the type of each column."""
-    return view.instant, view.counts(), {field.name: str(field.type) for field in view.schema}
+    types = {**fields_of(view.schema), **{field.name: field.type for field in view.schema}}
+    return view.instant, view.counts(), {name: str(type_) for name, type_ in types.items()}
 
 
-def build_server(lake: Mapping[str, Index]) -> MCPServer:
-    """A server that offers the tools for these indexes. The caller chooses the transport."""
+def build_server(
+    lake: Mapping[str, Index], through: Callable[[Callable[..., Any]], Any] = lambda tool: tool
+) -> MCPServer:
+    """A server that offers the tools for these indexes. The caller chooses the transport.
+
+    Args:
+        through: wraps each tool, as a server does that limits what runs at the same time.
+    """
     server = MCPServer(
         "lakewake",
         instructions=INSTRUCTIONS,
@@ -274,7 +328,7 @@ def build_server(lake: Mapping[str, Index]) -> MCPServer:
         read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
     )
     for tool in Tools(lake).as_tools():
-        server.add_tool(tool, annotations=reads)
+        server.add_tool(through(tool), annotations=reads)
     return server
 
 

@@ -6,8 +6,9 @@ They add to those of `model.shapes` only what `mcp.answer` and the tools add.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from lakewake.model.shapes import Hit, IndexStatus, RecommendAnswer, RowId, SearchAnswer
 
@@ -48,6 +49,13 @@ class Recommended(Answer, RecommendAnswer):
     """A message based on the rows in `used`, and all rows that were found."""
 
     hits: Sequence[FoundRow]
+
+
+class Turn(BaseModel):
+    """What somebody said before."""
+
+    role: Literal["user", "assistant"]
+    content: Annotated[str, Field(max_length=2000)]
 
 
 class Failure(Answer):

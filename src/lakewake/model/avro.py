@@ -29,6 +29,23 @@ def type_text(avro: Any) -> str:
     return json.dumps(_shown(avro), sort_keys=True)
 
 
+def type_at(schema: Mapping[str, str], path: str) -> str | None:
+    """The type of a column, or of a field in structs, such as `customer.country`; None: none."""
+    if path in schema:
+        return schema[path]
+    name, *inside = path.split(".")
+    avro = json.loads(schema[name]) if name in schema else None
+    for step in inside:
+        avro = _record_field(avro, step)
+    return None if avro is None else json.dumps(avro, sort_keys=True)
+
+
+def _record_field(avro: Any, name: str) -> Any:
+    avro = _shown(avro)
+    fields = avro.get("fields", ()) if isinstance(avro, dict) else ()
+    return next((field["type"] for field in fields if field["name"] == name), None)
+
+
 def same_type(one: str | None, other: str | None) -> bool:
     """Whether two texts mean the same type; an index may hold a text of an earlier version."""
     return one == other or _reduced(one) == _reduced(other)

@@ -28,11 +28,16 @@ MODES = tuple(mode.value for mode in Mode)
 
 
 #: What embeds texts, and how precisely the built-in runtime computes.
-PROVIDERS = ("onnx", "sentence-transformers", "http", "hashing")
-PRECISIONS = ("fp32", "int8")
+PROVIDERS = ("onnx", "sentence-transformers", "fastembed", "http", "static", "hashing")
+#: The services whose language provider `http` speaks; any other is taken for OpenAI's.
+SERVICES = ("openai", "ollama", "vllm", "cohere", "voyage", "tei")
+PRECISIONS = ("fp32", "fp16", "int8")
+#: Where the built-in runtime computes, as a pattern.
+DEVICE = r"auto|cpu|cuda(:\d{1,3})?"
 #: What ranks the rows of a search a second time.
-RERANKERS = ("http", "cross-encoder")
-METRICS = ("cosine",)
+RERANKERS = ("http", "onnx", "cross-encoder")
+#: How vectors are compared: their angle, their dot product, or their distance.
+METRICS = ("cosine", "dot", "l2")
 #: What a search may do if there is no index, or it is too old.
 FALLBACKS = ("scan",)
 #: Schemes of a store's address: in a folder of this machine, or elsewhere.

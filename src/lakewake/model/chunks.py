@@ -121,10 +121,17 @@ class Batch:
 
 @dataclass(frozen=True)
 class ScanParts:
-    """Some columns of all chunks of an index, in parts that can be pickled and read elsewhere."""
+    """Some columns of all chunks of an index, in parts that can be pickled and read elsewhere.
+
+    A part can be read again, and then has the same chunks in the same order.
+
+    Attributes:
+        chunks: about how many chunks all parts have; 0 if that is not known.
+    """
 
     schema: pa.Schema
     parts: tuple[Iterable[pa.RecordBatch], ...]
+    chunks: int = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return chain.from_iterable(self.parts)

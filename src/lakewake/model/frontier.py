@@ -86,6 +86,8 @@ class Frontier:
             for an index that is opened without its configuration. '' in an older index.
         token: unique for each call of a sync or a repair, so that each finds its own commit again;
             '' if an earlier version of Lakewake wrote it.
+        date: the day, in UTC, on which the rows were selected; '' if the day does not matter.
+        limit: the index holds only this many rows, of a first try; 0: it holds all.
         text: the text it was read from, which an earlier version may have written differently.
     """
 
@@ -98,6 +100,8 @@ class Frontier:
     sync: int = 0
     location: str = field(default="", compare=False)
     token: str = ""
+    date: str = ""
+    limit: int = 0
     text: str = field(default="", init=False, compare=False, repr=False)
 
     @property
@@ -137,11 +141,10 @@ class Frontier:
             **(self._named_pages() if self._is_paged else self._listed()),
             "sync": self.sync,
         }
-        # Without a location or a token the text stays what it always was: stores compare it.
-        if self.location:
-            value["location"] = self.location
-        if self.token:
-            value["token"] = self.token
+        # Without these the text stays what it always was: stores compare it.
+        for name in ("location", "token", "date", "limit"):
+            if given := getattr(self, name):
+                value[name] = given
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
     @property
@@ -199,6 +202,8 @@ class Frontier:
             sync=value["sync"],
             location=value.get("location", ""),
             token=value.get("token", ""),
+            date=value.get("date", ""),
+            limit=value.get("limit", 0),
         )
         object.__setattr__(found, "text", text)
         return found

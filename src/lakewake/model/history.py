@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lakewake.errors import LakewakeError
+from lakewake.model.canaries import Canaries
+from lakewake.model.frames import data_frame
 from lakewake.model.frontier import Frontier
+from lakewake.model.reads import Reads
 from lakewake.model.report import SyncReport
 from lakewake.model.timeline import Instant, Look
 from lakewake.show.notebook import Shown
@@ -38,6 +41,8 @@ class SyncRecord(Shown):
             for a batch that another sync wrote first.
         error: the fact of the error it failed with.
         instants: requested → completion time of the commits that it brought into the index.
+        reads: how much of the table it read; None if an earlier Lakewake wrote the record.
+        canaries: how well the canaries were answered afterwards; None if there are none.
     """
 
     time: datetime.datetime
@@ -56,6 +61,8 @@ class SyncRecord(Shown):
     seconds: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
     instants: Mapping[str, str] = field(default_factory=dict)
+    reads: Reads | None = None
+    canaries: Canaries | None = None
 
     def __post_init__(self) -> None:
         # Also for records of an older version: an error may have named an address.
@@ -80,6 +87,8 @@ class SyncRecord(Shown):
             to_instant=report.to_instant,
             seconds=report.seconds,
             instants=report.instants,
+            reads=report.reads,
+            canaries=report.canaries,
             **{name: getattr(report, name) for name in _COUNTS},
         )
 
@@ -106,6 +115,9 @@ class SyncRecord(Shown):
             **{name: getattr(self, name) for name in _COUNTS},
             "seconds": {k: round(v, 3) for k, v in self.seconds.items()},
             "error": self.error,
+            "reads": asdict(self.reads) if self.reads else None,
+            # Only if there are any: an earlier Lakewake refuses what it does not know.
+            **({"canaries": self.canaries.as_dict()} if self.canaries else {}),
         }
 
     def to_stored(self) -> dict[str, Any]:
@@ -122,7 +134,27 @@ class SyncRecord(Shown):
         if value["format"] != FORMAT:
             raise ValueError(f"history format {value['format']!r}, this Lakewake reads {FORMAT}")
         fields = {k: v for k, v in value.items() if k != "format"}
-        return cls(**{**fields, "time": datetime.datetime.fromisoformat(value["time"])})
+        reads = Reads(**value["reads"]) if value.get("reads") else None
+        canaries = Canaries(**value["canaries"]) if value.get("canaries") else None
+        time = datetime.datetime.fromisoformat(value["time"])
+        return cls(**{**fields, "time": time, "reads": reads, "canaries": canaries})
+
+
+class SyncHistory(Shown, tuple[SyncRecord, ...]):
+    """Syncs, newest first: a tuple of records that a notebook shows as a table."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object for JSON."""
+        return {"history": [record.as_dict() for record in self]}
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with one row for each sync; `took` has its seconds in total.
+
+        Raises:
+            SetupError: pandas is not installed.
+        """
+        columns = ("time", "index", "action", *_COUNTS, "took", "why", "error")
+        return data_frame([{n: getattr(r, n) for n in columns} for r in self], columns)
 
 
 @dataclass(frozen=True)

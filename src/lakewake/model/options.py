@@ -20,6 +20,9 @@ class SyncOptions:
         tried: quarantined rows that this sync has tried already.
         allow_deletes: remove rows, however many.
         alone: a rebuild copies nothing from the index that it replaces.
+        retrain: train the cells of an index in the lake again, after the sync.
+        moving: commits were followed, and the day on which rows are selected is to move now.
+        limit: build an index of only this many rows, for a first try; 0: of all.
     """
 
     rebuild: bool = False
@@ -29,6 +32,9 @@ class SyncOptions:
     tried: frozenset[RowId] = frozenset()
     allow_deletes: bool = False
     alone: bool = False
+    retrain: bool = False
+    moving: bool = False
+    limit: int = 0
 
 
 NO_OPTIONS = SyncOptions()

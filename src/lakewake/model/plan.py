@@ -29,6 +29,8 @@ class Plan:
         pending: the instants to absorb, in completion order.
         new_generation: the index is written again from the whole table, beside the old one.
         retried: quarantined rows to try again.
+        since: rows enter and leave the selection between this day and that of `after`; '': only
+            commits are followed.
     """
 
     action: Action
@@ -37,6 +39,7 @@ class Plan:
     pending: tuple[Instant, ...] = ()
     new_generation: bool = False
     retried: tuple[RowId, ...] = ()
+    since: str = ""
 
     @property
     def moves(self) -> bool:

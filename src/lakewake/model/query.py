@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from lakewake.model.choices import Mode as Mode
+from lakewake.model.frames import data_frame
+from lakewake.model.languages import NONE
 from lakewake.model.rows import RowId
 from lakewake.model.where import Where
 from lakewake.show.notebook import Shown
@@ -24,6 +26,7 @@ class Question:
         exact: do not use an approximate index.
         offset: how many of the best rows are skipped, for the next page.
         min_score: rows with a lower score are left out.
+        diversity: from 0 to 1: how much rows that repeat better ones fall behind.
     """
 
     index: str
@@ -36,6 +39,7 @@ class Question:
     mode: Mode = Mode.VECTOR
     offset: int = 0
     min_score: float | None = None
+    diversity: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -59,12 +63,15 @@ class Words:
     """A store's search: the chunks that have any of a text's words.
 
     Attributes:
+        text: words; `model.asked` reads phrases, beginnings and similar words in it.
         limit: how many rows are wanted, as in `Query`.
+        language: whose stems are compared; `none`: the words as they are.
     """
 
     text: str
     limit: int
     where: Where | None = None
+    language: str = NONE
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,8 @@ class Hit:
     """One row that was found, with its best chunk.
 
     Attributes:
-        score: what ranked it.
+        score: what ranked it: in a search by vector the cosine, the dot product or the negative
+            distance, by the metric of the index.
         similarity: the cosine of its vector with the question's; None in a search by words only.
         text: the words of the chunk; None if the index holds vectors without texts.
         highlight: where in `text` its best sentence begins and ends.
@@ -137,6 +145,21 @@ class SearchResult(Shown):
             "more": self.more,
             "fallback": self.fallback,
         }
+
+    def to_pandas(self) -> Any:
+        """The hits as a DataFrame, best first.
+
+        The columns are `_key`, `_partition`, `_score`, `_similarity`, `_text`, and the payload.
+
+        Raises:
+            SetupError: pandas is not installed.
+        """
+        own = {name: f"_{name}" for name in ("key", "partition", "score", "similarity", "text")}
+        rows = [
+            {shown: getattr(hit, name) for name, shown in own.items()} | dict(hit.payload)
+            for hit in self.hits
+        ]
+        return data_frame(rows, list(dict.fromkeys([*own.values(), *(n for r in rows for n in r)])))
 
 
 @dataclass(frozen=True)

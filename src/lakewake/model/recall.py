@@ -133,6 +133,52 @@ class CellSizes:
 
 
 @dataclass(frozen=True)
+class Retrained:
+    """How the last retrain of an index in the lake ended.
+
+    Attributes:
+        at: when, in ISO 8601.
+        switched: whether the new cells are in use.
+        why: the reason, in a few words.
+        cells_before, cells_after: how many cells there were, and how many were trained.
+        read_before, read_after: how many of them a search has to read for the promised recall; 0:
+            all.
+        recall_before, recall_after: what the same questions found by reading that many; None: not
+            measured.
+        changes: chunks written to and deleted from the generation before.
+    """
+
+    at: str
+    switched: bool
+    why: str
+    cells_before: int = 0
+    cells_after: int = 0
+    read_before: int = 0
+    read_after: int = 0
+    recall_before: float | None = None
+    recall_after: float | None = None
+    changes: int = 0
+
+    @property
+    def in_words(self) -> str:
+        """The same in a line."""
+        if not self.switched:
+            return f"the cells stay as they are: {self.why}"
+        found = f"recall {self.recall_after or 0:.3f}"
+        before = f", before {self.recall_before:.3f}" if self.recall_before is not None else ""
+        return f"new cells are in use: {self.why}; {found}{before}"
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any] | None) -> Retrained | None:
+        """The inverse of `asdict`; None for None.
+
+        Raises:
+            TypeError: another version wrote it.
+        """
+        return None if value is None else cls(**value)
+
+
+@dataclass(frozen=True)
 class Searching:
     """How an index is searched, as `status` reports it.
 
@@ -147,6 +193,8 @@ class Searching:
         questions: how many it asked.
         kinds: kind of question → what the probe found for it.
         cells: the sizes of its cells; None unless the index is in the lake.
+        retrained: how the last retrain ended; None if there was none.
+        kind: the kind of the approximate index, such as `ivf_rq`; '' if it is exact.
     """
 
     mode: str = "exact"
@@ -160,6 +208,8 @@ class Searching:
     questions: int = 0
     kinds: Mapping[str, float] = field(default_factory=dict)
     cells: CellSizes | None = None
+    retrained: Retrained | None = None
+    kind: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """The object for JSON."""

@@ -7,13 +7,17 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lakewake.model.plan import Action
+from lakewake.model.reads import NO_READS, Reads
 from lakewake.model.rows import RowId
 from lakewake.show.notebook import Shown
 from lakewake.show.redact import without_secrets
 
 if TYPE_CHECKING:
+    from lakewake.errors import LakewakeError
+    from lakewake.model.canaries import Canaries
     from lakewake.model.history import SyncRecord
-    from lakewake.model.recall import Searching
+    from lakewake.model.hot import HotStatus
+    from lakewake.model.recall import Retrained, Searching
 
 #: How many row ids a report lists; the full count is beside the list.
 LISTED = 100
@@ -66,8 +70,12 @@ class SyncReport(Shown):
         rows_changed: rows whose text, vector or payload differs from what the index held.
         embedded: texts the embedder received.
         reused: chunks written with a vector that was already known.
+        tokens: what the embedding service counted; estimated if it does not. 0: there is none.
         seconds: per stage, and `total`.
         instants: requested → completion time of the commits that it brought into the index.
+        reads: how much of the table it read, and how much there is.
+        retrained: how the retrain that was asked for ended; None if none was.
+        canaries: how well the canaries were answered afterwards; None if there are none.
     """
 
     index: str
@@ -84,6 +92,10 @@ class SyncReport(Shown):
     to_instant: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
     instants: Mapping[str, str] = field(default_factory=dict)
+    reads: Reads = NO_READS
+    retrained: Retrained | None = None
+    canaries: Canaries | None = None
+    tokens: int = 0
 
     @property
     def did_something(self) -> bool:
@@ -95,12 +107,14 @@ class SyncReport(Shown):
         if later.action is Action.NOTHING:
             return self
         rows = ("rows_changed", "rows_deleted", "quarantined")
-        counts = (*rows, "chunks_upserted", "chunks_deleted", "embedded", "reused")
+        counts = (*rows, "chunks_upserted", "chunks_deleted", "embedded", "reused", "tokens")
         return replace(
             self,
             why=f"{self.why}; {later.why}",
             to_instant=later.to_instant,
             instants={**self.instants, **later.instants},
+            reads=self.reads.plus(later.reads),
+            canaries=later.canaries or self.canaries,
             seconds={
                 k: self.seconds.get(k, 0) + later.seconds.get(k, 0)
                 for k in {**self.seconds, **later.seconds}
@@ -124,7 +138,30 @@ class SyncReport(Shown):
             "from_instant": self.from_instant,
             "to_instant": self.to_instant,
             "seconds": {k: round(v, 3) for k, v in self.seconds.items()},
+            "reads": asdict(self.reads),
+            **({"tokens": self.tokens} if self.tokens else {}),
+            **({"retrained": asdict(self.retrained)} if self.retrained else {}),
+            **({"canaries": self.canaries.as_dict()} if self.canaries else {}),
         }
+
+
+@dataclass(frozen=True)
+class SyncedTogether:
+    """What a sync of several indexes did.
+
+    Attributes:
+        reports: of the indexes whose sync succeeded, in order.
+        failed: index name → the error of each one that failed.
+    """
+
+    reports: tuple[SyncReport, ...] = ()
+    failed: Mapping[str, LakewakeError] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object that `sync --json` prints."""
+        first = next(iter(self.failed.items()), None)
+        error = {"index": first[0], **first[1].as_dict()} if first else {}
+        return {"indexes": [report.as_dict() for report in self.reports], **error}
 
 
 @dataclass(frozen=True)
@@ -136,6 +173,9 @@ class VerifyReport(Shown):
         duplicated: rows that the table holds more than once; not a fault either.
         vectors_checked: chunks whose text was embedded again to compare.
         repaired: rows that were repaired before this comparison.
+        date: the day on which the rows were selected; '' if the day does not matter.
+        limit: the index holds only this many rows, of a first try, and no row counts as missing;
+            0: it holds all.
     """
 
     index: str
@@ -151,6 +191,8 @@ class VerifyReport(Shown):
     wrong_model: int = 0
     vectors_checked: int = 0
     repaired: int = 0
+    date: str = ""
+    limit: int = 0
 
     @property
     def agrees(self) -> bool:
@@ -175,7 +217,7 @@ class VerifyReport(Shown):
         out["wrong_model"] = self.wrong_model
         out["vectors_checked"] = self.vectors_checked
         out["repaired"] = self.repaired
-        return out
+        return out | _selected(date=self.date, limit=self.limit)
 
 
 @dataclass(frozen=True)
@@ -188,6 +230,8 @@ class IndexDescription:
         table_name: the name of the table in Hudi.
         built: whether there is an index at all.
         instant: the newest table commit that it holds.
+        date: the day on which its rows were selected; '' if the day does not matter.
+        limit: it holds only this many rows, of a first try; 0: it holds all.
     """
 
     index: str
@@ -201,6 +245,8 @@ class IndexDescription:
     instant: str = ""
     address: str = ""
     recipe: Mapping[str, Any] = field(default_factory=dict)
+    date: str = ""
+    limit: int = 0
 
     def __post_init__(self) -> None:
         for name in ("table", "store", "address"):
@@ -208,7 +254,8 @@ class IndexDescription:
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `list --json` prints for each index."""
-        return asdict(self) | {"recipe": dict(self.recipe)}
+        value = {k: v for k, v in asdict(self).items() if k not in ("date", "limit")}
+        return value | {"recipe": dict(self.recipe)} | _selected(date=self.date, limit=self.limit)
 
 
 @dataclass(frozen=True)
@@ -225,6 +272,11 @@ class StatusReport(Shown):
         freshness_limit: how many seconds the index may be behind; None: no limit was set.
         last_sync: the last one that did something, or failed.
         searching: how it is searched by vector; None if there is no index.
+        hot: what this process holds of it in memory; None if it was not asked.
+        canaries: how well the canaries were answered the last time; None if they never were.
+        where: the condition that selects its rows; '': all are selected.
+        date: the day on which they were selected; '' if the day does not matter.
+        limit: it holds only this many rows, of a first try; 0: it holds all.
     """
 
     index: str
@@ -247,6 +299,11 @@ class StatusReport(Shown):
     last_sync: SyncRecord | None = None
     ahead_seconds: float = 0.0
     searching: Searching | None = None
+    hot: HotStatus | None = None
+    canaries: Canaries | None = None
+    where: str = ""
+    date: str = ""
+    limit: int = 0
 
     def __post_init__(self) -> None:
         for name in ("table", "store", "why"):
@@ -288,4 +345,12 @@ class StatusReport(Shown):
             "freshness_limit": self.freshness_limit,
             "last_sync": self.last_sync.as_dict() if self.last_sync else None,
             "searching": self.searching.as_dict() if self.searching else None,
+            "hot": self.hot.as_dict() if self.hot else None,
+            **({"canaries": self.canaries.as_dict()} if self.canaries else {}),
+            **_selected(where=self.where, date=self.date, limit=self.limit),
         }
+
+
+def _selected(**given: str | int) -> dict[str, str | int]:
+    """How the rows of an index were selected; what does not apply is left out."""
+    return {name: value for name, value in given.items() if value}

@@ -10,6 +10,8 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
+from lakewake.model.reads import NO_READS, Reads
+
 
 class RowId(NamedTuple):
     """Hudi's own identity of a row: partition path and record key."""
@@ -83,6 +85,7 @@ class Changes:
             iterated once.
         distributed: works on the rows on executors, if there are many rows and a cluster; `rows`
             can be iterated all the same.
+        reads: how much of the table was read for them.
     """
 
     rows: Iterable[RowBatch]
@@ -93,6 +96,7 @@ class Changes:
     distributed: Distributed | None = None
     removed: Mapping[RowId, str] = field(default_factory=dict)
     gone: Iterable[Mapping[RowId, str]] = ()
+    reads: Reads = NO_READS
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,14 @@ class SearchAnswer(BaseModel):
     ] = None
 
 
+class Chunk(BaseModel):
+    """One chunk of a row's text."""
+
+    field: str
+    chunk: int
+    text: str | None
+
+
 class RecommendAnswer(BaseModel):
     """A message based on the rows in `used`."""
 
@@ -64,6 +72,23 @@ class RecommendAnswer(BaseModel):
     hits: Sequence[Hit]
     instant: Instant
     reason: str | None = None
+    matched: Annotated[
+        Sequence[Sequence[Chunk]],
+        Field(description="All chunks of each hit's row that match, in the order of `hits`."),
+    ] = ()
+    asked: Annotated[
+        str | None,
+        Field(description="The question that was searched for, if a conversation led to it."),
+    ] = None
+
+
+class PlainAnswer(BaseModel):
+    """The rows that a message names, each as one flat object."""
+
+    success: bool
+    query: str
+    message: str
+    products: list[dict[str, Any]]
 
 
 class IndexStatus(BaseModel):
@@ -92,6 +117,29 @@ class IndexStatus(BaseModel):
     fresh: bool
     freshness_limit: float | None = None
     searching: dict[str, Any] | None = None
+    hot: dict[str, Any] | None = None
+
+
+class Reads(BaseModel):
+    """File groups and bytes of the table that a sync read, and how many there are."""
+
+    groups: int
+    bytes: int
+    groups_in_table: int | None = None
+    bytes_in_table: int | None = None
+    shared_bytes: int = 0
+
+
+class Canaries(BaseModel):
+    """How well a few questions with known answers were answered after a sync."""
+
+    mode: str
+    questions: int
+    values: dict[str, float] | None = None
+    fingerprint: str
+    before: float | None = None
+    dropped: bool
+    error: str
 
 
 class SyncRecord(BaseModel):
@@ -112,6 +160,8 @@ class SyncRecord(BaseModel):
     quarantined: int
     seconds: dict[str, float]
     error: str | None = None
+    reads: Reads | None = None
+    canaries: Canaries | None = None
 
 
 class CommitMark(BaseModel):
@@ -143,3 +193,35 @@ class Facet(BaseModel):
     more: Annotated[
         int, Field(description="How many more values the column has than `values` lists.")
     ] = 0
+    of_list: Annotated[
+        bool, Field(description="The values are elements of lists: filter with `contains`.")
+    ] = False
+
+
+JobKind = Annotated[
+    Literal["sync", "plan", "verify", "retry"],
+    Field(description="`retry` is a sync that tries the rows in quarantine again."),
+]
+
+
+class Job(BaseModel):
+    """What an operator asked of the syncing process, and how it ended."""
+
+    id: str
+    index: str
+    kind: JobKind
+    by: str
+    asked: str
+    state: Literal["waiting", "running", "done", "failed", "expired"]
+    ended: str | None = None
+    report: dict[str, Any] | None = None
+    error: str | None = None
+    hint: str = ""
+
+
+class QuarantinedRow(RowId):
+    """A row that could not be embedded."""
+
+    reason: str
+    instant: str
+    attempts: int

@@ -172,6 +172,7 @@ class Look:
         archived: the newest archived instant, if there are savepoints: Hudi can keep the commits
             that these mark on the active timeline and archive later ones; '' for none.
         location: the path or address that was looked at.
+        date: the day, in UTC, on which rows are selected; at first that of the look.
     """
 
     table: TableIdentity
@@ -182,6 +183,7 @@ class Look:
     properties: Mapping[str, str] = field(default_factory=dict)
     archived: str = ""
     location: str = ""
+    date: str = ""
 
     @property
     def completed(self) -> dict[str, str]:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from lakewake.model.languages import NONE, stem_of, stop_words
+
 _WORD = re.compile(r"\w+")
 _MARKS = re.compile("[\u0300-\u036f]")
 _ENDINGS = ("ing", "ies", "es", "ed", "s", "y", "e")
 
 
+def plain(text: str) -> str:
+    """The text without case and accents."""
+    return _MARKS.sub("", unicodedata.normalize("NFKD", text)).casefold()
+
+
 def words_of(text: str) -> list[str]:
     """Its words, without case and accents."""
-    plain = _MARKS.sub("", unicodedata.normalize("NFKD", text))
-    return _WORD.findall(plain.casefold())
+    return _WORD.findall(plain(text))
 
 
 #: Words that say little about what a question asks for.
@@ -26,9 +32,15 @@ _STOP = frozenset(
 )
 
 
-def stems(text: str) -> frozenset[str]:
-    """The words that carry meaning, roughly without their endings: leather for leathery."""
-    return frozenset(_stem(word) for word in words_of(text) if word not in _STOP)
+def stems(text: str, language: str = NONE) -> frozenset[str]:
+    """The words that carry meaning, without their endings: leather for leathery.
+
+    Without a language, the endings are those of English, roughly.
+    """
+    if language == NONE:
+        return frozenset(_stem(word) for word in words_of(text) if word not in _STOP)
+    stem, stop = stem_of(language), stop_words(language)
+    return frozenset(stem(word) for word in words_of(text) if word not in stop)
 
 
 def _stem(word: str) -> str:

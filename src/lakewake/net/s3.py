@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 from pyarrow import fs
 
 from lakewake.errors import ConfigError
@@ -96,6 +97,10 @@ def _section(env: Mapping[str, str], variable: str, usual: str, section: str) ->
     return parser[section] if parser.has_section(section) else {}
 
 
+#: A small file then takes one PUT; Arrow before 21 cannot do it.
+_ONE_PUT = {"allow_delayed_open": True} if int(pa.__version__.partition(".")[0]) >= 21 else {}
+
+
 def filesystem(s3: S3) -> fs.FileSystem:
     """S3 as Arrow reads and writes it; paths in it begin with the bucket."""
     scheme, _, host = s3.endpoint.partition("://")
@@ -103,8 +108,7 @@ def filesystem(s3: S3) -> fs.FileSystem:
         region=s3.region or None,
         endpoint_override=host or None,
         scheme=scheme or None,
-        # A small file then takes one PUT.
-        allow_delayed_open=True,
+        **_ONE_PUT,
     )
 
 

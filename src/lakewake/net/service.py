@@ -21,7 +21,7 @@ from functools import cache
 from ssl import SSLContext
 from typing import Any
 
-import httpx
+import httpx2
 
 from lakewake.errors import ConfigError, SetupError
 from lakewake.net import deadline
@@ -48,7 +48,7 @@ _OTHER_HINT = "check the service's log, then run the command again"
 #: Headers that describe the bytes on the wire, not those that were read.
 FRAMING = {"content-encoding", "content-length", "transfer-encoding"}
 
-Outcome = httpx.Response | httpx.TransportError
+Outcome = httpx2.Response | httpx2.TransportError
 
 
 class BadAnswer(Exception):
@@ -58,7 +58,7 @@ class BadAnswer(Exception):
 class NoAnswer(Exception):
     """The service did not answer; `error` is the error of the last try."""
 
-    def __init__(self, error: httpx.TransportError, tries: int) -> None:
+    def __init__(self, error: httpx2.TransportError, tries: int) -> None:
         super().__init__(str(error) or type(error).__name__)
         self.error, self.tries = error, tries
 
@@ -74,7 +74,7 @@ class ServiceClient:
 
     def __init__(
         self,
-        url: httpx.URL,
+        url: httpx2.URL,
         key: Callable[[], str],
         timeout: float,
         sleep: Callable[[float], None] = time.sleep,
@@ -84,13 +84,13 @@ class ServiceClient:
         self._idle: list[_Lane] = []
         self._lock = threading.Lock()
 
-    def post(self, body: Mapping[str, Any], *, largest: int, tries: int) -> httpx.Response:
+    def post(self, body: Mapping[str, Any], *, largest: int, tries: int) -> httpx2.Response:
         """The answer, a success or a refusal. Only the beginning of a refusal is read.
 
         Raises:
             BadAnswer: the answer is too long, or compressed.
             NoAnswer: there is none.
-            httpx.HTTPError: no request can be sent to the address.
+            httpx2.HTTPError: no request can be sent to the address.
         """
         for attempt in range(tries):
             outcome = self._outcome(body, largest)
@@ -98,18 +98,18 @@ class ServiceClient:
             if wait is None or attempt + 1 == tries or wait > longest_wait():
                 break
             self._sleep(wait)
-        if isinstance(outcome, httpx.TransportError):
+        if isinstance(outcome, httpx2.TransportError):
             raise NoAnswer(outcome, attempt + 1) from outcome
         return outcome
 
     def exchange(
         self, body: Mapping[str, Any], seconds: float, largest: int
-    ) -> Iterator[httpx.Response | bytes]:
+    ) -> Iterator[httpx2.Response | bytes]:
         """One try: first the answer's status and headers, then its bytes as they arrive.
 
         Raises:
             BadAnswer: the answer is too long, or compressed.
-            httpx.HTTPError: there is none.
+            httpx2.HTTPError: there is none.
             TooLate: it was not complete after `seconds`.
         """
         with self._lock:
@@ -141,13 +141,13 @@ class ServiceClient:
     def _outcome(self, body: Mapping[str, Any], largest: int) -> Outcome:
         seconds = min(self._timeout, deadline.ends() - time.monotonic())
         if seconds <= 0:
-            return httpx.ReadTimeout("no time is left")
+            return httpx2.ReadTimeout("no time is left")
         try:
             with closing(self.exchange(body, seconds, largest)) as parts:  # type: ignore[type-var]
                 return whole(parts)
         except TooLate:
-            return httpx.ReadTimeout("timed out")
-        except httpx.TransportError as error:
+            return httpx2.ReadTimeout("timed out")
+        except httpx2.TransportError as error:
             return error
 
 
@@ -159,11 +159,11 @@ class _Lane:
     """
 
     def __init__(self) -> None:
-        limits = httpx.Limits(max_connections=1, max_keepalive_connections=1)
-        self.client = httpx.Client(verify=_tls(), limits=limits)
+        limits = httpx2.Limits(max_connections=1, max_keepalive_connections=1)
+        self.client = httpx2.Client(verify=_tls(), limits=limits)
         self.done, self._left = False, False
 
-    def talk(self, request: httpx.Request, largest: int) -> Iterator[httpx.Response | bytes]:
+    def talk(self, request: httpx2.Request, largest: int) -> Iterator[httpx2.Response | bytes]:
         """Status and headers of the answer, then its bytes."""
         self.done = False
         response = self.client.send(request, stream=True)
@@ -186,25 +186,25 @@ class _Lane:
         self.client.close()
 
     def go_on(self, _event: str, _info: Mapping[str, Any]) -> None:
-        """Called by httpcore at every step of a request. Closing the client ends the reads between.
+        """Called at every step of a request. Closing the client ends the reads between.
 
         Raises:
-            httpx.ReadTimeout: nobody waits for the answer any more.
+            httpx2.ReadTimeout: nobody waits for the answer any more.
         """
         if self._left:
-            raise httpx.ReadTimeout("timed out")
+            raise httpx2.ReadTimeout("timed out")
 
 
 @cache
 def _tls() -> SSLContext:
     """Created once: reading the certificates takes longer than many requests do."""
-    return httpx.create_ssl_context()
+    return httpx2.create_ssl_context()
 
 
-def whole(parts: Iterator[httpx.Response | bytes]) -> httpx.Response:
+def whole(parts: Iterator[httpx2.Response | bytes]) -> httpx2.Response:
     """An exchange as one answer; only the beginning of a refusal."""
     head, content = next(parts), bytearray()
-    assert isinstance(head, httpx.Response)
+    assert isinstance(head, httpx2.Response)
     for part in parts:
         assert isinstance(part, bytes)
         content += part
@@ -212,7 +212,7 @@ def whole(parts: Iterator[httpx.Response | bytes]) -> httpx.Response:
             break
     headers = [(k, v) for k, v in head.headers.items() if k not in FRAMING]
     phrase = {"reason_phrase": head.extensions.get("reason_phrase", b"")}
-    return httpx.Response(
+    return httpx2.Response(
         head.status_code, headers=headers, content=bytes(content), extensions=phrase
     )
 
@@ -227,9 +227,9 @@ def wait_to_retry(outcome: Outcome, attempt: int, now: datetime.datetime) -> flo
     """Seconds to wait before the next try; None if another try is useless."""
     back_off = min(FIRST_WAIT * 2.0 ** min(attempt, 10), LONGEST_BACK_OFF)
     back_off *= random.uniform(0.5, 1)
-    if isinstance(outcome, httpx.TransportError):
+    if isinstance(outcome, httpx2.TransportError):
         # These two are raised before the request is sent.
-        unsent = isinstance(outcome, httpx.UnsupportedProtocol | httpx.LocalProtocolError)
+        unsent = isinstance(outcome, httpx2.UnsupportedProtocol | httpx2.LocalProtocolError)
         return None if unsent else back_off
     if outcome.status_code not in RETRIED and not outcome.is_server_error:
         return None
@@ -252,7 +252,7 @@ def read_retry_after(value: str, now: datetime.datetime) -> float | None:
     return max(seconds, 0.0) if math.isfinite(seconds) else None
 
 
-def endpoint(url: str, path: str, what: str) -> httpx.URL:
+def endpoint(url: str, path: str, what: str) -> httpx2.URL:
     """The address of one method of a service.
 
     Args:
@@ -262,9 +262,9 @@ def endpoint(url: str, path: str, what: str) -> httpx.URL:
         ConfigError: it is not an http address.
     """
     try:
-        found = httpx.URL(f"{url.rstrip('/')}/{path}")
+        found = httpx2.URL(f"{url.rstrip('/')}/{path}")
         usable = found.scheme in ("http", "https") and bool(found.host)
-    except httpx.InvalidURL:
+    except httpx2.InvalidURL:
         usable = False
     if not usable:
         # The address is not shown: it may hold a key.
@@ -300,7 +300,7 @@ def read_optional_key(variable: str) -> str:
     return key
 
 
-def read_key(variable: str, url: httpx.URL) -> str:
+def read_key(variable: str, url: httpx2.URL) -> str:
     """Like `read_optional_key`, but '' only for a service on this machine, or one without keys.
 
     Raises:
@@ -315,7 +315,7 @@ def read_key(variable: str, url: httpx.URL) -> str:
     return key
 
 
-def shown(url: httpx.URL) -> str:
+def shown(url: httpx2.URL) -> str:
     """The address without user name and password."""
     return str(url.copy_with(userinfo=b""))
 

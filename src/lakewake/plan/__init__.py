@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from lakewake.errors import ConfigError, HistoryLost
-from lakewake.model.avro import same_type, same_types
+from lakewake.model.avro import same_type, same_types, type_at
 from lakewake.model.escapes import unescaped
 from lakewake.model.frontier import Frontier
 from lakewake.model.options import NO_OPTIONS, SyncOptions
@@ -25,7 +25,7 @@ def check_columns(look: Look, recipe: Recipe) -> None:
     """
     if not look.schema:
         return  # an empty table without a commit has no columns yet
-    missing = [c for c in recipe.columns if c not in look.schema]
+    missing = [c for c in recipe.columns if type_at(look.schema, c) is None]
     if missing:
         raise ConfigError(
             f"table '{look.table.name}' has no column {', '.join(map(repr, missing))}",
@@ -46,15 +46,50 @@ def build_plan(
 
 
 def _with_options(look: Look, held: Frontier | None, recipe: Recipe, options: SyncOptions) -> Plan:
+    if options.limit or (held and held.limit):
+        return _first_rows(look, held, recipe, options)
     if options.rebuild:
         return _rebuild(_ordinary(look, None, recipe), held, options)
     plan = _ordinary(look, held, recipe)
-    if options.reconcile and plan.action in (Action.FOLLOW, Action.NOTHING):
-        why = options.why or "a reconcile was asked for"
-        return replace(plan, action=Action.RECONCILE, why=why)
+    reconcile, why = options.reconcile, options.why or "a reconcile was asked for"
+    if options.moving and plan.pending and reconcile is None:
+        # Otherwise a table that commits all the time would never let the day move.
+        reconcile, why = True, f"rows are selected on {look.date}, and commits keep coming"
+    if reconcile and plan.action in (Action.FOLLOW, Action.NOTHING):
+        after = replace(plan.after, date=look.date if recipe.dated else "")
+        return replace(plan, action=Action.RECONCILE, why=why, after=after, since="")
     if options.retry_quarantined and plan.action is Action.NOTHING and held:
         return _retry(plan, tuple(sorted(held.quarantine.keys() - options.tried)))
     return plan
+
+
+def _first_rows(look: Look, held: Frontier | None, recipe: Recipe, options: SyncOptions) -> Plan:
+    """The plan of a first try with some rows, or of the sync that completes it."""
+    if held and held.limit == options.limit and not options.rebuild:
+        plan = _ordinary(look, held, recipe)
+        if plan.action is Action.NOTHING:
+            return replace(plan, why=f"{plan.why}, with {_rows(held.limit)} as asked for")
+    why = options.why
+    if not why and held and not options.limit:
+        why = f"the index holds {_rows(held.limit)} of a first try"
+    elif not why and options.limit:
+        why = f"{_rows(options.limit)} were asked for"
+    plan = _rebuild(_ordinary(look, None, recipe), held, replace(options, why=why))
+    return replace(plan, after=replace(plan.after, limit=options.limit))
+
+
+def check_limit(name: str, held: Frontier | None, options: SyncOptions) -> None:
+    """Raise if a first try with some rows would replace an index of all rows.
+
+    Raises:
+        ConfigError: it would.
+    """
+    if options.limit and held is not None and not held.limit:
+        raise ConfigError(
+            f"index '{name}' holds all its rows already, so a limit of {options.limit} rows would "
+            "remove most of them",
+            hint=f"run `lakewake sync {name}` without a limit, or try another index",
+        )
 
 
 def check_reconcile(name: str, plan: Plan, options: SyncOptions) -> None:
@@ -106,7 +141,12 @@ def _ordinary(look: Look, frontier: Frontier | None, recipe: Recipe) -> Plan:
     if lost:
         return Plan(Action.RECONCILE, lost, after, pending)
     if pending:
+        # Commits are followed on the day that the index is at; a second step moves the day.
+        after = replace(after, date=frontier.date)
         return Plan(Action.FOLLOW, _why_follow(look, pending), after, pending)
+    if after.date != frontier.date:
+        why = f"rows are selected on {after.date}, the index is at {frontier.date}"
+        return Plan(Action.FOLLOW, why, after, since=frontier.date)
     return Plan(Action.NOTHING, f"the index is at {frontier.newest or 'an empty table'}", after)
 
 
@@ -116,11 +156,12 @@ def frontier_after(look: Look, frontier: Frontier | None, recipe: Recipe) -> Fro
         table=look.table,
         instants={**_overlapping(look, frontier), **look.completed},
         in_flight=look.in_flight,
-        schema={c: look.schema[c] for c in recipe.columns if c in look.schema},
+        schema={c: t for c in recipe.columns if (t := type_at(look.schema, c)) is not None},
         duplicates=frontier.duplicates if frontier else frozenset(),
         quarantine=frontier.quarantine if frontier else {},
         sync=frontier.sync + 1 if frontier else 1,
         location=look.location,
+        date=look.date if recipe.dated else "",
     )
 
 
@@ -146,7 +187,7 @@ def behind_since(plan: Plan, look: Look, frontier: Frontier | None) -> str:
     If no commit is pending, one was undone: by a restore after the index's newest commit, or with
     the whole table. Then the newest known time has to do.
     """
-    if frontier is None or plan.action is Action.NOTHING:
+    if frontier is None or plan.action is Action.NOTHING or plan.since:
         return ""
     if pending := pending_instants(look, frontier):
         return pending[0].completed or ""
@@ -208,7 +249,7 @@ def _schema_change(look: Look, frontier: Frontier, recipe: Recipe) -> str:
     steps += [("", look.schema)] if look.schema else []
     for when, schema in steps:
         for column in recipe.columns:
-            old, new = frontier.schema.get(column), schema.get(column)
+            old, new = frontier.schema.get(column), type_at(schema, column)
             if not same_type(old, new):
                 return f"column {column!r} went from {_plain(old)} to {_plain(new)}{when}"
     return ""
@@ -246,3 +287,7 @@ def _why_follow(look: Look, pending: tuple[Instant, ...]) -> str:
     kinds = ", ".join(dict.fromkeys(operations))
     noun = "commit" if len(pending) == 1 else "commits"
     return f"{len(pending)} new {noun}" + (f" ({kinds})" if kinds else "")
+
+
+def _rows(limit: int) -> str:
+    return "the first row" if limit == 1 else f"the first {limit:,} rows"

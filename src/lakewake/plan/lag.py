@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -72,3 +73,9 @@ def last_up_to_date(completions: Iterable[str], look: Look, now: float) -> float
     """The newest of these times that is not in the future; `now` if there is none."""
     times = (_seconds(c, look) for c in completions)
     return max((t for t in times if t is not None and t <= now), default=now)
+
+
+def since_day(date: str, now: float) -> float:
+    """How many seconds ago the day after this one began, in UTC."""
+    day = datetime.datetime.fromisoformat(date).replace(tzinfo=datetime.UTC)
+    return max(0.0, now - (day + datetime.timedelta(days=1)).timestamp())

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from lakewake.errors import (
     HistoryLost,
+    IndexDropped,
     LakewakeError,
     StaleFrontier,
     StoreError,
@@ -33,6 +34,8 @@ def options_after(
     Raises:
         LakewakeError: `error`, if another attempt would not help.
     """
+    if isinstance(error, IndexDropped):
+        raise error
     if isinstance(error, StaleFrontier):
         return _after_a_lost_race(options)
     if isinstance(error, HistoryLost):

@@ -9,7 +9,7 @@ from contextlib import closing
 from functools import cached_property
 from typing import Any
 
-import httpx
+import httpx2
 
 from lakewake.config.settings import RecommendSettings
 from lakewake.errors import LakewakeError
@@ -119,27 +119,27 @@ class Chat:
         try:
             with closing(parts):  # type: ignore[type-var]
                 head = next(parts)
-                assert isinstance(head, httpx.Response)
+                assert isinstance(head, httpx2.Response)
                 if not head.is_success:
                     raise self._refused(head, _beginning(parts))
                 yield from _checked(_read(head, parts))
         except (UnusableAnswer, BadAnswer) as error:
             raise ChatError(f"{self._shown} {self._shortened(str(error))}", hint=AGAIN) from error
-        except httpx.TransportError as error:
+        except httpx2.TransportError as error:
             reason = self._shortened(str(error)) or type(error).__name__
             raise ChatError(
                 f"{self._shown} did not answer: {reason}",
                 hint="check that it runs and that `url` in [recommend] is right",
                 outcome=error,
             ) from error
-        except (httpx.HTTPError, OSError, ValueError) as error:  # such as an invalid host name
+        except (httpx2.HTTPError, OSError, ValueError) as error:  # such as an invalid host name
             reason = self._shortened(str(error)) or type(error).__name__
             raise ChatError(
                 f"cannot send a request to {self._shown}: {reason}",
                 hint="correct `url` in [recommend]",
             ) from error
 
-    def _refused(self, response: httpx.Response, beginning: bytes) -> ChatError:
+    def _refused(self, response: httpx2.Response, beginning: bytes) -> ChatError:
         fact = f"{self._shown} answered {response.status_code} {response.reason_phrase}".rstrip()
         message = self._shortened(beginning.decode(errors="replace"))
         if message:
@@ -169,7 +169,7 @@ def _wait(error: ChatError, attempt: int, ends: float) -> float | None:
     return wait if wait is not None and time.monotonic() + wait < ends else None
 
 
-def _read(head: httpx.Response, parts: Iterator[httpx.Response | bytes]) -> Iterator[Delta]:
+def _read(head: httpx2.Response, parts: Iterator[httpx2.Response | bytes]) -> Iterator[Delta]:
     """The parts of a successful answer, read according to its content type."""
     body = (part for part in parts if isinstance(part, bytes))
     kind = head.headers.get("Content-Type", "").partition(";")[0].strip().lower()
@@ -182,7 +182,7 @@ def _read(head: httpx.Response, parts: Iterator[httpx.Response | bytes]) -> Iter
         raise UnusableAnswer(f"answered {named}, expected JSON")
 
 
-def _beginning(parts: Iterator[httpx.Response | bytes]) -> bytes:
+def _beginning(parts: Iterator[httpx2.Response | bytes]) -> bytes:
     found = b""
     for part in parts:
         assert isinstance(part, bytes)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from lakewake.config.settings import RecommendSettings
 from lakewake.errors import LakewakeError
@@ -15,31 +16,39 @@ from lakewake.model.recommendation import AnsweredBy, Recommendation
 from lakewake.model.rows import RowId
 from lakewake.recommend.chat import Chat
 from lakewake.recommend.cite import check_citations
+from lakewake.recommend.context import Context
 from lakewake.recommend.extract import extract
 from lakewake.recommend.prompt import Prompt, build_prompt, row_text
+from lakewake.recommend.talk import Turn, condense
 from lakewake.recommend.tame import speaks_to_a_model
 
 NO_MODEL = "no language model is configured ([recommend] url); this is quoted from the rows"
 NO_ROWS = "no row was found, and the model was not asked"
+NOTHING_FITS = "Nothing in the table fits this question."
 NO_TEXT = "The rows found have no text to quote."
 
-#: Question → hits; re-ranking, if any, happens inside.
-Find = Callable[[str], SearchResult]
+#: Question → hits, with the chunks that match; re-ranking, if any, happens inside.
+Find = Callable[[str], SearchResult | Context]
 
 
-def recommend(query: str, find: Find, settings: RecommendSettings) -> Recommendation:
+def recommend(
+    query: str, find: Find, settings: RecommendSettings, turns: Sequence[Turn] = ()
+) -> Recommendation:
     """An answer to the question from the rows that `find` finds for it.
+
+    Args:
+        turns: the conversation before the question, oldest first.
 
     Raises:
         LakewakeError: the search failed. A model that fails is a `reason`, not an error.
     """
-    *_, last = _answer(query, find(query), settings, stream=False)
+    *_, last = _begin(query, find, settings, turns, stream=False)
     assert isinstance(last, Recommendation)
     return last
 
 
 def recommend_stream(
-    query: str, find: Find, settings: RecommendSettings
+    query: str, find: Find, settings: RecommendSettings, turns: Sequence[Turn] = ()
 ) -> Iterator[str | Recommendation]:
     """The parts of the message as the model makes them; last, the whole recommendation.
 
@@ -49,11 +58,29 @@ def recommend_stream(
     Raises:
         LakewakeError: the search failed.
     """
-    return _answer(query, find(query), settings, stream=True)
+    return _begin(query, find, settings, turns, stream=True)
+
+
+def _begin(
+    query: str, find: Find, settings: RecommendSettings, turns: Sequence[Turn], *, stream: bool
+) -> Iterator[str | Recommendation]:
+    asked = condense(query, turns, settings)
+    found = find(asked)
+    context = found if isinstance(found, Context) else Context(found)
+    parts = _answer(asked, context.within(settings.context_tokens), settings, stream=stream)
+    return _named(parts, query, asked) if turns else parts
+
+
+def _named(
+    parts: Iterator[str | Recommendation], query: str, asked: str
+) -> Iterator[str | Recommendation]:
+    """The same, with the question as it was put and the one that was searched for."""
+    for part in parts:
+        yield part if isinstance(part, str) else replace(part, query=query, asked=asked)
 
 
 def _answer(
-    query: str, found: SearchResult, settings: RecommendSettings, *, stream: bool
+    query: str, found: Context, settings: RecommendSettings, *, stream: bool
 ) -> Iterator[str | Recommendation]:
     if found.hits and settings.url:
         yield from _ask(query, found, settings, stream)
@@ -64,7 +91,7 @@ def _answer(
 
 
 def _ask(
-    query: str, found: SearchResult, settings: RecommendSettings, stream: bool
+    query: str, found: Context, settings: RecommendSettings, stream: bool
 ) -> Iterator[str | Recommendation]:
     prompt = build_prompt(query, found.hits, settings, _nonce(query, found.hits))
     message, finish = "", ""
@@ -91,9 +118,7 @@ def _nonce(query: str, hits: Sequence[Hit]) -> str:
             return nonce
 
 
-def _check(
-    query: str, found: SearchResult, prompt: Prompt, message: str, finish: str
-) -> Recommendation:
+def _check(query: str, found: Context, prompt: Prompt, message: str, finish: str) -> Recommendation:
     """The model's answer, with warnings about it."""
     cited = check_citations(message, prompt.shown)
     reasons = [*cited.reasons, *_warnings(prompt.shown)]
@@ -109,11 +134,10 @@ def _warnings(shown: Sequence[Hit]) -> Iterator[str]:
             yield f"row [{n}] holds words that speak to a model; judge the answer with care"
 
 
-def _quote(query: str, found: SearchResult, reason: str) -> Recommendation:
+def _quote(query: str, found: Context, reason: str) -> Recommendation:
     """The answer without a model."""
     if not found.hits:
-        message = "No row of the table was found for this question."
-        return _made(query, found, AnsweredBy.NONE, message, (), reason)
+        return _made(query, found, AnsweredBy.NONE, NOTHING_FITS, (), reason)
     quoted = extract(query, found.hits)
     if quoted is None:
         return _made(query, found, AnsweredBy.NONE, NO_TEXT, (), reason)
@@ -122,10 +146,13 @@ def _quote(query: str, found: SearchResult, reason: str) -> Recommendation:
 
 def _made(
     query: str,
-    found: SearchResult,
+    context: Context,
     by: AnsweredBy,
     message: str,
     used: tuple[RowId, ...],
     reason: str,
 ) -> Recommendation:
-    return Recommendation(query, message, by, used, found.hits, found.instant, reason or None)
+    found = context.found
+    return Recommendation(
+        query, message, by, used, found.hits, found.instant, reason or None, context.matched
+    )

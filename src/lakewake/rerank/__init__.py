@@ -26,6 +26,12 @@ def _http(settings: RerankSettings) -> Reranker:
     return HttpReranker(settings)
 
 
+def _onnx(settings: RerankSettings) -> Reranker:
+    from lakewake.rerank.onnx import OnnxReranker
+
+    return OnnxReranker(settings)
+
+
 def _cross_encoder(settings: RerankSettings) -> Reranker:
     from lakewake.rerank.cross import CrossEncoderReranker
 
@@ -34,6 +40,7 @@ def _cross_encoder(settings: RerankSettings) -> Reranker:
 
 RERANKERS: dict[str, Callable[[RerankSettings], Reranker]] = {
     "http": _http,
+    "onnx": _onnx,
     "cross-encoder": _cross_encoder,
 }
 

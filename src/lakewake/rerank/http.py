@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-import httpx
+import httpx2
 
 from lakewake.config.settings import RerankSettings
 from lakewake.errors import EmbedError
@@ -52,8 +52,8 @@ class HttpReranker:
                 answer = self._service.post(body, largest=LONGEST, tries=TRIES)
         except BadAnswer as bad:
             raise EmbedError(f"the re-ranking service {bad}", hint=HINT) from bad
-        except (NoAnswer, httpx.HTTPError) as error:
-            late = isinstance(error, NoAnswer) and isinstance(error.error, httpx.TimeoutException)
+        except (NoAnswer, httpx2.HTTPError) as error:
+            late = isinstance(error, NoAnswer) and isinstance(error.error, httpx2.TimeoutException)
             why = f"not within {self._settings.timeout:g} s" if late else error
             raise EmbedError(f"the re-ranking service did not answer: {why}", hint=HINT) from error
         if answer.is_success:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import threading
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,15 +15,26 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from lakewake.model.facets import Facet
-from lakewake.model.where import column_kind
+from lakewake.model.where import IsNull, column_kind, element_type, fields_of, found
 
 if TYPE_CHECKING:
     from lakewake.model.frontier import Frontier
+    from lakewake.model.recipe import Recipe
     from lakewake.store import StoreReader
 
 #: A column with more distinct values than this is not a list to choose from.
 MAX_DISTINCT = 1000
 LISTED = 20
+
+
+class Countable(Protocol):
+    """What facets are made of: a version of an index, or some rows of it."""
+
+    def schema(self) -> pa.Schema: ...
+
+    def recipe(self) -> Recipe: ...
+
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]: ...
 
 
 class _Summary(Protocol):
@@ -51,21 +64,38 @@ class FacetCache:
             return self._kept[1]
 
 
-def compute_facets(reader: StoreReader) -> tuple[Facet, ...]:
-    """One facet per payload column that can be filtered by, in the order of the recipe.
+def compute_facets(reader: Countable) -> tuple[Facet, ...]:
+    """One facet per payload column, or field in one, that can be filtered by, in their order.
 
-    Each row counts once, however many chunks it has. Memory does not grow with the values. If rows
-    have several texts, it takes one number per row.
+    Each row counts once, however many chunks it has, and each element of a list once for a row.
+    Memory does not grow with the values. If rows have several texts, it takes one number per row.
     """
     schema, recipe = reader.schema(), reader.recipe()
-    columns = [c for c in recipe.payload if c in schema.names and _kind(schema.field(c).type)]
-    summaries = {c: _summary(c, _kind(schema.field(c).type)) for c in columns}
+    held = pa.schema([schema.field(c) for c in recipe.payload_columns if c in schema.names])
+    types = {path: type_ for path, type_ in fields_of(held).items() if _facet_kind(type_)}
+    summaries = {path: _summary(path, _facet_kind(type_)) for path, type_ in types.items()}
+    places = {path: found(IsNull(path), held)[0] for path in types}
+    columns = dict.fromkeys(place.column for place in places.values())
     rows = _Rows(several=len(recipe.fields) > 1)
     for batch in reader.scan([*rows.columns, *columns]) if columns else ():
         first = batch.filter(rows.first_chunks(batch))
-        for column, summary in summaries.items():
-            summary.add(first[column].drop_null())
-    return tuple(summary.facet() for summary in summaries.values())
+        for path, summary in summaries.items():
+            values = first[places[path].column]
+            for name in places[path].inside:
+                values = pc.struct_field(values, name)
+            lists = element_type(types[path]) is not None
+            summary.add((_distinct_elements(values) if lists else values).drop_null())
+    facets = {path: summary.facet() for path, summary in summaries.items()}
+    return tuple(
+        replace(facet, of_list=element_type(types[path]) is not None)
+        for path, facet in facets.items()
+    )
+
+
+def _distinct_elements(lists: pa.Array) -> pa.Array:
+    """The elements of the lists, each once for a list."""
+    columns = {"row": pc.list_parent_indices(lists), "value": pc.list_flatten(lists)}
+    return pa.table(columns).group_by(["row", "value"]).aggregate([])["value"].combine_chunks()
 
 
 class _Rows:
@@ -102,12 +132,12 @@ class _Values:
     def add(self, values: pa.Array) -> None:
         if self._counts is None:
             return
-        found = pc.value_counts(values)
-        if len(found) <= MAX_DISTINCT:
-            distinct, counts = found.flatten()
+        counted = pc.value_counts(values)
+        if len(counted) <= MAX_DISTINCT:
+            distinct, counts = counted.flatten()
             more = zip(distinct.to_pylist(), counts.to_pylist(), strict=True)
             self._counts.update(dict(more))
-        if max(len(found), len(self._counts)) > MAX_DISTINCT:
+        if max(len(counted), len(self._counts)) > MAX_DISTINCT:
             self._counts = None
 
     def facet(self) -> Facet:
@@ -146,6 +176,14 @@ class _Range:
 
 def _summary(column: str, kind: str) -> _Summary:
     return (_Range if kind in ("number", "time") else _Values)(column, kind)
+
+
+def _facet_kind(type_: pa.DataType) -> str:
+    """As `_kind`. A list has one if single elements can be chosen: texts and booleans."""
+    element = element_type(type_)
+    if element is None:
+        return _kind(type_)
+    return kind if (kind := _kind(element)) in ("text", "boolean") else ""
 
 
 def _kind(type_: pa.DataType) -> str:

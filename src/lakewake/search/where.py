@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import difflib
+import math
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import NamedTuple, NoReturn
 
@@ -15,6 +17,7 @@ from lakewake.model.recipe import RESERVED
 from lakewake.model.where import (
     And,
     Compare,
+    Contains,
     In,
     IsNull,
     Like,
@@ -23,19 +26,28 @@ from lakewake.model.where import (
     Or,
     Where,
     check_types,
+    fields_of,
+    has_field,
     leaves,
 )
 
 MAX_LENGTH = 10_000
 #: How deep parentheses and NOT may nest. The stacks of Python and Lance do not allow much more.
 MAX_NESTING = 20
+#: How many values a list that is given may have.
+MAX_GIVEN = 1000
+GIVEN = (
+    "compare a claim that tokens have: = :name for one value, IN :name or CONTAINS ANY :name "
+    "for a list"
+)
 #: Columns of Lakewake's own that can be filtered by.
 OWN_COLUMNS = ("_key", "_partition", "_field", "_instant")
 GRAMMAR = (
     "column = 'text' | != <> < <= > >= with 'text', 40, -1.5, true, DATE '2024-01-31', "
     "TIMESTAMP '2024-01-31 12:00:00' (UTC unless it ends in an offset); IN (…), BETWEEN … AND …, "
-    "LIKE 'a%', IS NULL, NOT, AND, OR, ( ); "
-    'put a name that is not a plain word in "double quotes" or `backticks`'
+    "LIKE 'a%', ILIKE 'a%' for any case, IS NULL, NOT, AND, OR, ( ); for lists CONTAINS 'a', "
+    "CONTAINS ANY ('a', 'b'); dates and timestamps may be plain texts; customer.country for a "
+    'field of a struct; put a name that is not a plain word in "double quotes" or `backticks`'
 )
 
 # Possessive quantifiers (`++`, `*+`) rule out backtracking, so the time is linear in the length.
@@ -46,6 +58,7 @@ _TOKEN = re.compile(
     | (?P<text>    '(?:[^']++|'')*+' )
     | (?P<name>    "(?:[^"]++|"")*+" | `(?:[^`]++|``)*+` )
     | (?P<unclosed>['"`] )
+    | (?P<given>   :(?:[^\W\d]\w*+|"(?:[^"]++|"")*+") )
     | (?P<number>  [+-]?(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?[0-9]{1,6}+)?+(?![\w.]) )
     | (?P<digits>  \.?[0-9][\w.]*+ )
     | (?P<moment>  (?ai:DATE|TIMESTAMP)\s*+'(?:[^']++|'')*+' )
@@ -56,10 +69,11 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_NAMES, _LITERALS = ("word", "name"), ("text", "number", "moment", "truth")
+_NAMES, _LITERALS = ("word", "name"), ("text", "number", "moment", "truth", "given")
 _MOMENTS = {"DATE": datetime.date, "TIMESTAMP": datetime.datetime}
 _OPS = {"=": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _AFTER_COLUMN = (*_OPS, "IS", "NOT", "IN", "LIKE", "BETWEEN")
+_WORDS = ("CONTAINS", "ILIKE")
 _COMPARISON = "expected a comparison, which begins with a column"
 _WRITTEN = {"==": "=", "=<": "<=", "=>": ">=", "≤": "<=", "≥": ">=", "≠": "!=", "&&": "AND"}
 #: Kinds of tokens and symbols that no filter has, with what to do about them.
@@ -74,17 +88,39 @@ _NEVER = {
 }
 
 
-def parse_where(text: str) -> Where:
+def parse_where(text: str, given: Mapping[str, object] | None = None) -> Where:
     """Parse a filter.
 
+    Args:
+        given: the values that `:name` stands for in the filter of a token; None: there are
+            none. They become literals, whatever they hold.
+
     Raises:
-        FilterError: it does not parse, or does more than compare columns with literals.
+        FilterError: it does not parse, does more than compare columns with literals, or a given
+            value is missing or of no use.
     """
     if len(text) > MAX_LENGTH:
         raise _refusal(f"the filter has {len(text)} characters; the limit is {MAX_LENGTH}")
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise _refusal("the filter holds bytes that are not text")
-    return _Parser(text).parse()
+    return _Parser(text, given).parse()
+
+
+def literal_given(value: object, name: str) -> Literal:
+    """A value that `:name` stands for, as a literal.
+
+    Raises:
+        FilterError: it is none.
+    """
+    if isinstance(value, str) and len(value) <= MAX_LENGTH and value.isprintable():
+        return value
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int) and value.bit_length() <= 64:
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return Decimal(repr(value))
+    raise FilterError(f"{name} is not one text, number or boolean", hint=GIVEN)
 
 
 def check_columns(where: Where, schema: pa.Schema) -> None:
@@ -93,10 +129,10 @@ def check_columns(where: Where, schema: pa.Schema) -> None:
     Raises:
         FilterError: the hint lists the columns.
     """
-    payload = [name for name in schema.names if not name.startswith(RESERVED)]
+    payload = pa.schema([f for f in schema if not f.name.startswith(RESERVED)])
     for leaf in leaves(where):
-        if leaf.column not in payload and leaf.column not in OWN_COLUMNS:
-            _refuse_column(leaf.column, payload)
+        if leaf.column not in OWN_COLUMNS and not has_field(leaf, payload):
+            _refuse_column(leaf.column, list(fields_of(payload)))
     check_types(where, schema)
 
 
@@ -174,8 +210,8 @@ def _moment(token: _Token) -> datetime.date | datetime.datetime:
 class _Parser:
     """Recursive descent, a method per rule. OR binds weakest, then AND, then NOT."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    def __init__(self, text: str, given: Mapping[str, object] | None = None) -> None:
+        self._text, self._given = text, given
         self._tokens = _tokens(text)
         self._at = 0
         self._depth = 0
@@ -194,6 +230,20 @@ class _Parser:
     def _step(self) -> _Token:
         self._at += 1
         return self._tokens[self._at - 1]
+
+    def _is_word(self, words: tuple[str, ...], ahead: int = 0) -> bool:
+        """Whether a word comes next that is also a name of columns, so not a keyword."""
+        token = self._peek(ahead)
+        return token.kind == "word" and token.text.upper() in words
+
+    def _names_ahead(self) -> int:
+        """How many names with dots between them come next."""
+        names = 0
+        while self._peek(2 * names).kind in _NAMES:
+            names += 1
+            if self._peek(2 * names - 1).key != ".":
+                break
+        return names
 
     def _take(self, key: str) -> bool:
         return self._peek().key == key and bool(self._step())
@@ -225,9 +275,13 @@ class _Parser:
         return Not(where) if negated else where
 
     def _condition(self) -> Where:
-        if self._peek().kind not in _NAMES or self._peek(1).key not in _AFTER_COLUMN:
+        names = self._names_ahead()
+        after = 2 * names - 1
+        compares = self._peek(after).key in _AFTER_COLUMN or self._is_word(_WORDS, after)
+        if not names or not compares:
             raise self._no_comparison()
-        column = _unquoted(self._step().text)
+        column = ".".join(_unquoted(self._peek(2 * n).text) for n in range(names))
+        self._at += after
         if self._peek().key in _OPS:
             return Compare(column, _OPS[self._step().key], self._literal())
         if self._take("IS"):
@@ -239,20 +293,36 @@ class _Parser:
     def _test(self, column: str) -> Where:
         if self._take("IN"):
             return In(column, self._list())
-        if self._take("LIKE"):
+        if self._is_word(("CONTAINS",)):
+            self._step()
+            several = self._is_word(("ANY",)) and bool(self._step())
+            return Contains(column, self._list() if several else (self._literal(),))
+        any_case = self._is_word(("ILIKE",))
+        if any_case or self._peek().key == "LIKE":
+            self._step()
+            if self._peek().kind == "given":
+                raise self._peek().misplaced(
+                    "LIKE and ILIKE take none of these: % in it would be a wildcard"
+                )
             pattern = self._literal()
             if not isinstance(pattern, str):
                 raise self._peek(-1).misplaced("LIKE takes a text")
-            return Like(column, pattern)
-        self._expect("BETWEEN", "IN, LIKE or BETWEEN")
+            return Like(column, pattern, any_case)
+        self._expect("BETWEEN", "IN, LIKE, ILIKE, CONTAINS or BETWEEN")
         low = self._literal()
         self._expect("AND")
         return And((Compare(column, ">=", low), Compare(column, "<=", self._literal())))
 
     def _list(self) -> tuple[Literal, ...]:
+        if self._peek().kind == "given":
+            value, name = self._value_given()
+            several = value if isinstance(value, list | tuple) else [value]
+            if len(several) > MAX_GIVEN:
+                raise FilterError(f"{name} has {len(several)} values", hint=GIVEN)
+            return tuple(literal_given(one, name) for one in several)
         self._expect("(")
         if self._peek().key == ")":
-            raise self._peek().misplaced("IN has an empty list")
+            raise self._peek().misplaced("this is an empty list")
         values = [self._literal()]
         while self._take(","):
             values.append(self._literal())
@@ -261,12 +331,24 @@ class _Parser:
 
     def _literal(self) -> Literal:
         token, after = self._peek(), self._peek(1)
+        if token.kind == "given":
+            return literal_given(*self._value_given())
         if token.kind in _LITERALS:
             return _value(self._step())
         if token.kind in _NAMES and (after.kind in ("end", "keyword") or after.key in (")", ",")):
             text = _cut("'" + _unquoted(token.text).replace("'", "''") + "'")
             raise token.not_allowed(f"a column, not a literal; did you mean {text}?")
         raise self._unexpected("expected a literal")
+
+    def _value_given(self) -> tuple[object, str]:
+        """The value that `:name` stands for, and how it is called."""
+        token = self._step()
+        name = _unquoted(token.text[1:])
+        if self._given is None:
+            raise token.not_allowed("only the filter of a token has such values")
+        if name not in self._given:
+            raise FilterError(f"there is no {token.text}", hint=GIVEN)
+        return self._given[name], token.text
 
     def _no_comparison(self) -> FilterError:
         token, after = self._peek(), self._peek(1)
@@ -277,7 +359,7 @@ class _Parser:
         if token.text.upper() in ("SELECT", "WHERE"):
             return token.misplaced("a filter is only what comes after WHERE")
         if after.key == ".":
-            return token.misplaced("a name with a dot is not a plain column name")
+            return token.misplaced("expected names with dots between them, and then a comparison")
         if after.kind in ("end", "keyword") or after.key == ")":
             return token.not_allowed("a column, not a comparison; did you mean = true?")
         self._step()

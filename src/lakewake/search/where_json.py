@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 from lakewake.errors import FilterError
-from lakewake.model.where import And, Compare, In, IsNull, Like, Literal, Not, Or, Where
+from lakewake.model.where import And, Compare, Contains, In, IsNull, Like, Literal, Not, Or, Where
 from lakewake.search.where import MAX_LENGTH, MAX_NESTING, parse_where
 
 SHAPE = (
     '{"column": value} or {"column": {"<": 40, ">=": 10}}; = != < <= > >= with a text, a number, '
     'true, {"date": "2024-01-31"} or {"timestamp": "2024-01-31 12:00:00"} (UTC unless it ends in '
-    'an offset); {"in": [...]}, {"between": [low, high]}, {"like": "a%"}, {"is_null": true}; '
+    'an offset); {"in": [...]}, {"between": [low, high]}, {"like": "a%"}, {"ilike": "a%"}, '
+    '{"is_null": true}; for lists {"contains": "a"}, {"contains_any": [...]}; '
     '{"and": [...]}, {"or": [...]}, {"not": {...}}; all columns of one object must hold'
 )
 #: An integer with more bits is out of range for every column, and slow to compute with.
@@ -84,7 +86,10 @@ class _Reader:
             "in": self._in,
             "between": self._between,
             "like": self._like,
+            "ilike": lambda name, pattern: replace(self._like(name, pattern), any_case=True),
             "is_null": self._is_null,
+            "contains": lambda name, one: Contains(name, (self._literal(one),)),
+            "contains_any": self._contains_any,
         }
         if op.lower() not in tests:
             known = _ELSEWHERE.get(op.lower().lstrip("$"))
@@ -95,6 +100,9 @@ class _Reader:
     def _in(self, column: str, value: object) -> Where:
         return In(column, tuple(self._literal(v) for v in self._list("in", value)))
 
+    def _contains_any(self, column: str, value: object) -> Where:
+        return Contains(column, tuple(self._literal(v) for v in self._list("contains_any", value)))
+
     def _between(self, column: str, value: object) -> Where:
         ends = self._list("between", value)
         if len(ends) != 2:
@@ -102,7 +110,7 @@ class _Reader:
         low, high = (self._literal(end) for end in ends)
         return And((Compare(column, ">=", low), Compare(column, "<=", high)))
 
-    def _like(self, column: str, value: object) -> Where:
+    def _like(self, column: str, value: object) -> Like:
         if not isinstance(value, str):
             raise _refusal(f"like takes a text, not {_shown(value)}")
         return Like(column, self._text(value))

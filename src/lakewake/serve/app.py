@@ -20,20 +20,30 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lakewake.config.settings import ServeSettings
 from lakewake.errors import LakewakeError
-from lakewake.model.shapes import RecommendAnswer, SearchAnswer
+from lakewake.model.shapes import Job, SearchAnswer
 from lakewake.serve import asking, shapes
+from lakewake.serve.callers import Rates, Views, audited
 from lakewake.serve.headers import KeyCheck, KnownHosts, SecurityHeaders, hosts_of, is_loopback
 from lakewake.serve.keys import KeyRing
-from lakewake.serve.limits import BodyLimit, Gate, check_recommend, check_search
+from lakewake.serve.limits import (
+    BodyLimit,
+    Gate,
+    check_facets,
+    check_recommend,
+    check_search,
+    replay,
+)
 from lakewake.serve.metrics import CONTENT_TYPE, Metrics
 from lakewake.serve.page import PageFile, read_page
 from lakewake.serve.refusals import Json, Refused, misshapen, refusal, refused_by
+from lakewake.serve.remote import Remote
 from lakewake.show.plain import json_value
 from lakewake.show.redact import without_secrets
 
 if TYPE_CHECKING:
     from lakewake.api import Index
     from lakewake.serve.following import Follower
+    from lakewake.serve.tokens import Tokens
 
 _log = logging.getLogger("lakewake.serve")
 T = TypeVar("T")
@@ -46,6 +56,8 @@ COUNTING = 2
 WRITING = 4
 Limit = Annotated[int, Query(ge=1, le=1000, description="The most entries to return.")]
 EVENTS = "text/event-stream"
+#: The path of a search, around the name of the index.
+BEFORE, AFTER = "/indexes/", "/search"
 BUSY_MODEL = "too many searches are waiting for the model"
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -84,17 +96,21 @@ def build_app(
     settings: ServeSettings,
     keys: KeyRing | None,
     *,
+    tokens: Tokens | None = None,
     follower: Follower | None = None,
     page: Mapping[str, PageFile] | None = None,
 ) -> FastAPI:
     """The application for the indexes of a configuration.
 
     Args:
-        keys: the accepted API keys; None: no key is needed.
+        keys: the accepted API keys; None: no key is needed, unless there are tokens.
+        tokens: the accepted tokens; None: there are none.
         follower: the process that keeps the indexes up to date; None: there is none.
         page: path → file; by default the page that comes with the package.
     """
-    desk = Desk(indexes, settings, follower, keys is not None or is_loopback(settings.host))
+    keyed = keys is not None or tokens is not None
+    views = Views(indexes, keyed=keyed)
+    desk = Desk(views, settings, follower, keyed or is_loopback(settings.host))
     app = FastAPI(
         title="Lakewake",
         summary="Vector indexes that follow Apache Hudi tables, commit by commit.",
@@ -104,19 +120,24 @@ def build_app(
     app.state.desk = desk
     app.router.route_class = _Route
     _add_routes(app, desk)
+    if settings.mcp:
+        gates = desk.recommending, desk.modelling
+        app.router.routes.append(Remote(views, gates, settings.max_body_bytes).route)
     files = read_page() if page is None else page
     for path, file in files.items():
         app.add_route(path, _endpoint(file), include_in_schema=False)
     _add_handlers(app, desk)
     # The middleware added last sees a request first.
+    app.add_middleware(SearchDoor, desk)
     app.add_middleware(BodyLimit, settings.max_body_bytes, settings.timeout)
-    if keys is not None:
-        app.add_middleware(KeyCheck, keys, partial(scope_for, frozenset({"/health", *files})))
-    hosts = hosts_of(settings.host, settings.allowed_hosts, keyed=keys is not None)
+    if keyed:
+        needs = partial(scope_for, frozenset({"/health", *files}))
+        app.add_middleware(KeyCheck, keys, needs, Rates(settings.rate), tokens)
+    hosts = hosts_of(settings.host, settings.allowed_hosts, keyed=keyed)
     app.add_middleware(KnownHosts, hosts, numbers=not is_loopback(settings.host))
     app.add_middleware(LastResort, desk)
     app.add_middleware(SecurityHeaders)
-    _describe(app, indexes, keyed=keys is not None)
+    _describe(app, indexes, keyed=keyed)
     return app
 
 
@@ -128,16 +149,16 @@ def scope_for(open_paths: frozenset[str], path: str) -> str | None:
 
 
 class Desk:
-    """Receives the requests and answers them in threads."""
+    """Receives the requests and answers them in threads, for what the caller may see."""
 
     def __init__(
         self,
-        indexes: Mapping[str, Index],
+        views: Views,
         settings: ServeSettings,
         follower: Follower | None,
         shows_metrics: bool,
     ) -> None:
-        self._indexes, self._limits, self._follower = indexes, settings, follower
+        self._views, self._limits, self._follower = views, settings, follower
         self._shows_metrics = shows_metrics
         seconds = settings.timeout
         self.searching = Gate(settings.concurrent, seconds)
@@ -145,7 +166,7 @@ class Desk:
         self.modelling = Gate(settings.concurrent, seconds, busy=BUSY_MODEL)
         self.recommending = Gate(settings.concurrent, seconds * WRITING)
         self.looking, self.counting = Gate(LOOKING, seconds), Gate(COUNTING, seconds)
-        self.metrics = Metrics(indexes, lambda: self.running, self._restarts)
+        self.metrics = Metrics(views.unlimited, lambda: self.running, self._restarts)
 
     @property
     def running(self) -> int:
@@ -167,24 +188,40 @@ class Desk:
         check_search(body, self._limits)
         began = perf_counter()
         gate = self.modelling if asking.needs_model(index, body) else self.searching
-        answer = await gate.run(lambda: Json(asking.search(index, body)))
+        row = [body.like.partition, body.like.key] if body.like else None
+        more = {"row": row, "where": body.where, "mode": body.mode}
+        with audited(self._views, "search", name, body.text, **more):
+            answer = await gate.run(lambda: Json(asking.search(index, body)))
         self.metrics.searched(name, body.mode, perf_counter() - began)
         return answer
+
+    async def refused(self, request: str, work: Coroutine[Any, Any, Response]) -> Response:
+        """The answer of some work, or the refusal if it fails as expected."""
+        try:
+            return await work
+        except LakewakeError as error:
+            return self.refuse(refused_by(error), request)
+        except Refused as error:
+            return self.refuse(error, request)
 
     async def recommend(self, name: str, body: shapes.RecommendBody) -> Response:
         """A message based on the best rows; with `stream`, sent while it is written."""
         index = self._index(name)
         check_recommend(body, self._limits)
-        if not body.stream:
-            return await self.recommending.run(lambda: Json(asking.recommend(index, body)))
-        items = self.recommending.stream(partial(asking.recommend_stream, index, body))
-        # A failure before the first item is still an ordinary refusal.
-        first = await anext(items)
+        said = [turn.content for turn in body.conversation] or None
+        more = {"conversation": said, "where": body.where, "mode": body.mode}
+        with audited(self._views, "recommend", name, body.query, **more):
+            if not body.stream:
+                return await self.recommending.run(lambda: Json(asking.recommend(index, body)))
+            items = self.recommending.stream(partial(asking.recommend_stream, index, body))
+            # A failure before the first item is still an ordinary refusal.
+            first = await anext(items)
         return StreamingResponse(self._events(first, items), media_type=EVENTS)
 
     async def list_indexes(self) -> Response:
         """All indexes: their size, their commit, and whether they are fresh."""
-        found = await self._look(lambda: [asking.summary(i) for i in self._indexes.values()])
+        views = list(self._views.values())
+        found = await self._look(lambda: [asking.summary(i) for i in views])
         return Json({"indexes": found, "watch": self._watch()})
 
     async def status(self, name: str) -> Response:
@@ -200,13 +237,38 @@ class Desk:
 
     async def facets(self, name: str) -> Response:
         """What the payload columns of an index hold, for filters."""
+        return await self.count_facets(name, shapes.FacetsBody(text=None))
+
+    async def count_facets(self, name: str, body: shapes.FacetsBody) -> Response:
+        """The same for the rows that pass a filter, or are best for a text."""
         index = self._index(name)
-        return await self.counting.run(lambda: Json(asking.facets(index)))
+        check_facets(body, self._limits)
+        with audited(self._views, "facets", name, body.text, where=body.where):
+            return await self.counting.run(lambda: Json(asking.facets(index, body)))
 
     async def commits(self, name: str, limit: Limit = 50) -> Response:
         """The table's newest commits, and the sync that brought each into the index."""
         index = self._index(name)
         return await self._look(lambda: Json(asking.commits(index, limit)))
+
+    async def quarantine(self, name: str, limit: Limit = 100) -> Response:
+        """Rows that could not be embedded, and why."""
+        self._views.check_whole()
+        index = self._index(name)
+        return await self._look(lambda: Json(asking.quarantine(index, limit)))
+
+    async def jobs(self, name: str, limit: Limit = 20) -> Response:
+        """What the syncing process was asked to do, newest first."""
+        self._views.check_whole()
+        index, may_ask = self._index(name), self._views.caller.admin
+        return await self._look(lambda: Json({**asking.jobs(index, limit), "may_ask": may_ask}))
+
+    async def ask_for_job(self, name: str, body: shapes.JobBody) -> Response:
+        """Ask the syncing process for a job. Needs a key with the scope admin."""
+        with audited(self._views, "job", name, body.kind):
+            self._views.check_admin()
+            index, by = self._index(name), self._views.caller.name
+            return await self._look(lambda: Json(index.ask_for(body.kind, by).as_dict()))
 
     async def health(self) -> Response:
         """Whether the server is running. Needs no key, and reads no index."""
@@ -214,7 +276,8 @@ class Desk:
 
     async def ready(self) -> Response:
         """Whether every index exists and is within its freshness limit: 200 if so, else 503."""
-        found = await self._look(lambda: [asking.freshness(i) for i in self._indexes.values()])
+        views = list(self._views.values())
+        found = await self._look(lambda: [asking.freshness(i) for i in views])
         ready = all(f["fresh"] for f in found)
         return Json({"ready": ready, "indexes": found}, 200 if ready else 503)
 
@@ -232,10 +295,10 @@ class Desk:
         return refusal(refused)
 
     def _index(self, name: str) -> Index:
-        if name not in self._indexes:
-            hint = f"the indexes are {', '.join(self._indexes)}"
+        if name not in self._views:
+            hint = f"the indexes are {', '.join(self._views)}"
             raise Refused(404, "unknown_index", f"there is no index {name[:80]!r} here", hint)
-        return self._indexes[name]
+        return self._views[name]
 
     async def _look(self, work: Callable[[], T]) -> T:
         return await self.looking.run(work)
@@ -255,14 +318,17 @@ class Desk:
         return b"event: error\ndata: " + self.refuse(refused, "stream").body + b"\n\n"
 
     def _watch(self) -> dict[str, Any] | None:
-        return self._follower.state.as_dict() if self._follower else None
+        # Its output may name rows of everybody.
+        if self._follower is None or self._views.are_limited:
+            return None
+        return self._follower.state.as_dict()
 
     def _restarts(self) -> int:
         return self._follower.state.restarts if self._follower else 0
 
 
 def _event(item: Any) -> bytes:
-    name, value = ("piece", {"text": item}) if isinstance(item, str) else ("answer", item.as_dict())
+    name, value = ("piece", {"text": item}) if isinstance(item, str) else ("answer", item)
     data = json.dumps(json_value(value), ensure_ascii=False).encode("utf-8", "replace")
     return f"event: {name}\ndata: ".encode() + data + b"\n\n"
 
@@ -277,12 +343,16 @@ def _add_routes(app: FastAPI, desk: Desk) -> None:
         )
 
     post("/indexes/{name}/search", desk.search, SearchAnswer)
-    post("/indexes/{name}/recommend", desk.recommend, RecommendAnswer, _STREAM)
+    post("/indexes/{name}/recommend", desk.recommend, shapes.Recommended, _STREAM)
     get("/indexes", desk.list_indexes, shapes.Indexes, _REFUSALS)
     get("/indexes/{name}/status", desk.status, shapes.Status)
     get("/indexes/{name}/history", desk.history, shapes.History)
     get("/indexes/{name}/facets", desk.facets, shapes.Facets)
+    post("/indexes/{name}/facets", desk.count_facets, shapes.Facets)
     get("/indexes/{name}/commits", desk.commits, shapes.Commits)
+    get("/indexes/{name}/quarantine", desk.quarantine, shapes.Quarantine)
+    get("/indexes/{name}/jobs", desk.jobs, shapes.Jobs)
+    post("/indexes/{name}/jobs", desk.ask_for_job, Job)
     get("/health", desk.health, shapes.Health, _REFUSALS)
     get("/ready", desk.ready, shapes.Readiness, {**_REFUSALS, 503: {"model": shapes.Readiness}})
     app.add_api_route("/metrics", desk.show_metrics, response_class=Response, responses=_TEXT)
@@ -357,6 +427,49 @@ def _describe(app: FastAPI, names: Iterable[str], *, keyed: bool) -> None:
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign]
+
+
+class SearchDoor:
+    """Takes sound searches straight to the desk.
+
+    FastAPI's own way to an endpoint takes longer than a search in memory. It describes searches in
+    OpenAPI, and it still answers every request that is not a search of the documented shape.
+    """
+
+    def __init__(self, app: ASGIApp, desk: Desk) -> None:
+        self._app, self._desk = app, desk
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request if it is a search, or pass it on."""
+        app, name = self._app, _searched(scope)
+        if name is not None:
+            message = await receive()
+            if (body := _search_body(message.get("body", b""))) is not None:
+                what = f"POST {scope['path']}"
+                app = await self._desk.refused(what, self._desk.search(name, body))
+            else:
+                receive = replay(message, receive)
+        await app(scope, receive, send)
+
+
+def _searched(scope: Scope) -> str | None:
+    """The index that a request searches, if it is a search whose body is called JSON."""
+    if scope["type"] != "http" or scope["method"] != "POST":
+        return None
+    path: str = scope["path"]
+    name = path.removeprefix(BEFORE).removesuffix(AFTER)
+    if not name or "/" in name or path != f"{BEFORE}{name}{AFTER}":
+        return None
+    given = next((value for key, value in scope["headers"] if key == b"content-type"), b"")
+    kind: bytes = given.partition(b";")[0].strip().lower()
+    return name if kind == b"application/json" else None
+
+
+def _search_body(content: bytes) -> shapes.SearchBody | None:
+    try:
+        return shapes.SearchBody.model_validate(from_json(content))
+    except ValueError:
+        return None
 
 
 class LastResort:

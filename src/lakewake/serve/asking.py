@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from lakewake.errors import IndexMissing, LakewakeError, TableError, TableMissing
 from lakewake.model.choices import MODES
 from lakewake.model.rows import RowId
-from lakewake.serve.shapes import RecommendBody, SearchBody
+from lakewake.serve.shapes import FacetsBody, RecommendBody, SearchBody
 from lakewake.show.redact import cleaned, without_secrets
 
 if TYPE_CHECKING:
     from lakewake.api import Index
+    from lakewake.model.recommendation import Recommendation
 
 
 def search(index: Index, body: SearchBody) -> dict[str, Any]:
@@ -27,6 +28,7 @@ def search(index: Index, body: SearchBody) -> dict[str, Any]:
         where=body.where,
         mode=body.mode,
         min_score=body.min_score,
+        diversity=body.diversity,
         rerank=body.rerank,
         exact=body.exact,
         as_of=body.as_of,
@@ -44,12 +46,28 @@ def needs_model(index: Index, body: SearchBody) -> bool:
 
 def recommend(index: Index, body: RecommendBody) -> dict[str, Any]:
     """A message based on the best rows."""
-    return index.recommend(body.query, k=body.k, where=body.where, mode=body.mode).as_dict()
+    return _shaped(index.recommend(body.query, **_asked(body)), body)
 
 
 def recommend_stream(index: Index, body: RecommendBody) -> Iterator[Any]:
-    """The message in parts, then the whole recommendation."""
-    return index.recommend_stream(body.query, k=body.k, where=body.where, mode=body.mode)
+    """The message in parts, then the whole recommendation as JSON."""
+    parts = index.recommend_stream(body.query, **_asked(body))
+    return (part if isinstance(part, str) else _shaped(part, body) for part in parts)
+
+
+def _shaped(found: Recommendation, body: RecommendBody) -> dict[str, Any]:
+    return found.plain() if body.plain else found.as_dict()
+
+
+def _asked(body: RecommendBody) -> dict[str, Any]:
+    return {
+        "k": body.k,
+        "where": body.where,
+        "mode": body.mode,
+        "min_score": body.min_score,
+        "rerank": body.rerank,
+        "conversation": [turn.model_dump() for turn in body.conversation],
+    }
 
 
 def summary(index: Index) -> dict[str, Any]:
@@ -63,6 +81,8 @@ def summary(index: Index) -> dict[str, Any]:
         "payload": list(index.settings.payload),
         "modes": list(modes(index)),
         "fresh": freshness(index)["fresh"],
+        "has_language_model": index.has_language_model,
+        "has_reranking_model": index.settings.rerank is not None,
     }
 
 
@@ -105,9 +125,11 @@ def _judged(index: Index) -> tuple[bool, str]:
     return report.fresh, why
 
 
-def facets(index: Index) -> dict[str, Any]:
-    """What the payload columns hold, and the instant of these counts."""
-    instant, found = index.with_view(lambda view: (view.instant, view.facets()))
+def facets(index: Index, body: FacetsBody) -> dict[str, Any]:
+    """What the payload columns of the rows asked for hold, and the instant of these counts."""
+    instant, found = index.with_view(
+        lambda view: (view.instant, view.facets(body.text, where=body.where, mode=body.mode))
+    )
     return {"index": index.name, "instant": instant, "facets": [f.as_dict() for f in found]}
 
 
@@ -125,6 +147,18 @@ def commits(index: Index, limit: int) -> dict[str, Any]:
     except IndexMissing:
         instant, marks = "", index.commits(limit)
     return _dated(index, instant, "commits", [mark.as_dict() for mark in marks])
+
+
+def quarantine(index: Index, limit: int) -> dict[str, Any]:
+    """The first rows in quarantine, and how many there are."""
+    instant, rows = index.with_view(lambda v: (v.instant, len(v.frontier.quarantine)))
+    listed = [row.as_dict() for row in index.quarantine(limit)]
+    return {**_dated(index, instant, "quarantine", listed), "rows": rows}
+
+
+def jobs(index: Index, limit: int) -> dict[str, Any]:
+    """What the syncing process was asked to do."""
+    return {"index": index.name, "jobs": cleaned([job.as_dict() for job in index.jobs(limit)])}
 
 
 def _dated(index: Index, instant: str, name: str, found: list[dict[str, Any]]) -> dict[str, Any]:

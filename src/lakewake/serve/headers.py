@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lakewake.serve.callers import CALLER, Caller, Rates
 from lakewake.serve.keys import KeyRing
 from lakewake.serve.refusals import Refused
+
+if TYPE_CHECKING:
+    from lakewake.serve.tokens import Tokens
 
 #: The page needs only its own files and this server. No inline script or style is allowed.
 POLICY = (
@@ -28,6 +34,9 @@ HEADERS = {
 }
 #: Rows may be private, so no cache on the way may keep them.
 CACHE = "no-store"
+#: The same as ASGI has them: made once, because every answer has them.
+_RAW = {name.lower().encode(): value.encode() for name, value in HEADERS.items()}
+_UNCACHED = ((b"cache-control", CACHE.encode()),)
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -42,10 +51,9 @@ class SecurityHeaders:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
-                headers.setdefault("Cache-Control", CACHE)
+                given = [pair for pair in message.get("headers", ()) if pair[0] not in _RAW]
+                cached = any(name == b"cache-control" for name, _ in given)
+                message["headers"] = [*given, *_RAW.items(), *(() if cached else _UNCACHED)]
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
@@ -131,28 +139,65 @@ class KeyCheck:
     """Lets a request through if its key is valid for the path.
 
     Args:
+        keys: the accepted keys; None: only tokens are accepted.
+        tokens: the accepted tokens; None: only keys are accepted.
         scope_for: path → the scope that it needs; None: it needs no key.
     """
 
-    def __init__(self, app: ASGIApp, keys: KeyRing, scope_for: Callable[[str], str | None]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        keys: KeyRing | None,
+        scope_for: Callable[[str], str | None],
+        rates: Rates,
+        tokens: Tokens | None = None,
+    ) -> None:
         self._app, self._keys, self._scope_for = app, keys, scope_for
+        self._rates, self._tokens = rates, tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
         needed = self._scope_for(scope["path"]) if scope["type"] == "http" else None
-        if needed is not None:
-            self._check(Headers(scope=scope).get("authorization", ""), needed)
-        await self._app(scope, receive, send)
+        if needed is None:
+            return await self._app(scope, receive, send)
+        caller = await self._caller(Headers(scope=scope).get("authorization", ""), needed)
+        self._rates.take(caller)
+        before = CALLER.set(caller)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            CALLER.reset(before)
 
-    def _check(self, header: str, needed: str) -> None:
+    async def _caller(self, header: str, needed: str) -> Caller:
         kind, _, given = header.partition(" ")
-        key = self._keys.find(given.strip()) if kind.lower() == "bearer" else None
+        given = given.strip() if kind.lower() == "bearer" else ""
+        if self._tokens is not None and given.count(".") == 2:
+            caller = await self._of_token(self._tokens, given)
+            if needed != "read":
+                fact = "a token has the scope read, but this needs a key"
+                raise Refused(403, "scope", fact, "use a key with `--scope admin`")
+            return caller
+        return self._of_key(header, given, needed)
+
+    async def _of_token(self, tokens: Tokens, given: str) -> Caller:
+        caller = tokens.check(given)
+        if caller is None:
+            # In a thread: the provider may be slow, and others are waiting.
+            await asyncio.to_thread(tokens.refresh)
+            caller = tokens.check(given, again=False)
+        assert caller is not None
+        return caller
+
+    def _of_key(self, header: str, given: str, needed: str) -> Caller:
+        key = self._keys.find(given) if self._keys else None
         if key is None:
             fact = "the key is unknown" if header else "a key is needed"
             ask = {"WWW-Authenticate": "Bearer"}
             raise Refused(401, "no_key", fact, "send it as `Authorization: Bearer KEY`", ask)
         if not key.may(needed):
-            fact = f"key '{key.name}' has the scope {key.scope}, but this needs {needed}"
+            limited = " for some rows" if key.where else ""
+            fact = f"key '{key.name}' has the scope {key.scope}{limited}, but this needs {needed}"
             raise Refused(
                 403, "scope", fact, "add one: `lakewake keys add FILE NAME --scope admin`"
             )
+        return key.caller

@@ -2,6 +2,8 @@
 
     {"format": 1, "keys": [{"name": "page", "scope": "read", "salt": …, "hash": …, "added": …}]}
 
+An entry may also have `where`, a filter for the rows that the key may see, and `rate`.
+
 A key is 32 random bytes. They cannot be guessed, so one round of SHA-256 is enough.
 """
 
@@ -20,12 +22,16 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from lakewake.errors import ConfigError
+from lakewake.errors import ConfigError, FilterError
 from lakewake.files import write_whole
 from lakewake.model.choices import SCOPES
+from lakewake.model.where import Where
+from lakewake.search.where import parse_where
+from lakewake.serve.callers import Caller
 
 FORMAT = 1
 PREFIX = "lw_"
@@ -39,21 +45,41 @@ _log = logging.getLogger("lakewake.serve")
 
 @dataclass(frozen=True)
 class Key:
-    """An entry of the file. It never holds the key itself."""
+    """An entry of the file. It never holds the key itself.
+
+    Attributes:
+        where: a filter for the rows that the key may see; "": all.
+        rate: how many requests a second it may send; 0: as `rate` in `[serve]` says.
+    """
 
     name: str
     scope: str
     salt: str
     hash: str
     added: str
+    where: str = ""
+    rate: float = 0.0
 
     def fits(self, given: str) -> bool:
         """Whether this is the key, compared in constant time."""
         return hmac.compare_digest(hashed(given, self.salt), self.hash)
 
+    @property
+    def caller(self) -> Caller:
+        """Who sends this key, and the rows that they may see."""
+        where = _parsed(self.where) if self.where else None
+        return Caller(f"key {self.name}", where, self.rate, admin=self.may("admin"))
+
     def may(self, scope: str) -> bool:
-        """Whether the key includes this scope."""
+        """Whether the key includes this scope. Metrics count the rows of everybody."""
+        if self.where and scope != "read":
+            return False
         return SCOPES.index(self.scope) >= SCOPES.index(scope)
+
+
+@lru_cache(maxsize=256)
+def _parsed(where: str) -> Where:
+    return parse_where(where)
 
 
 def hashed(key: str, salt: str) -> str:
@@ -61,12 +87,25 @@ def hashed(key: str, salt: str) -> str:
     return hashlib.sha256(bytes.fromhex(salt) + key.encode("utf-8", "replace")).hexdigest()
 
 
-def add_key(file: Path, name: str, scope: str) -> str:
+def add_key(file: Path, name: str, scope: str, where: str = "", rate: float = 0.0) -> str:
     """Make a key and store its hash. The key itself is returned once and stored nowhere.
 
+    Args:
+        where: a filter for the rows that the key may see; "": all.
+        rate: how many requests a second it may send; 0: as the server's configuration says.
+
     Raises:
-        ConfigError: the name is taken or not valid, or the file cannot be used.
+        ConfigError: the name is taken or not valid, the file cannot be used, or a key with a
+            filter would have scope admin.
+        FilterError: the filter does not parse.
     """
+    if where:
+        parse_where(where)
+    if where and scope != "read":
+        raise ConfigError(
+            "a key with a filter has scope read: metrics count the rows of everybody",
+            hint="add a second key with `--scope admin` and without `--where`",
+        )
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"{name!r} is not a valid name for a key",
@@ -81,7 +120,7 @@ def add_key(file: Path, name: str, scope: str) -> str:
                 f"{file} already has a key '{name}'",
                 hint=f"run `lakewake keys remove {file} {name}` first",
             )
-        _write(file, (*keys, Key(name, scope, salt, hashed(key, salt), added)))
+        _write(file, (*keys, Key(name, scope, salt, hashed(key, salt), added, where, rate)))
     return key
 
 
@@ -138,7 +177,7 @@ def read_keys(file: Path) -> tuple[Key, ...]:
             hint="give the user that runs the server permission to read it",
         ) from error
     # The content is not shown: somebody may have put a key there by mistake.
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, FilterError):
         raise ConfigError(
             f"{file} is not a key file", hint="create one with `lakewake keys add FILE NAME`"
         ) from None
@@ -156,6 +195,9 @@ def _parse(value: Any) -> tuple[Key, ...]:
         raise ValueError(value["format"])
     keys = tuple(Key(**one) for one in value["keys"])
     for key in keys:
+        # A filter that does not parse must not be taken for none.
+        if type(key.where) is not str or not isinstance(key.caller, Caller) or not key.rate >= 0:
+            raise ValueError(key.name)
         if key.scope not in SCOPES or len(bytes.fromhex(key.salt)) < 16:
             raise ValueError(key.name)
         if len(bytes.fromhex(key.hash)) != hashlib.sha256().digest_size:
@@ -163,9 +205,14 @@ def _parse(value: Any) -> tuple[Key, ...]:
     return keys
 
 
+def _as_json(key: Key) -> dict[str, Any]:
+    """The entry in the file. Versions that know no filters refuse a file that has some."""
+    return {name: value for name, value in asdict(key).items() if value not in ("", 0.0)}
+
+
 def _write(file: Path, keys: tuple[Key, ...]) -> None:
     """Replace the file atomically. Only its owner may read it."""
-    text = json.dumps({"format": FORMAT, "keys": [asdict(k) for k in keys]}, indent=1)
+    text = json.dumps({"format": FORMAT, "keys": [_as_json(k) for k in keys]}, indent=1)
     try:
         write_whole(file, f"{text}\n".encode(), lasting=True, private=True)
     except OSError as error:

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lakewake.config.settings import ServeSettings
 from lakewake.net.deadline import at_most
 from lakewake.serve.refusals import Refused
-from lakewake.serve.shapes import RecommendBody, SearchBody
+from lakewake.serve.shapes import FacetsBody, RecommendBody, SearchBody
 
 T = TypeVar("T")
 
@@ -117,6 +117,10 @@ class Gate:
         future.add_done_callback(lambda f: self._over(f, loop, done))
 
     async def _thread(self) -> None:
+        if not self._free.locked():
+            # At once, so no time limit needs to be set.
+            await self._free.acquire()
+            return
         try:
             async with asyncio.timeout(self._patience):
                 await self._free.acquire()
@@ -213,7 +217,7 @@ class BodyLimit:
             fact = f"the body did not arrive within {self._seconds:g} s"
             raise Refused(408, "slow_body", fact) from None
         # The client left while it was sending, so nobody waits for an answer.
-        return None if whole is None else await self._app(scope, _replay(whole, receive), send)
+        return None if whole is None else await self._app(scope, replay(whole, receive), send)
 
     async def _read(self, receive: Receive) -> Message | None:
         body = bytearray()
@@ -233,7 +237,7 @@ class BodyLimit:
         )
 
 
-def _replay(whole: Message, receive: Receive) -> Receive:
+def replay(whole: Message, receive: Receive) -> Receive:
     """Delivers the body once, then what comes after it."""
     waiting = [whole]
 
@@ -254,6 +258,16 @@ def check_search(body: SearchBody, limits: ServeSettings) -> None:
     _check_length("where", body.where, limits)
 
 
+def check_facets(body: FacetsBody, limits: ServeSettings) -> None:
+    """Refuse a question that asks for too much.
+
+    Raises:
+        Refused: 422.
+    """
+    _check_length("text", body.text, limits)
+    _check_length("where", body.where, limits)
+
+
 def check_recommend(body: RecommendBody, limits: ServeSettings) -> None:
     """Refuse a question that asks for too much.
 
@@ -262,6 +276,8 @@ def check_recommend(body: RecommendBody, limits: ServeSettings) -> None:
     """
     _check_k(body.k, limits)
     _check_length("query", body.query, limits)
+    for turn in body.conversation:
+        _check_length("content", turn.content, limits)
     _check_length("where", body.where, limits)
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 from contextvars import ContextVar
 from datetime import UTC, datetime
 
+from lakewake.errors import ConfigError
+
 #: Address and port of the client whose bytes are being handled; `-` for none.
 CLIENT: ContextVar[str] = ContextVar("lakewake-client", default="-")
-#: Characters that could end a line or move the cursor of a terminal.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+#: Characters that could end a line, move the cursor of a terminal or turn the direction of a text.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class Lines(logging.Formatter):
@@ -36,11 +39,37 @@ def stamp(seconds: float | None = None) -> str:
     return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def start_audit(file: str | None) -> None:
+    """Write a line for each question to a file that only its owner may read, or to the log.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    audit = logging.getLogger("lakewake.audit")
+    audit.setLevel(logging.INFO)
+    if file is None:
+        return
+    try:
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+        handler = logging.FileHandler(file, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise ConfigError(
+            f"the audit log {file} cannot be written: {error.strerror}",
+            hint="check that its folder exists, or name another file as `audit` in [serve]",
+        ) from error
+    handler.setFormatter(Lines())
+    audit.addHandler(handler)
+    audit.propagate = False
+
+
 def start_log(*, verbose: bool) -> None:
     """Log failures to standard error, and with `verbose` every request."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Lines())
-    logging.basicConfig(handlers=[handler], level=logging.INFO if verbose else logging.WARNING)
+    level = logging.INFO if verbose else logging.WARNING
+    # Of the handler too: a log in a file may take more.
+    handler.setLevel(level)
+    logging.basicConfig(handlers=[handler], level=level)
     # Lines of this log already begin with the client.
     logging.getLogger("uvicorn.access").addFilter(_without_client)
 

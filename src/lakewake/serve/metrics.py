@@ -36,6 +36,13 @@ GAUGES: tuple[tuple[str, str, Callable[[Mapping[str, Any]], float | None]], ...]
         lambda s: _how(s).get("recall_worst_tenth"),
     ),
     ("cells", "Cells of an index in the lake.", lambda s: _cells(s).get("cells")),
+    ("canary_ndcg", "nDCG@10 of the canaries.", lambda s: _canary(s, "ndcg@10")),
+    ("canary_recall", "recall@100 of the canaries.", lambda s: _canary(s, "recall@100")),
+    (
+        "canary_dropped",
+        "1 while the canaries are answered worse than after an earlier sync.",
+        lambda s: float(s["canaries"]["dropped"]) if s.get("canaries") else None,
+    ),
     ("largest_cell_chunks", "Chunks in the largest cell.", lambda s: _cells(s).get("largest")),
     ("cell_skew", "Chunks in the largest cell, by the mean.", lambda s: _cells(s).get("skew")),
 )
@@ -51,6 +58,11 @@ WORK: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 def _how(status: Mapping[str, Any]) -> Mapping[str, Any]:
     """How the index is searched; empty if there is no index."""
     return status["searching"] or {}
+
+
+def _canary(status: Mapping[str, Any], metric: str) -> float | None:
+    """A metric of the canaries; None if there are none, or they were not answered."""
+    return ((status.get("canaries") or {}).get("values") or {}).get(metric)
 
 
 def _cells(status: Mapping[str, Any]) -> Mapping[str, Any]:

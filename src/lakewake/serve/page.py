@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 FOLDER = Path(__file__).with_name("page")
-INDEX = "index.html"
+#: Path → the page that is served there.
+PAGES = {"/": "index.html", "/operators": "operators.html"}
 #: Where the page's files are served.
 AT = "/page/"
 TYPES = {
@@ -47,7 +48,7 @@ class PageFile:
 
 
 def read_page(folder: Path = FOLDER) -> dict[str, PageFile]:
-    """Path → file: the page itself at `/`, its other files below `/page/`."""
+    """Path → file: the two pages, and the files that they need below `/page/`."""
     if not folder.is_dir():
         return {}
     files = {
@@ -55,5 +56,5 @@ def read_page(folder: Path = FOLDER) -> dict[str, PageFile]:
         for file in sorted(folder.iterdir())
         if file.suffix in TYPES and file.is_file()
     }
-    index = files.pop(f"{AT}{INDEX}", None)
-    return {"/": index, **files} if index else files
+    found = {at: files.pop(f"{AT}{name}") for at, name in PAGES.items() if f"{AT}{name}" in files}
+    return {**found, **files}

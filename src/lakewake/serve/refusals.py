@@ -53,7 +53,11 @@ class Json(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        text = json.dumps(json_value(content), ensure_ascii=False, allow_nan=False)
+        try:
+            text = json.dumps(content, ensure_ascii=False, allow_nan=False, default=json_value)
+        except (TypeError, ValueError):
+            # A number that JSON does not have, or a key that is not a text.
+            text = json.dumps(json_value(content), ensure_ascii=False, allow_nan=False)
         # JSON can hold a lone surrogate, UTF-8 cannot.
         return text.encode("utf-8", "replace")
 

@@ -21,12 +21,13 @@ from lakewake.serve.app import build_app
 from lakewake.serve.following import Follower
 from lakewake.serve.headers import is_loopback
 from lakewake.serve.keys import KeyRing
-from lakewake.serve.logs import stamp, start_log
+from lakewake.serve.logs import stamp, start_audit, start_log
 from lakewake.serve.protocol import BoundedProtocol, make_room
 
 if TYPE_CHECKING:
     from lakewake.api import Index, Lakewake
     from lakewake.progress import Reporter
+    from lakewake.serve.tokens import Tokens
 
 #: Seconds that running requests get after the server is asked to stop.
 GRACE = 4
@@ -101,11 +102,14 @@ def serve(
     """
     check_exposure(settings, options)
     keys = KeyRing(Path(settings.keys)) if settings.keys else None
+    tokens = load_tokens(settings)
     with listening(settings.host, settings.port) as listener:
         for index in lake.values():
             prepare(index, reporter, needed=not options.follow)
         follower = Follower(options.follow, _dated(reporter)) if options.follow else None
-        app = build_app(lake, settings, keys, follower=follower)
+        if settings.audit or settings.has_callers:
+            start_audit(settings.audit)
+        app = build_app(lake, settings, keys, tokens=tokens, follower=follower)
         server = _Server(_config(app, options), follower)
         server.on_start = lambda: announce(
             Started(
@@ -113,7 +117,7 @@ def serve(
                 listener.getsockname()[1],
                 tuple(asking.summary(i) for i in lake.values()),
                 bool(options.follow),
-                keys is not None,
+                settings.has_callers,
             )
         )
         try:
@@ -125,6 +129,24 @@ def serve(
             if follower:
                 follower.stop()
     return not app.state.desk.running
+
+
+def load_tokens(settings: ServeSettings) -> Tokens | None:
+    """What checks the tokens of `[serve.tokens]`; None if there is no such section.
+
+    Raises:
+        ConfigError: the filter or the file of keys cannot be used.
+        SetupError: the extra is not installed.
+    """
+    if settings.tokens is None:
+        return None
+    from lakewake.serve.tokens import Tokens, check_tokens
+
+    check_tokens(settings.tokens)
+    found = Tokens(settings.tokens)
+    # Before the first request: others that come while it waits for the keys would be refused.
+    found.refresh()
+    return found
 
 
 def _dated(reporter: Reporter) -> Callable[[str], None]:
@@ -140,7 +162,11 @@ def check_exposure(settings: ServeSettings, options: ServeOptions) -> None:
     """
     if settings.keys and options.insecure:
         raise ConfigError("--keys and --insecure-no-auth cannot be combined", hint="choose one")
-    if not (is_loopback(settings.host) or settings.keys or options.insecure):
+    if settings.tokens and options.insecure:
+        raise ConfigError(
+            "--insecure-no-auth and [serve.tokens] cannot be combined", hint="choose one"
+        )
+    if not (is_loopback(settings.host) or settings.has_callers or options.insecure):
         raise ConfigError(
             f"on {settings.host} other machines could search without a key",
             hint="run `lakewake keys add keys.json NAME` and pass `--keys keys.json`, or pass "
@@ -186,7 +212,8 @@ def prepare(index: Index, reporter: Reporter, *, needed: bool) -> None:
     """
     try:
         with index.view():
-            pass
+            # In a thread: until it is done, the store answers.
+            index.warm(0)
     except IndexMissing as missing:
         if needed:
             hint = f"build it with `lakewake sync {index.name}` or `lakewake serve --watch`"

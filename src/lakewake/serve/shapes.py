@@ -5,16 +5,29 @@ OpenAPI is generated from them and from `model.shapes`.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, RootModel, model_validator
 
 from lakewake.model.choices import ModeName
-from lakewake.model.shapes import CommitMark, Facet, IndexStatus, Instant, SyncRecord
+from lakewake.model.shapes import (
+    CommitMark,
+    Facet,
+    IndexStatus,
+    Instant,
+    Job,
+    JobKind,
+    PlainAnswer,
+    QuarantinedRow,
+    RecommendAnswer,
+    SyncRecord,
+)
 from lakewake.search.run import MAX_K
 
 #: The most keys of a body. No valid body has as many.
 MOST_KEYS = 50
+#: The most turns of a conversation.
+MAX_TURNS = 50
 Filter = Annotated[
     str | dict[str, Any] | None,
     Field(
@@ -57,6 +70,9 @@ class SearchBody(Asked):
     where: Filter = None
     mode: ModeName = "vector"
     min_score: FiniteFloat | None = None
+    diversity: FiniteFloat = Field(
+        0.0, ge=0, le=1, description="How much rows that repeat better rows fall behind."
+    )
     rerank: bool | None = None
     exact: bool = False
     as_of: str | None = Field(
@@ -70,6 +86,13 @@ class SearchBody(Asked):
     )
 
 
+class Turn(Asked):
+    """What somebody said in the conversation before the question."""
+
+    role: Literal["user", "assistant"]
+    content: str
+
+
 class RecommendBody(Asked):
     """A question, answered from the rows that fit it best."""
 
@@ -77,7 +100,33 @@ class RecommendBody(Asked):
     k: int = Field(5, ge=1, le=MAX_K)
     where: Filter = None
     mode: ModeName = "vector"
+    min_score: FiniteFloat | None = Field(
+        None, description="Rows with a lower score are left out; the default is the server's."
+    )
+    rerank: bool | None = None
+    conversation: list[Turn] = Field(
+        [], max_length=MAX_TURNS, description="What was said before, oldest first."
+    )
+    plain: bool = Field(False, description="Answer {success, query, message, products}.")
     stream: bool = Field(False, description="Send server-sent events: `piece`s, then the `answer`.")
+
+
+class FacetsBody(Asked):
+    """Which rows the facets count: those that pass a filter, the best ones for a text, or both."""
+
+    text: str | None = Field(None, description="Count the 200 best rows for this text.")
+    where: Filter = None
+    mode: ModeName = "vector"
+
+
+class JobBody(Asked):
+    """What the syncing process is asked to do."""
+
+    kind: JobKind
+
+
+class Recommended(RootModel[RecommendAnswer | PlainAnswer]):
+    """A message based on rows; `PlainAnswer` with `plain`."""
 
 
 class Following(BaseModel):
@@ -98,6 +147,8 @@ class IndexSummary(BaseModel):
     payload: list[str]
     modes: list[ModeName]
     fresh: bool
+    has_language_model: bool
+    has_reranking_model: bool
 
 
 class Indexes(BaseModel):
@@ -135,6 +186,23 @@ class Commits(BaseModel):
     index: str
     instant: Instant
     commits: list[CommitMark]
+
+
+class Quarantine(BaseModel):
+    """Rows of an index that could not be embedded; the first of them."""
+
+    index: str
+    instant: Instant
+    rows: int
+    quarantine: list[QuarantinedRow]
+
+
+class Jobs(BaseModel):
+    """What the syncing process was asked to do, newest first."""
+
+    index: str
+    may_ask: bool
+    jobs: list[Job]
 
 
 class Health(BaseModel):

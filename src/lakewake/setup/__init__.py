@@ -15,11 +15,13 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from lakewake.config.home import lakewake_home
 from lakewake.errors import SetupError
 from lakewake.files import write_whole
+from lakewake.net.mirror import Mirror, find_mirror
 from lakewake.progress import Reporter
 from lakewake.spark.files import Files, archive_path, launcher_note, spark_home
 from lakewake.spark.jars import BUNDLE, S3_JARS, bundle_path, jar_path
@@ -37,8 +39,9 @@ from lakewake.spark.launch import complaint, launch, launch_environment, start_j
 from lakewake.spark.options import session_options
 from lakewake.spark.session import running_session, scratch_folder, shut_down_jvm
 
-#: Archives kept for other Javas, Sparks and virtual environments on the same machine.
-ARCHIVES_KEPT = 3
+#: Archives kept for other Javas, Sparks and virtual environments on the same machine, and the
+#: seconds for which one that was used is kept beside them: sessions of its environment go on.
+ARCHIVES_KEPT, IN_USE = 3, 3600.0
 #: Seconds that a JVM has to end while it writes an archive.
 ARCHIVE_SECONDS = 900
 
@@ -91,17 +94,21 @@ def setup(reporter: Reporter, *, s3: bool = False, force: bool = False) -> dict[
 
     Returns:
         What is there now: `java`, `bundle`, `model`, `archive` (empty if none can be made) and
-        `s3` (empty if it was not requested).
+        `s3` (empty if it was not requested). Without PySpark, only the model is fetched.
 
     Raises:
         SetupError: something could not be fetched; what was fetched before it stays.
     """
     from lakewake.embed.weights import fetch_minilm, minilm_folder
 
+    if not s3 and importlib.util.find_spec("pyspark") is None:
+        return _setup_search(reporter)
+    spark_home()
     java = ensure_java(reporter.say)
     bundle = ensure_jars(HUDI, java, reporter.say, force=force)
     hadoop_aws = ensure_jars(S3, java, reporter.say, force=force) if s3 else ""
     fetch_minilm(minilm_folder(), reporter.say)
+    keep_graph()
     archive = ensure_archive(java, bundle, reporter.say, force=force)
     ensure_launcher_note(java, bundle, force=force)
     reporter.say(f"everything is in place, in {lakewake_home()}")
@@ -112,6 +119,25 @@ def setup(reporter: Reporter, *, s3: bool = False, force: bool = False) -> dict[
         "archive": str(archive or ""),
         "s3": str(hadoop_aws),
     }
+
+
+def _setup_search(reporter: Reporter) -> dict[str, str]:
+    """Fetch what a search needs."""
+    from lakewake.embed.weights import fetch_minilm, minilm_folder
+
+    fetch_minilm(minilm_folder(), reporter.say)
+    keep_graph()
+    reporter.say("Spark: not installed (pip install 'lakewake[spark]'), and not needed to search")
+    nothing = dict.fromkeys(("java", "bundle", "archive", "s3"), "")
+    return {**nothing, "model": str(minilm_folder())}
+
+
+def keep_graph() -> None:
+    """Build the graph of the model now: its users may not be allowed to write it there."""
+    from lakewake.embed.folder import builtin_model
+
+    if importlib.util.find_spec("onnxruntime"):
+        builtin_model().graph("fp32")
 
 
 def ensure_java(say: Say) -> Java:
@@ -173,10 +199,10 @@ def ensure_jars(jars: Jars, java: Java, say: Say, *, force: bool = False) -> Pat
         first.parent.mkdir(parents=True, exist_ok=True)
         # Beside its final location, so that the move is atomic and never leaves half a jar.
         with tempfile.TemporaryDirectory(dir=first.parent, prefix=".fetch-") as folder:
-            _resolve(jars, java, Path(folder))
-            for coordinates, sha256 in jars.sha256.items():
-                fetched = Path(folder) / "jars" / "{}_{}-{}.jar".format(*coordinates.split(":"))
-                check_jar(fetched, coordinates, sha256)
+            mirror = find_mirror()
+            fetch = partial(_copy, mirror) if mirror else partial(_resolve, java)
+            for coordinates, fetched in fetch(jars, Path(folder)).items():
+                check_jar(fetched, coordinates, jars.sha256[coordinates])
                 fetched.replace(jar_path(coordinates))
     except OSError as error:
         hint = "free some space there, or set LAKEWAKE_HOME to a folder that can be written"
@@ -187,8 +213,19 @@ def ensure_jars(jars: Jars, java: Java, say: Say, *, force: bool = False) -> Pat
     return first
 
 
-def _resolve(jars: Jars, java: Java, folder: Path) -> None:
-    """Let Spark's launcher fetch the jars: it knows the machine's own repository settings."""
+def _copy(mirror: Mirror, jars: Jars, folder: Path) -> dict[str, Path]:
+    """The mirror's jars by their coordinates, in `folder`."""
+    found = {coordinates: folder / jar_path(coordinates).name for coordinates in jars.sha256}
+    for path in found.values():
+        mirror.fetch(f"jars/{path.name}", path)
+    return found
+
+
+def _resolve(java: Java, jars: Jars, folder: Path) -> dict[str, Path]:
+    """The jars by their coordinates, in `folder`.
+
+    Spark's launcher fetches them: it knows the machine's own repository settings.
+    """
     from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
 
@@ -214,9 +251,11 @@ def _resolve(jars: Jars, java: Java, folder: Path) -> None:
         raise SetupError(
             f"{jars.what} ({jars.first}) could not be fetched: {reason}",
             hint="check the network (behind a proxy, set its address in JAVA_TOOL_OPTIONS; for a"
-            " repository of your own, set spark.jars.ivySettings in spark-defaults.conf), or"
-            f" save the files as {paths} yourself, then run `lakewake setup` again",
+            " repository of your own, set spark.jars.ivySettings in spark-defaults.conf; for a"
+            f" mirror of the files, LAKEWAKE_MIRROR), or save the files as {paths} yourself, then"
+            " run `lakewake setup` again",
         ) from error
+    return {c: folder / "jars" / "{}_{}-{}.jar".format(*c.split(":")) for c in jars.sha256}
 
 
 def check_jar(jar: Path, coordinates: str, sha256: str) -> None:
@@ -230,7 +269,8 @@ def check_jar(jar: Path, coordinates: str, sha256: str) -> None:
     if found != sha256:
         raise SetupError(
             f"the file fetched as {coordinates} has the wrong sha256: {found}",
-            hint="check this machine's Maven repository: it serves another file under this name",
+            hint="check this machine's Maven repository, or LAKEWAKE_MIRROR: it serves another file"
+            " under this name",
         )
 
 
@@ -316,7 +356,8 @@ def _make_archive(archive: Path, java: Java, bundle: Path) -> None:
 
 def drop_old_archives(newest: Path) -> None:
     """Keep the most recently used ones: each session touches its own when it starts."""
-    archives = sorted(newest.parent.glob("*.jsa"), key=lambda path: path.stat().st_mtime)
-    for old in archives[:-ARCHIVES_KEPT]:
-        old.unlink(missing_ok=True)
-        launcher_note(old).unlink(missing_ok=True)
+    used = {archive: archive.stat().st_mtime for archive in newest.parent.glob("*.jsa")}
+    for old in sorted(used, key=lambda archive: used[archive])[:-ARCHIVES_KEPT]:
+        if time.time() - used[old] > IN_USE:
+            old.unlink(missing_ok=True)
+            launcher_note(old).unlink(missing_ok=True)

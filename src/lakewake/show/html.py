@@ -51,13 +51,21 @@ def _answer(report: Mapping[str, Any]) -> Html:
     message = _element("p", escape(text), f"{_TEXT};margin:4px 0 8px") if text else ""
     rest = _dim(f"and {len(hits) - SHOWN:,} more") if len(hits) > SHOWN else ""
     facts = _facts(_present(report, "answered_by", "reason", "fallback"))
-    best = max((abs(hit["score"]) for hit in hits), default=0.0)
-    shown = "".join(_hit(rank, hit, best) for rank, hit in enumerate(hits[:SHOWN], start=1))
+    scores = [hit["score"] for hit in hits]
+    shown = "".join(_hit(rank, hit, scores) for rank, hit in enumerate(hits[:SHOWN], start=1))
     return head + message + facts + shown + rest
 
 
-def _hit(rank: int, hit: Mapping[str, Any], best: float) -> Html:
-    share = abs(hit["score"]) / best if best else 0.0
+def _share(score: float, scores: Sequence[float]) -> float:
+    """How long the bar of a score is, beside that of the best; distances are negative scores."""
+    if max(scores) < 0:
+        return max(scores) / score
+    best = max(map(abs, scores))
+    return abs(score) / best if best else 0.0
+
+
+def _hit(rank: int, hit: Mapping[str, Any], scores: Sequence[float]) -> Html:
+    share = _share(hit["score"], scores)
     bar = _element("span", "", f"{_BAR};width:{round(60 * share)}px;margin-right:6px")
     place = f" in {hit['partition']}" if hit["partition"] else ""
     head = f"{rank}. {bar}{hit['score']:.4f} {_strong(_cut(hit['key']))}{_dim(_cut(place))}"
@@ -131,7 +139,7 @@ def _status(report: Mapping[str, Any]) -> Html:
         ("table", report["table"]),
         ("index", report["store"]),
         ("model", model),
-        *_present(report, "freshness_limit", "fresh"),
+        *_present(report, "freshness_limit", "fresh", "where", "date", "limit"),
         ("next sync", f"{report['would']}: {report['why']}"),
     ]
     return head + _tiles(report, names) + _facts(facts)
@@ -147,6 +155,31 @@ def _verify(report: Mapping[str, Any]) -> Html:
     return head + tiles + _facts([(f, _ids(report[f], report[f"{f}_count"])) for f in faults])
 
 
+def _history(report: Mapping[str, Any]) -> Html:
+    records: Sequence[Mapping[str, Any]] = report["history"]
+    longest = max((r["seconds"].get("total", 0.0) for r in records), default=0.0) or 1.0
+    heads = ("when (UTC)", "action", "changed", "deleted", "embedded", "reused", "took", "why")
+    rows = [_row(*map(_dim, heads)), *(_record(r, longest) for r in records[:SHOWN])]
+    rest = _dim(f"and {len(records) - SHOWN:,} more") if len(records) > SHOWN else ""
+    name = records[0]["index"] if records else "history"
+    failed = sum(record["error"] is not None for record in records)
+    state = (f"{failed:,} failed", BAD) if failed else ("no failures", GOOD)
+    return _head(name, *state, count(len(records), "sync")) + _table(rows) + rest
+
+
+def _record(record: Mapping[str, Any], longest: float) -> Html:
+    took = record["seconds"].get("total", 0.0)
+    bar = _element("span", "", f"{_BAR};width:{round(60 * took / longest)}px;margin-right:6px")
+    names = ("rows_changed", "rows_deleted", "embedded", "reused")
+    return _row(
+        escape(record["time"][:19].replace("T", " ")),
+        escape(record["action"]),
+        *(f"{record[name]:,}" for name in names),
+        f"{bar}{escape(duration(took))}",
+        escape(_cut(record["error"] or record["why"])),
+    )
+
+
 def _ids(rows: Sequence[Mapping[str, str]], total: int) -> str:
     named = [f"{r['partition']}/{r['key']}" if r["partition"] else r["key"] for r in rows[:SHOWN]]
     return ", ".join(named) + (f" and {total - len(named):,} more" if total > len(named) else "")
@@ -158,6 +191,7 @@ def _anything(report: Mapping[str, Any]) -> Html:
 
 #: The first key that an object has decides how it is shown.
 VIEWS: tuple[tuple[str, Callable[[Mapping[str, Any]], Html]], ...] = (
+    ("history", _history),
     ("hits", _answer),
     ("seconds", _sync),
     ("to_embed", _plan),

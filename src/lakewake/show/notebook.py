@@ -1,4 +1,4 @@
-"""Values that notebooks show as HTML."""
+"""Values that notebooks show as HTML, and `print` in one line."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ class Reportable(Protocol):
 
 
 class Shown:
-    """Gives a value with `as_dict` a view in Jupyter, chosen by the object's keys."""
+    """Gives a value with `as_dict` a view in Jupyter and a line for `print`, by its keys."""
 
     def _repr_html_(self: Reportable) -> str:
         # Imported here because only notebooks show values as HTML.
         from lakewake.show.html import render
 
         return render(self.as_dict())
+
+    def __str__(self: Reportable) -> str:
+        from lakewake.show.line import one_line
+
+        return one_line(self.as_dict())

@@ -52,3 +52,11 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def in_bytes(size: int) -> str:
+    """Bytes: `0 bytes`, `420 KB`, `1.2 MB`, `3.1 GB`."""
+    for unit, bytes in (("GB", 1e9), ("MB", 1e6)):
+        if size >= bytes:
+            return f"{size / bytes:,.1f} {unit}"
+    return f"{size / 1e3:.0f} KB" if size >= 1000 else count(size, "byte")

@@ -23,11 +23,15 @@ _COMPARED = ("_id", "_key", "_partition", "_field", "_chunk", "_hash", "_source_
 def compared(recipe: Recipe) -> tuple[str, ...]:
     """The columns of an index that a comparison with its table needs."""
     made_from = "_vector" if recipe.vector else "_text"
-    return (*_COMPARED, "_payload_hash", made_from, *recipe.payload)
+    return (*_COMPARED, "_payload_hash", made_from, *recipe.payload_columns)
 
 
 class Table(Protocol):
-    """The source of truth, seen through one recipe. Never written to."""
+    """The source of truth, seen through one recipe. Never written to.
+
+    Each method sees only the rows that the recipe selects, on the day of the look if the day
+    matters: a row that leaves the selection is gone, and one that enters is new.
+    """
 
     def look(self, frontier: Frontier | None) -> Look:
         """Look at the timeline, and open the commits that `frontier` has not absorbed.
@@ -49,6 +53,9 @@ class Table(Protocol):
             TableMoved: a commit completed since the look; look again.
         """
 
+    def first(self, look: Look, limit: int) -> Changes:
+        """A snapshot of only this many rows: the first by their ids."""
+
     def scan(self, look: Look, *, spark: bool) -> Changes:
         """Every row as of `look`, for a search of its vectors.
 
@@ -60,11 +67,51 @@ class Table(Protocol):
             TableMoved: a commit completed since the look; look again.
         """
 
-    def changes(self, look: Look, frontier: Frontier, pending: Sequence[Instant]) -> Changes:
+    def read_together(
+        self,
+        recipes: Sequence[Recipe],
+        look: Look,
+        frontier: Frontier,
+        pending: Sequence[Instant],
+    ) -> SharedRead | None:
+        """Read once, for several recipes, what `pending` changed.
+
+        Each table of one of the recipes then takes its `changes` from it, until it is closed.
+
+        Returns:
+            None if no rows have to be read.
+
+        Raises:
+            HistoryLost, TableMoved: as for `changes`.
+            TableError: the rows cannot be read for all the recipes.
+        """
+
+    def changes(
+        self,
+        look: Look,
+        frontier: Frontier,
+        pending: Sequence[Instant],
+        shared: SharedRead | None = None,
+    ) -> Changes:
         """Exactly the rows that `pending` changed and removed, as of `look`.
+
+        Rows are selected on the day that `frontier` is at.
+
+        Args:
+            shared: what `read_together` of this table, or of one with another recipe, has read.
 
         Raises:
             HistoryLost: the files needed for this are gone, or the order of commits is unknown.
+            TableMoved: a commit completed since the look; look again.
+        """
+
+    def moved(self, look: Look, frontier: Frontier) -> Changes:
+        """The rows that enter and leave as the day moves from that of `frontier` to that of `look`.
+
+        The commits of `look` are those that `frontier` has absorbed.
+
+        Raises:
+            HistoryLost: the table holds some of these rows more than once.
             TableMoved: a commit completed since the look; look again.
         """
 
@@ -90,6 +137,13 @@ class Table(Protocol):
         Raises:
             TableMoved: a commit completed since the look; look again.
         """
+
+
+class SharedRead(Protocol):
+    """What some commits changed, read once for several recipes."""
+
+    def close(self) -> None:
+        """Free what it holds. Changes taken from it must have been read by then."""
 
 
 class TableMoved(Exception):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakewake.source.session import active
+from lakewake.spark.own import active
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

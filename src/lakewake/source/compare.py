@@ -137,7 +137,7 @@ def held(chunks: DataFrame, recipe: Recipe) -> DataFrame:
     """One line per chunk of a `checked` index, with the payload hash of what it actually holds."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    payload = value_hash(chunks, list(recipe.payload))
+    payload = value_hash(chunks, list(recipe.payload_columns))
     sound = F.col("_sound") & (F.col(PAYLOAD_HASH) == F.col("_payload_hash"))
     if recipe.vector:
         vector = F.sha2(F.to_json(F.col("_vector").cast("array<float>")), 256)

@@ -11,17 +11,22 @@ import datetime
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from lakewake.errors import HistoryLost
 from lakewake.model.frontier import Frontier
+from lakewake.model.reads import Reads
+from lakewake.model.recipe import name_of
 from lakewake.model.timeline import FileGroup, Instant, Look
 from lakewake.source import COMPARE_HINT, vectors
 from lakewake.source.lineage import Touched
+from lakewake.source.listing import group_of, listed_by
 from lakewake.source.partitions import Shown, as_shown
 from lakewake.source.session import beside
 from lakewake.source.storage import Storage
 from lakewake.source.timeline import partition_columns
-from lakewake.source.view import hudi_reader, partition_path, plain_reader
+from lakewake.source.view import hudi_reader, partition_path
+from lakewake.spark.own import literal, plain_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -69,6 +74,14 @@ class GroupReader:
         self._path = path
         self._frontier = frontier
         self._storage = Storage(path)
+        # The bytes of each file that is read, by its path in the table.
+        self._read: dict[str, int] = {}
+
+    @property
+    def reads(self) -> Reads:
+        """How much of the table `before` and `after` have read."""
+        groups = len({group_of(path) for path in self._read})
+        return Reads(groups, sum(self._read.values()))
 
     @property
     def overlaps(self) -> bool:
@@ -107,9 +120,10 @@ class GroupReader:
 
     def _present(self, paths: Sequence[str]) -> list[str]:
         wanted = sorted(paths)
-        missing = self._storage.missing(wanted)
-        if missing:
-            raise HistoryLost(f"the cleaner removed {missing[0]}", hint=COMPARE_HINT)
+        for path, size in zip(wanted, self._storage.sizes(wanted), strict=True):
+            if size is None:
+                raise HistoryLost(f"the cleaner removed {path}", hint=COMPARE_HINT)
+            self._read[path] = size
         return [f"{self._path}/{p}" for p in wanted]
 
     def _wrote(self, columns: Sequence[str]) -> object:
@@ -118,7 +132,7 @@ class GroupReader:
         schemas = [c.schema or {} for c in commits]
         return (
             frozenset(c.operation for c in commits),
-            tuple((c, tuple(s.get(c) for s in schemas)) for c in columns),
+            tuple((c, tuple(s.get(name_of(c)) for s in schemas)) for c in columns),
         )
 
     def _base_files(
@@ -133,10 +147,10 @@ class GroupReader:
             shown = self._shown(partitions, columns)
         if wrote is not None:
             self._stored[wrote] = types
-        rows = self._reader.schema(types).parquet(*files)
+        rows = self._reader.schema(types).parquet(*map(literal, files))
         _refuse_unlisted(rows, files)
         rows = vectors.decoded(rows, types.fields)
-        return shown.applied(rows, columns) if shown else rows
+        return shown.applied(rows, _names(columns)) if shown else rows
 
     def _found(
         self, files: Sequence[str], partitions: Collection[str], columns: Sequence[str]
@@ -148,7 +162,7 @@ class GroupReader:
         """
         with beside(self._spark, lambda: self._stored_in(files) if columns else []) as stored:
             shown = self._shown(partitions, columns)
-            wanted = [c for c in columns if shown is None or c not in shown.types]
+            wanted = [c for c in columns if shown is None or name_of(c) not in shown.types]
             schema = self._schema(shown) if wanted else None
         return shown, _types(wanted, schema, stored(), shown)
 
@@ -158,7 +172,7 @@ class GroupReader:
 
     def _shown(self, partitions: Collection[str], columns: Sequence[str]) -> Shown | None:
         """How Hudi shows the columns; None if it shows all of them as the files hold them."""
-        if not partition_columns(self.look.table.partition_fields).intersection(columns):
+        if not partition_columns(self.look.table.partition_fields).intersection(_names(columns)):
             return None
         table = frozenset(self.look.properties.items()), frozenset(self.look.schema.items())
         known = self._known_shown.get(table)
@@ -178,7 +192,7 @@ class GroupReader:
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
 
-        one_each = list({name.rsplit("_", 1)[1]: name for name in files}.values())
+        one_each = [literal(f) for f in {name.rsplit("_", 1)[1]: name for name in files}.values()]
         try:
             return [self._reader.option("mergeSchema", "true").parquet(*one_each).schema]
         except (PySparkException, Py4JJavaError):
@@ -191,7 +205,7 @@ class GroupReader:
         self._refuse_dropped_partitions({g.partition for g in groups})
         shown = self._shown({g.partition for g in groups}, columns)
         ids = ",".join(sorted({g.file_id for g in groups}))
-        rows = (
+        listed = (
             hudi_reader(self._spark)
             .option("hoodie.datasource.query.type", "incremental")
             .option("hoodie.datasource.read.begin.instanttime", "000")
@@ -201,9 +215,19 @@ class GroupReader:
             # If it is on, the default, a window whose files are gone has no rows and no error.
             .option("hoodie.datasource.read.incr.fallback.fulltablescan.enable", "false")
             .load(self._path)
-            .where(partition_path().isin(sorted({g.partition for g in groups})))
         )
-        return shown.applied(rows, columns) if shown else rows
+        self._note_read(listed)
+        rows = listed.where(partition_path().isin(sorted({g.partition for g in groups})))
+        return shown.applied(rows, _names(columns)) if shown else rows
+
+    def _note_read(self, listed: DataFrame) -> None:
+        """Note the files of a merged read and their bytes."""
+        found = listed_by(listed)
+        if found is None:
+            return
+        paths = [relative_path(self._path, file) for file in found.files]
+        sizes = self._storage.sizes(paths)
+        self._read |= {path: size or 0 for path, size in zip(paths, sizes, strict=True)}
 
     def _newest_base(self, group: FileGroup) -> str:
         """The base file that a group had at the frontier, if no pending commit names it."""
@@ -269,6 +293,12 @@ class GroupReader:
                 )
 
 
+def relative_path(table: str, file: str) -> str:
+    """The path of a file below its table, from the URI that Spark shows."""
+    name = urlsplit(table).path if "://" in table else table
+    return unquote(urlsplit(file).path).removeprefix(name.rstrip("/")).lstrip("/")
+
+
 def _types(
     columns: Sequence[str],
     schema: StructType | None,
@@ -284,7 +314,25 @@ def _types(
     meta = [StructField(name, StringType()) for name in META]
     if schema is None:
         return StructType(meta)
-    return StructType([*meta, *(_read_as(schema[c], stored, shown) for c in columns)])
+    fields = [_only(schema[name], columns) for name in _names(columns)]
+    held = [StructType([_only(f, columns) for f in s]) for s in stored]
+    return StructType([*meta, *(_read_as(f, held, shown) for f in fields)])
+
+
+def _names(columns: Sequence[str]) -> list[str]:
+    """The columns that are read, each once."""
+    return list(dict.fromkeys(map(name_of, columns)))
+
+
+def _only(field: StructField, paths: Sequence[str]) -> StructField:
+    """A struct with only those of its fields that are read; they may change while others do not."""
+    from pyspark.sql.types import StructField, StructType
+
+    inside = [p.partition(".")[2] for p in paths if name_of(p) == field.name]
+    if "" in inside or not inside or not isinstance(field.dataType, StructType):
+        return field
+    kept = [_only(f, inside) for f in field.dataType if f.name in _names(inside)]
+    return StructField(field.name, StructType(kept), field.nullable, field.metadata)
 
 
 def _read_as(field: StructField, stored: Sequence[StructType], shown: Shown | None) -> StructField:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakewake.errors import TableError
 from lakewake.model.chunks import ScanParts
 from lakewake.model.frontier import Frontier
+from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, Difference, RowBatch, RowId
 from lakewake.model.timeline import Instant, Look
-from lakewake.source import arrow, columns, versions, view
+from lakewake.source import SharedRead, arrow, columns, versions, view
 from lakewake.source.look import written_at
 from lakewake.source.reader import TableReader, sorted_ids
 
@@ -34,7 +36,25 @@ class HudiTable(TableReader):
             batches = self.batches(self.streamed(arrow.in_small_parts(found.rows, found.size)))
             payload = view.payload_schema(shown, self.recipe)
             distributed = self.distributed(found.rows, found.total, found.size)
-            return Changes(batches, (), found.duplicates, found.total, payload, distributed)
+            return Changes(
+                batches,
+                duplicates=found.duplicates,
+                total=found.total,
+                payload=payload,
+                distributed=distributed,
+                reads=self.whole,
+            )
+
+    def first(self, look: Look, limit: int) -> Changes:
+        """Only this many rows. The next try with as many is of the same ones."""
+        if not look.completed:
+            return Changes(())
+        with self.reading():
+            shown = self.pinned(look)
+            first = shown.select(*columns.ID).distinct().orderBy(*columns.ID).limit(limit)
+            ids = sorted_ids(self.without_limit(first))
+            payload = view.payload_schema(shown, self.recipe)
+        return replace(self.rows(look, ids), payload=payload)
 
     def scan(self, look: Look, *, spark: bool) -> Changes:
         """Every row as of `look`: by Spark, which reads every table, or without a JVM."""
@@ -65,18 +85,43 @@ class HudiTable(TableReader):
             else:
                 parts = arrow.in_small_parts(found.rows, self._size(found.rows))
                 rows = self.batches(self.streamed(parts))
-            return Changes(rows, gone, found.duplicates, found.total)
+            return Changes(rows, gone, found.duplicates, found.total, reads=self.whole)
 
     def _size(self, rows: DataFrame) -> int:
         """The approximate bytes of the rows. This reads them once."""
         found = rows.selectExpr(f"sum({view.row_weight(rows, self.recipe)})").first()
         return int(found[0] or 0) if found else 0
 
-    def changes(self, look: Look, frontier: Frontier, pending: Sequence[Instant]) -> Changes:
+    def read_together(
+        self,
+        recipes: Sequence[Recipe],
+        look: Look,
+        frontier: Frontier,
+        pending: Sequence[Instant],
+    ) -> SharedRead | None:
+        from lakewake.source import follow
+
+        return follow.read_together(self, recipes, look, frontier, pending)
+
+    def changes(
+        self,
+        look: Look,
+        frontier: Frontier,
+        pending: Sequence[Instant],
+        shared: SharedRead | None = None,
+    ) -> Changes:
         # Imported here, like `reconcile` below: most syncs find nothing new.
         from lakewake.source import follow
 
-        found, unclear = follow.changes(self, look, frontier, pending)
+        assert shared is None or isinstance(shared, follow.SharedWindow)
+        found, unclear = follow.changes(self, look, frontier, pending, shared)
+        then = replace(look, date=frontier.date)
+        return follow.with_looked_up(found, self.rows(then, unclear)) if unclear else found
+
+    def moved(self, look: Look, frontier: Frontier) -> Changes:
+        from lakewake.source import follow
+
+        found, unclear = follow.moved(self, look, frontier)
         return follow.with_looked_up(found, self.rows(look, unclear)) if unclear else found
 
     def compare(self, look: Look, index: ScanParts) -> Difference:
@@ -87,4 +132,5 @@ class HudiTable(TableReader):
     def reconcile(self, look: Look, index: ScanParts) -> Changes:
         from lakewake.source import reconcile
 
-        return reconcile.changes(self, look, index)
+        found = reconcile.changes(self, look, index)
+        return replace(found, reads=self.whole) if look.completed else found

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import pickle
+import re
+import sqlite3
+import sys
+import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from lakewake.errors import HistoryLost
-from lakewake.model.chunks import ScanParts, text_hash
+from lakewake.model.chunks import VECTOR_FIELD, ScanParts, text_hash
 from lakewake.model.frontier import Frontier
 from lakewake.model.recipe import Recipe, TextField
 from lakewake.model.rows import Changes, Difference, RowBatch, RowId, T, Work
 from lakewake.model.timeline import CommitMetadata, Instant, Look, TableIdentity
-from lakewake.source import COMPARE_HINT, TableMoved
+from lakewake.source import COMPARE_HINT, SharedRead, TableMoved
 
 BATCH_ROWS = 1000
+#: A date as Spark writes it; SQLite compares dates as texts.
+_DATE = re.compile(r"DATE('\d{4}-\d\d-\d\d')")
+_LOCK = threading.Lock()
 Values = Mapping[str, Any]
 #: A row's source hash, payload hash, and the fields that have chunks.
 _Content = tuple[str, str, frozenset[str]]
@@ -71,6 +79,18 @@ class History:
         return self.commits[-1].rows if self.commits else {}
 
 
+@dataclass(frozen=True)
+class _Difference:
+    """The rows of the table before some commits and after them."""
+
+    state: History
+    before: Mapping[RowId, _Version]
+    after: Mapping[RowId, _Version]
+
+    def close(self) -> None:
+        """There is nothing to free."""
+
+
 class MemoryTable:
     """A table of rows by id. Every write is one commit; commits can be restored and archived.
 
@@ -78,6 +98,7 @@ class MemoryTable:
         history: can be kept and put back; `History()` is the table dropped and created again.
         reads: how often rows were read.
         parts: the number of parts for distributed work; 0: rows are not distributed.
+        date: the day on which rows are selected.
     """
 
     def __init__(self, recipe: Recipe, schema: pa.Schema) -> None:
@@ -87,6 +108,7 @@ class MemoryTable:
         self.history = History()
         self.reads = 0
         self.parts = 0
+        self.date = "2026-01-01"
 
     def upsert(self, rows: Mapping[RowId, Values]) -> str:
         """Insert or replace rows."""
@@ -175,7 +197,9 @@ class MemoryTable:
 
     def _payload(self, state: History) -> pa.Schema:
         schema = state.commits[-1].schema if state.commits else self._next_schema
-        return pa.schema([schema.field(c) for c in self._recipe.payload])
+        return pa.schema(
+            [pa.field(n, _type_of(schema.field(n).type, inside)) for n, inside in self._recipe.held]
+        )
 
     def _tick(self) -> str:
         self._clock += 1
@@ -211,53 +235,99 @@ class MemoryTable:
                 c.requested: CommitMetadata(c.operation, schema=_types(c.schema)) for c in active
             },
             archived=max(archived, default="") if history.saved else "",
+            date=self.date,
         )
 
     def snapshot(self, look: Look) -> Changes:
+        return self.first(look, sys.maxsize)
+
+    def first(self, look: Look, limit: int) -> Changes:
         state = self._pinned(look)
-        found = self._changed(state, state.rows)
-        return replace(found, total=len(state.rows), payload=self._payload(state))
+        rows = self._selected(state.rows, look.date)
+        rows = {i: rows[i] for i in sorted(rows)[:limit]}
+        found = self._changed(state, rows)
+        return replace(found, total=len(rows), payload=self._payload(state))
+
+    def _selected(self, rows: Mapping[RowId, _Version], date: str) -> Mapping[RowId, _Version]:
+        """The rows that the recipe selects on this day."""
+        where = self._recipe.on(date).where
+        return {i: v for i, v in rows.items() if _selects(where, v.values)} if where else rows
 
     def scan(self, look: Look, *, spark: bool) -> Changes:
         return self.snapshot(look)
 
-    def changes(self, look: Look, frontier: Frontier, pending: Sequence[Instant]) -> Changes:
+    def read_together(
+        self,
+        recipes: Sequence[Recipe],
+        look: Look,
+        frontier: Frontier,
+        pending: Sequence[Instant],
+    ) -> _Difference:
+        return self._difference(look, pending)
+
+    def changes(
+        self,
+        look: Look,
+        frontier: Frontier,
+        pending: Sequence[Instant],
+        shared: SharedRead | None = None,
+    ) -> Changes:
         """The difference between the table's states before and after the window."""
+        if shared is None:
+            found = self._difference(look, pending)
+        else:
+            assert isinstance(shared, _Difference)
+            found = shared
+            self._refuse_undone(look)
+        return self._moved(found, frontier.date, frontier.date)
+
+    def moved(self, look: Look, frontier: Frontier) -> Changes:
+        state = self._pinned(look)
+        found = _Difference(state, state.rows, state.rows)
+        return self._moved(found, frontier.date, look.date)
+
+    def _moved(self, found: _Difference, was: str, now: str) -> Changes:
+        """The difference of the selected rows, on a day before and on one after."""
+        before, after = self._selected(found.before, was), self._selected(found.after, now)
+        changed = {i: v for i, v in after.items() if before.get(i) != v}
+        gone = {i: before[i].instant for i in sorted(before.keys() - after.keys())}
+        return replace(self._changed(found.state, changed, tuple(gone)), removed=gone)
+
+    def _refuse_undone(self, look: Look) -> None:
+        """Raise if an instant of the look is no longer there. New ones do not matter."""
+        if look.completed.items() - self.look(None).completed.items():
+            raise TableMoved
+
+    def _difference(self, look: Look, pending: Sequence[Instant]) -> _Difference:
         state = self._pinned(look)
         at = [c.requested for c in state.commits].index(pending[0].requested)
         if at - 1 < state.cleaned:
             raise HistoryLost(
                 "the cleaner removed the files of the index's frontier", hint=COMPARE_HINT
             )
-        before, after = state.commits[at - 1].rows, state.rows
-        changed = {i: v for i, v in after.items() if before.get(i) != v}
-        gone = {i: before[i].instant for i in sorted(before.keys() - after.keys())}
-        return replace(self._changed(state, changed, tuple(gone)), removed=gone)
+        return _Difference(state, state.commits[at - 1].rows, state.rows)
 
     def rows(self, look: Look, ids: Collection[RowId]) -> Changes:
         state = self._pinned(look)
-        there = {i: state.rows[i] for i in ids if i in state.rows}
+        rows = self._selected(state.rows, look.date)
+        there = {i: rows[i] for i in ids if i in rows}
         return Changes(self._batches(state, there), tuple(sorted(set(ids) - there.keys())))
 
     def reconcile(self, look: Look, index: ScanParts) -> Changes:
         state = self._pinned(look)
-        found = self._compared(state, index)
+        found = self._compared(state, look.date, index)
         differing = {i: state.rows[i] for i in (*found.missing, *found.stale)}
         return self._changed(state, differing, found.orphaned)
 
     def compare(self, look: Look, index: ScanParts) -> Difference:
-        return self._compared(self._pinned(look), index)
+        return self._compared(self._pinned(look), look.date, index)
 
-    def _compared(self, state: History, index: ScanParts) -> Difference:
+    def _compared(self, state: History, date: str, index: ScanParts) -> Difference:
         table = {
-            i: (
-                source,
-                payload,
-                frozenset(f for f, t in zip(b.texts, texts, strict=True) if (t or "").strip()),
-            )
-            for b in self._batches(state, state.rows)
-            for i, source, payload, *texts in zip(
-                b.ids, b.source_hashes, b.payload_hashes, *b.texts.values(), strict=True
+            i: (source, payload, fields)
+            for b in self._batches(state, self._selected(state.rows, date))
+            for i, source, payload, fields in zip(
+                b.ids, b.source_hashes, b.payload_hashes, _filled(b), strict=True
             )
         }
         held = _held(index, self._recipe)
@@ -278,7 +348,8 @@ class MemoryTable:
         # Rows with equal texts go to the same part, so that each text is embedded once.
         parts: list[dict[RowId, _Version]] = [{} for _ in range(self.parts)]
         for i, version in rows.items():
-            texts = [render(f, version.values) for f in self._recipe.fields]
+            how = self._recipe.rendering
+            texts = [render(f, version.values, how) for f in self._recipe.fields]
             parts[int(text_hash(_source_hash(texts)), 16) % self.parts][i] = version
         batches = [list(self._batches(state, part)) for part in parts]
         return Changes(
@@ -303,8 +374,12 @@ class MemoryTable:
 
     def _batch(self, rows: Mapping[RowId, _Version], schema: pa.Schema) -> RowBatch:
         fields = self._recipe.fields
-        texts = {f.name: tuple(render(f, v.values) for v in rows.values()) for f in fields}
-        payload = [pa.array([v.values.get(f.name) for v in rows.values()], f.type) for f in schema]
+        how = self._recipe.rendering
+        texts = {f.name: tuple(render(f, v.values, how) for v in rows.values()) for f in fields}
+        payload = [
+            pa.array([_held_of(v.values.get(f.name), inside) for v in rows.values()], f.type)
+            for f, (_, inside) in zip(schema, self._recipe.held, strict=True)
+        ]
         columns = [column.to_pylist() for column in payload]
         return RowBatch(
             ids=tuple(rows),
@@ -333,6 +408,35 @@ class MemoryTable:
         return [v.values.get(self._recipe.vector) for v in rows.values()]
 
 
+@cache
+def _sql() -> sqlite3.Connection:
+    """A database without tables, with the functions of Spark that tests use."""
+    database = sqlite3.connect(":memory:", check_same_thread=False)
+    database.create_function("date_add", 2, _days_later, deterministic=True)
+    database.create_function("date_sub", 2, lambda d, n: _days_later(d, -n), deterministic=True)
+    return database
+
+
+def _days_later(day: str | None, days: float | None) -> str | None:
+    if day is None or days is None:
+        return None
+    return (datetime.date.fromisoformat(day) + datetime.timedelta(days)).isoformat()
+
+
+def _selects(where: str, values: Values) -> bool:
+    """Whether a condition selects a row. What SQLite and Spark understand alike can be tested."""
+    return _asked(_DATE.sub(r"\1", where), tuple(values.items()))
+
+
+@lru_cache(10_000)
+def _asked(where: str, values: tuple[tuple[str, Any], ...]) -> bool:
+    columns = ", ".join(f'? AS "{name}"' for name, _ in values)
+    query = f"SELECT ({where}) FROM (SELECT {columns})"
+    with _LOCK:
+        found = _sql().execute(query, [value for _, value in values]).fetchone()
+    return bool(found[0])
+
+
 def _work_through(
     parts: Sequence[Sequence[RowBatch]], work: Work[T], files: Sequence[Path]
 ) -> list[T]:
@@ -348,19 +452,82 @@ def _versions(rows: Mapping[RowId, Values], instant: str) -> dict[RowId, _Versio
 
 
 def _types(schema: pa.Schema) -> dict[str, str]:
-    return {f.name: json.dumps(str(f.type)) for f in schema}
+    return {f.name: json.dumps(_avro(f.type)) for f in schema}
+
+
+def _avro(type_: pa.DataType) -> Any:
+    """A type as commit metadata names it, as far as anything looks into it."""
+    if not pa.types.is_struct(type_):
+        return str(type_)
+    fields = [{"name": f.name, "type": _avro(f.type)} for f in type_]
+    return {"type": "record", "fields": fields}
+
+
+def _type_of(type_: pa.DataType, paths: Sequence[str]) -> pa.DataType:
+    """A struct with some of its fields."""
+    if not paths:
+        return type_
+    inside = {name: _type_of(type_.field(name).type, rest) for name, rest in _steps(paths).items()}
+    return pa.struct(list(inside.items()))
+
+
+def _held_of(value: Any, paths: Sequence[str]) -> Any:
+    """Some fields of a struct; None if they all are."""
+    if not paths or value is None:
+        return value
+    found = {name: _held_of(value.get(name), rest) for name, rest in _steps(paths).items()}
+    return found if any(one is not None for one in found.values()) else None
+
+
+def _steps(paths: Sequence[str]) -> dict[str, list[str]]:
+    """The first name of each path → the rests of the paths that begin with it."""
+    out: dict[str, list[str]] = {}
+    for path in paths:
+        name, _, rest = path.partition(".")
+        out.setdefault(name, []).extend([rest] if rest else [])
+    return out
 
 
 def _requested(instant: Instant) -> str:
     return instant.requested
 
 
-def render(field: TextField, values: Values) -> str | None:
+def render(field: TextField, values: Values, rendering: int = 1) -> str | None:
     """The filled-in template; None if every column in it is null or blank."""
-    texts = {c: "" if values.get(c) is None else str(values[c]) for c in field.columns}
+    found = {c: _value_at(values, c) for c in field.columns}
+    if rendering == 1:
+        texts = {c: "" if value is None else str(value) for c, value in found.items()}
+    else:
+        texts = {c: _joined(value) for c, value in found.items()}
     if not any(text.strip() for text in texts.values()):
         return None
-    return "".join(literal + (texts[c] if c else "") for literal, c in field.parts())
+    if rendering == 1:
+        return "".join(literal + (texts[c] if c else "") for literal, c in field.parts())
+    out = ""
+    for one in field.values():
+        if texts[one.column].strip():
+            out += (one.before if out else one.first) + texts[one.column] + one.after
+    return out
+
+
+def _value_at(values: Values, path: str) -> Any:
+    if path in values:
+        return values[path]
+    found: Any = values
+    for name in path.split("."):
+        found = None if found is None else found.get(name)
+    return found
+
+
+def _joined(value: Any) -> str:
+    """A value as text: elements of lists and structs with commas between, without nulls."""
+    if value is None:
+        return ""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        return ", ".join(text for text in map(_joined, value) if text.strip())
+    return str(value)
 
 
 def _source_hash(texts: Sequence[str | None]) -> str:
@@ -370,6 +537,15 @@ def _source_hash(texts: Sequence[str | None]) -> str:
 
 def _payload_hash(values: Sequence[Any]) -> str:
     return hashlib.sha256(json.dumps(values, default=str).encode()).hexdigest()
+
+
+def _filled(batch: RowBatch) -> Iterator[frozenset[str]]:
+    """The fields of each row that have chunks."""
+    for n in range(len(batch.ids)):
+        if batch.vectors is not None:
+            yield frozenset([VECTOR_FIELD] if batch.vectors[n].is_valid else [])
+        else:
+            yield frozenset(f for f, texts in batch.texts.items() if (texts[n] or "").strip())
 
 
 def _held(index: ScanParts, recipe: Recipe) -> dict[RowId, _Content]:
@@ -384,8 +560,8 @@ def _held(index: ScanParts, recipe: Recipe) -> dict[RowId, _Content]:
     for chunk in (chunk for batch in index for chunk in batch.to_pylist()):
         row = RowId(chunk["_partition"], chunk["_key"])
         fields.setdefault(row, set()).add(chunk["_field"])
-        payload = _payload_hash([chunk[c] for c in recipe.payload])
-        sound = text_hash(chunk["_text"]) == chunk["_hash"]
+        payload = _payload_hash([chunk[c] for c in recipe.payload_columns])
+        sound = bool(recipe.vector) or text_hash(chunk["_text"]) == chunk["_hash"]
         sound = sound and payload == chunk["_payload_hash"]
         payloads.setdefault(row, set()).add(payload if sound else "")
         sources.setdefault(row, set()).update(

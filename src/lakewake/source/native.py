@@ -31,10 +31,12 @@ BATCH_ROWS = 8192
 
 def why_not(path: str, look: Look, recipe: Recipe) -> str:
     """Why a table cannot be read without Spark; '' if it can."""
-    partitioned = set(look.table.partition_fields.split(",")) & set(recipe.payload)
+    partitioned = set(look.table.partition_fields.split(",")) & set(recipe.payload_columns)
     reasons = {
         "it is not on a local file system": "://" in path,
+        "the payload names fields of structs": any(inside for _, inside in recipe.held),
         "it merges rows in its own way": look.merges_contents,
+        "only Spark evaluates the `where` of the index": bool(recipe.where),
         "its rows do not hold their keys": look.properties.get("hoodie.populate.meta.fields")
         == "false",
         "Spark takes payload columns that partition the table from its paths": bool(partitioned),

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lakewake.model.frontier import Frontier
+from lakewake.model.reads import NO_READS
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowBatch, RowId
 from lakewake.model.timeline import Look
 from lakewake.source import TableMoved, arrow, columns, view
 from lakewake.source.failures import read_through, reading
 from lakewake.source.lineage import outlives
+from lakewake.source.listing import whole_table
 from lakewake.source.look import kept_from, look_at
 from lakewake.source.partitions import Shown, timeline_of
-from lakewake.source.session import active, interpreted, reading_session
+from lakewake.source.session import interpreted, reading_session
+from lakewake.source.timeline import partition_columns
 from lakewake.spark.options import is_local
+from lakewake.spark.own import active
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,8 +32,15 @@ if TYPE_CHECKING:
 
     from lakewake.source.distributed import DistributedRows
 
+#: Key generators whose partition paths hold the values of the columns as they are.
+AS_WRITTEN = ("SIMPLE", "COMPLEX", "SimpleKeyGenerator", "ComplexKeyGenerator")
 #: Ids of deleted rows are passed on this many at a time.
 SLICE_ROWS = 10_000
+
+
+def today() -> str:
+    """The date in UTC, such as `2026-11-19`."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
 class TableReader:
@@ -36,6 +49,7 @@ class TableReader:
     Args:
         distributed_rows: executors do the work from this many rows on. The default is to use them
             only on a cluster.
+        today: the date in UTC.
     """
 
     def __init__(
@@ -44,18 +58,22 @@ class TableReader:
         recipe: Recipe,
         session: Callable[[], SparkSession],
         distributed_rows: int | None = None,
+        today: Callable[[], str] = today,
     ) -> None:
         self.path = path
+        self._today = today
         self.recipe = recipe
         self.stored_types: dict[object, StructType] = {}
         self.shown: dict[object, Shown] = {}
         self._start = session
         self._given_distributed_rows = distributed_rows
         self._seen = False
+        #: What the last `pinned` read has listed.
+        self.whole = NO_READS
 
     def look(self, frontier: Frontier | None) -> Look:
         """Look at the timeline, and open the commits that `frontier` has not absorbed."""
-        return look_at(self.path, frontier)
+        return replace(look_at(self.path, frontier), date=self._today())
 
     def session(self) -> SparkSession:
         """The session that reads the table. Its executors see the table's files."""
@@ -85,15 +103,20 @@ class TableReader:
             yield
 
     def pinned(self, look: Look) -> DataFrame:
-        """`row_view` of the table, whose file slices Hudi lists while the timeline is unchanged."""
+        """`row_view` of the table on the day of the look."""
+        recipe = self.recipe.on(look.date)
+        return view.row_view(self.table(look), recipe, prunes=prunes_rightly(look, recipe))
+
+    def table(self, look: Look) -> DataFrame:
+        """The table, whose file slices Hudi lists while the timeline is unchanged."""
         table = view.hudi_reader(self.session()).load(self.path)
-        rows = view.row_view(table, self.recipe)
         # Otherwise Hudi lists them when the first job is planned. After a commit and a clean it
         # would find only files of commits that it had not seen, and leave out their rows without an
         # error. Once listed, they are kept; if one is cleaned later, the read fails and names it.
         table._jdf.inputFiles()
         self.check_unmoved(look, listed=table)
-        return rows
+        self.whole = whole_table(table)
+        return table
 
     def check_unmoved(self, look: Look, until: str = "", listed: DataFrame | None = None) -> None:
         """Raise `TableMoved` if an instant has come or gone since `look`.
@@ -183,6 +206,18 @@ class TableReader:
         if least is None or total < least:
             return None
         return DistributedRows(self.path, rows, self.recipe, total, size, appeared, gone)
+
+
+def prunes_rightly(look: Look, recipe: Recipe) -> bool:
+    """Whether no partition that Hudi skips holds selected rows.
+
+    It compares the condition with the path. If a key generator has formatted a value for the path,
+    as a timestamp is formatted as a day, that is another value than the column's.
+    """
+    by_path = partition_columns(look.table.partition_fields).intersection(recipe.selected_by)
+    kind = look.properties.get("hoodie.table.keygenerator.type", "")
+    generator = kind or look.properties.get("hoodie.table.keygenerator.class", "")
+    return not by_path or generator.rpartition(".")[2] in AS_WRITTEN
 
 
 def sorted_ids(batches: Iterable[pa.RecordBatch]) -> tuple[RowId, ...]:

@@ -15,6 +15,7 @@ from lakewake.model.timeline import Look
 from lakewake.source import arrow, columns, compare, versions, view
 from lakewake.source.distributed import read_scan_parts
 from lakewake.source.reader import TableReader, sorted_ids
+from lakewake.spark.own import literal, plain_reader
 from lakewake.spark.scratch import own_folder
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _both(
         )
         rows = table.pinned(look) if look.completed else None
         chunks = (
-            view.plain_reader(spark).parquet(*files.result())
+            plain_reader(spark).parquet(*map(literal, files.result()))
             if files
             else read_scan_parts(spark, checked)
         )

@@ -1,10 +1,4 @@
-"""The session that tables are read in: the caller's Spark, but not the caller's settings.
-
-A session's settings apply to every read in it, and some change what a read returns. For example,
-`spark.sql.files.ignoreMissingFiles` and Hudi's query type leave out rows without an error. So reads
-have a session of their own. It keeps only those of the caller's settings that concern speed and
-memory.
-"""
+"""The session that tables are read in: the caller's Spark, but not the caller's settings."""
 
 from __future__ import annotations
 
@@ -15,62 +9,16 @@ from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
 from lakewake.errors import TableError
+from lakewake.spark.own import active, own_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Settings that are taken from the caller: where tables are, speed and memory.
-KEPT = (
-    "spark.sql.adaptive.",
-    "spark.sql.autoBroadcastJoinThreshold",
-    "spark.sql.broadcastTimeout",
-    "spark.sql.catalog",
-    "spark.sql.codegen.",
-    "spark.sql.execution.arrow.maxRecordsPerBatch",
-    "spark.sql.extensions",
-    "spark.sql.files.max",
-    "spark.sql.files.minPartitionNum",
-    "spark.sql.files.openCostInBytes",
-    "spark.sql.hive.",
-    "spark.sql.inMemoryColumnarStorage.",
-    "spark.sql.join.preferSortMergeJoin",
-    "spark.sql.leafNodeDefaultParallelism",
-    "spark.sql.parquet.enableVectorizedReader",
-    "spark.sql.shuffle.",
-    "spark.sql.sortMergeJoinExec.",
-    "spark.sql.sources.parallelPartitionDiscovery.",
-    "spark.sql.ui.",
-    "spark.sql.warehouse.dir",
-    "spark.sql.windowExec.",
-    # How Hudi reaches its files and where it spills; and the classes that merge rows, without which
-    # a table with a custom merger cannot be read.
-    "hoodie.aws.",
-    "hoodie.common.",
-    "hoodie.filesystem.",
-    "hoodie.memory.",
-    "hoodie.metadata.enable",
-    "hoodie.write.record.merge.custom.implementation.classes",
-    "hoodie.datasource.write.record.merger.impls",
-)
-#: Other settings with these prefixes are dropped: they could change what a read returns. All
-#: remaining settings belong to the Spark context.
-DROPPED = ("spark.sql.", "hoodie.", "parquet.")
-#: Settings whose defaults do not work here: Spark fails for dates before 1900 in files that do not
-#: record their writer, and uses the machine's time zone.
-PINNED = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
-    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
-    # 4,096 rows by default: a column with that many long texts may not fit into memory.
-    "spark.sql.parquet.columnarReaderBatchSize": "128",
-}
 #: Settings with which queries are interpreted. Their results are the same.
 INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-MOST_ARROW_ROWS = 10_000
 #: Options with which Hudi's reader reads correctly. They take precedence over hudi-defaults.conf.
 READ_OPTIONS = {
     # By default columns are found by name alone: a renamed column reads as null in older files, and
@@ -110,43 +58,8 @@ def reading_session(given: SparkSession) -> SparkSession:
     """
     if given not in _made:
         _refuse_defaults(given)
-        with _python_kept():
-            _made[given] = _new_session(given)
+        _made[given] = own_session(given)
     return _made[given]
-
-
-def _new_session(given: SparkSession) -> SparkSession:
-    ours = given.newSession()
-    conf, wanted = ours._jsparkSession.conf(), settings_for(_settings(given))
-    has = _settings(ours)
-    for key in has.keys() - wanted.keys():
-        if not key.startswith("spark.") or conf.isModifiable(key):
-            conf.unset(key)
-    for key, value in wanted.items():
-        # Other `spark.` settings belong to the context, which both sessions share.
-        if has.get(key) != value and (not key.startswith("spark.") or conf.isModifiable(key)):
-            conf.set(key, value)
-    return ours
-
-
-def settings_for(given: dict[str, str]) -> dict[str, str]:
-    """The caller's settings that reads keep, and the ones that reads need."""
-    kept = {
-        key: value
-        for key, value in given.items()
-        if key.startswith(KEPT) or not key.startswith(DROPPED)
-    }
-    if not 0 < int(kept.get(ARROW_ROWS, MOST_ARROW_ROWS)) <= MOST_ARROW_ROWS:
-        del kept[ARROW_ROWS]
-    return {**kept, **PINNED}
-
-
-def _settings(spark: SparkSession) -> dict[str, str]:
-    """All settings of a session, fetched in one call."""
-    end = "\x1e"
-    text = spark._jsparkSession.conf().getAll().mkString(end)
-    pairs = (entry.partition(" -> ") for entry in text.split(end) if entry)
-    return {key: value for key, _, value in pairs}
 
 
 def _refuse_defaults(spark: SparkSession) -> None:
@@ -160,32 +73,6 @@ def _refuse_defaults(spark: SparkSession) -> None:
                 f"hudi-defaults.conf sets {key}, so reads do not show the table as it is",
                 hint="remove it from that file (in /etc/hudi/conf, or the folder in HUDI_CONF_DIR)",
             )
-
-
-@contextmanager
-def active(spark: SparkSession) -> Iterator[None]:
-    """Make this the thread's active session while reads are built, and when a stream starts.
-
-    Spark builds and compiles expressions with the settings of the thread's active session, not with
-    those of the session that uses them.
-    """
-    from py4j.protocol import Py4JError
-
-    jvm = spark._jvm
-    assert jvm is not None
-    sessions = jvm.org.apache.spark.sql.SparkSession
-    before = sessions.getActiveSession()
-    sessions.setActiveSession(spark._jsparkSession)
-    try:
-        with _python_kept():
-            yield
-    finally:
-        # If the JVM has ended there is nothing to restore, and the read's own error must be raised.
-        with suppress(Py4JError, ConnectionError):
-            if before.isDefined():
-                sessions.setActiveSession(before.get())
-            else:
-                sessions.clearActiveSession()
 
 
 @contextmanager
@@ -224,16 +111,3 @@ def beside(spark: SparkSession, task: Callable[[], T]) -> Iterator[Callable[[], 
         return
     with ThreadPoolExecutor(1) as other:
         yield other.submit(inheritable_thread_target(within)).result
-
-
-@contextmanager
-def _python_kept() -> Iterator[None]:
-    """Restore the PySpark globals that a new session takes over: callers expect their own there."""
-    from pyspark import RDD
-    from pyspark.sql import SparkSession
-
-    active, to_frame = SparkSession._activeSession, RDD.toDF
-    try:
-        yield
-    finally:
-        SparkSession._activeSession, RDD.toDF = active, to_frame

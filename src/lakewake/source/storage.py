@@ -81,10 +81,14 @@ class Storage:
 
     def missing(self, paths: Sequence[str]) -> list[str]:
         """The paths at which there is no file."""
+        return [p for p, size in zip(paths, self.sizes(paths), strict=True) if size is None]
+
+    def sizes(self, paths: Sequence[str]) -> list[int | None]:
+        """The bytes of files, in order; None if there is no file."""
         with self._reaching("read"):
             full = [f"{self._root}/{p}" for p in paths]
             found = self._ask(lambda: self._fs.get_file_info(full))
-        return [p for p, f in zip(paths, found, strict=True) if f.type == fs.FileType.NotFound]
+        return [None if f.type == fs.FileType.NotFound else int(f.size or 0) for f in found]
 
     def _type(self, path: str) -> fs.FileType:
         return self._ask(lambda: self._fs.get_file_info(path)).type

@@ -3,33 +3,46 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping, Sequence
 from functools import reduce
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from lakewake.model.rows import RowId
 from lakewake.source.columns import HASHES, ID, INSTANT, SEQNO, VERSION
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+
+#: What `changed` compares: the versions of rows, or what a recipe makes of them.
+BY_VERSION = {"changed": VERSION}
+BY_CONTENT = {"changed": HASHES}
 
 
-def changed(old: DataFrame, new: DataFrame, *, contents: bool) -> DataFrame:
+def changed(
+    old: DataFrame, new: DataFrame, compared: Mapping[str, Sequence[str]] = BY_VERSION
+) -> DataFrame:
     """The newest version of each row that has changed, appeared or disappeared.
 
     Adds the columns `gone` (not in `new`), `fresh` (not in `old`), `former` (the instant of the old
     version) and `copies` (how many there are in `new`).
 
+    Args:
+        compared: a row has changed if any of these columns has. If there are several groups, a
+            column is added for each, under its name: whether a column of the group has changed.
+
     Grouping costs one shuffle and counts copies as well; a join costs two, and a window more.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    compared = HASHES if contents else VERSION
+    wanted = dict.fromkeys((*VERSION, *chain.from_iterable(compared.values())))
     now = new.select(*ID, F.struct(*new.columns).alias("now"))
-    was = old.select(*ID, F.struct(*dict.fromkeys((*VERSION, *compared))).alias("was"))
+    was = old.select(*ID, F.struct(*wanted).alias("was"))
     both = now.unionByName(was, allowMissingColumns=True)
     # Structs are ordered by their first fields. Whole rows may hold types that have no order.
     newest = F.max_by("now", F.struct(*(f"now.{c}" for c in VERSION)))
-    same = [F.col(f"now.{c}").eqNullSafe(F.col(f"was.{c}")) for c in compared]
+    copied = F.col("copies") != F.col("copied")
+    differs = {name: copied | ~_same(group) for name, group in compared.items()}
     return (
         both.groupBy(*ID)
         .agg(
@@ -38,7 +51,7 @@ def changed(old: DataFrame, new: DataFrame, *, contents: bool) -> DataFrame:
             F.count("now").alias("copies"),
             F.count("was").alias("copied"),
         )
-        .where(~reduce(operator.and_, same) | (F.col("copies") != F.col("copied")))
+        .where(reduce(operator.or_, differs.values()))
         .select(
             *ID,
             *(f"now.{c}" for c in new.columns if c not in ID),
@@ -46,8 +59,16 @@ def changed(old: DataFrame, new: DataFrame, *, contents: bool) -> DataFrame:
             F.col("was").isNull().alias("fresh"),
             F.col(f"was.{INSTANT}").alias("former"),
             "copies",
+            *(d.alias(name) for name, d in differs.items() if len(differs) > 1),
         )
     )
+
+
+def _same(compared: Sequence[str]) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    same = [F.col(f"now.{c}").eqNullSafe(F.col(f"was.{c}")) for c in compared]
+    return reduce(operator.and_, same)
 
 
 def one_each(rows: DataFrame) -> DataFrame:

@@ -7,14 +7,15 @@ through Python.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pyarrow as pa
 
-from lakewake.model.recipe import Recipe, TextField
+from lakewake.errors import ConfigError
+from lakewake.model.recipe import Held, Recipe, TextField
 from lakewake.model.rows import RowBatch, RowId
 from lakewake.model.weights import cuts, weights
 from lakewake.source import arrow, columns
@@ -22,7 +23,7 @@ from lakewake.source.session import READ_OPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.types import DataType, MapType
+    from pyspark.sql.types import DataType, MapType, StructType
 
 #: Most rows and approximate bytes per batch: enough to sort by length and embed well, few enough to
 #: keep memory flat. A row larger than that is a batch of its own.
@@ -34,15 +35,6 @@ JSON_OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-#: How Spark lists files that are given by name: partition values may hold characters that it would
-#: treat as a pattern.
-LISTING = {"__globPaths__": "false"}
-#: A setting of Hadoop's that hides files. The configured filter may be Hudi's, which hides all but
-#: the newest base files. It cannot be unset, but replaced by one that hides none of them.
-FILTER = "mapreduce.input.pathFilter.class"
-HIDES_NOTHING = "org.apache.hadoop.mapred.OutputLogFilter"
-#: From how many files on executors list them. That filter cannot be sent to executors.
-LISTED_HERE = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
 
 def quoted(column: str) -> str:
@@ -59,19 +51,6 @@ def hudi_reader(spark: SparkSession) -> DataFrameReader:
     return spark.read.format("hudi").options(**options)
 
 
-def plain_reader(spark: SparkSession) -> DataFrameReader:
-    """Spark's reader for files that are given by name; it must not leave out any of them.
-
-    Args:
-        spark: our own session for reads.
-    """
-    reader = spark.read.options(**LISTING)
-    if spark._jsparkSession.sessionState().newHadoopConf().get(FILTER) is None:
-        return reader
-    spark.conf.set(LISTED_HERE, str(2**31 - 1))
-    return reader.option(FILTER, HIDES_NOTHING)
-
-
 def wide(recipe: Recipe) -> tuple[str, ...]:
     """The columns of `row_view` whose values may be large."""
     vector = (columns.VECTOR,) if recipe.vector else ()
@@ -83,7 +62,7 @@ def _texts(recipe: Recipe) -> list[str]:
 
 
 def _payload_columns(recipe: Recipe) -> list[str]:
-    return [columns.payload(n) for n in range(len(recipe.payload))]
+    return [columns.payload(n) for n in range(len(recipe.held))]
 
 
 def row_weight(rows: DataFrame, recipe: Recipe) -> str:
@@ -92,65 +71,201 @@ def row_weight(rows: DataFrame, recipe: Recipe) -> str:
     return arrow.weight(rows, wide(recipe), known)
 
 
-def row_view(rows: DataFrame, recipe: Recipe) -> DataFrame:
-    """One row each: identity, version, hashes, texts, vector and payload."""
+#: True, but not before a row is read: Hudi skips partitions only by conditions on their columns.
+_IN_ANY_ROW = "(length(_hoodie_record_key) >= 0)"
+
+
+def selected(rows: DataFrame, where: str, *, prunes: bool = False) -> DataFrame:
+    """The rows of a table that a condition selects; null is not selected.
+
+    Args:
+        where: a condition that depends on the row alone; '': all are selected.
+        prunes: Hudi may skip partitions by it. If it is wrong about one, rows are lost silently.
+
+    Raises:
+        ConfigError: Spark cannot evaluate it.
+    """
+    from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import functions as F  # noqa: N812
 
+    if not where:
+        return rows
+    try:
+        return rows.where(F.expr(f"({where})" if prunes else f"({where}) <=> {_IN_ANY_ROW}"))
+    except (AnalysisException, ParseException) as error:
+        why = str(error).strip().partition("\n")[0]
+        raise ConfigError(
+            f"Spark cannot select rows where {where}: {why}",
+            hint="correct `where` of the index in lakewake.toml: it is a condition in Spark SQL",
+        ) from error
+
+
+def row_view(rows: DataFrame, recipe: Recipe, *, prunes: bool = False) -> DataFrame:
+    """One row each: identity, version, hashes, texts, vector and payload.
+
+    Args:
+        recipe: on a day. The rows that it does not select are left out.
+        prunes: Hudi may skip partitions because of what the recipe selects.
+    """
+    rows = selected(rows, recipe.where, prunes=prunes)
     types = {f.name: f.dataType for f in rows.schema.fields}
-    raw = [_text(f, types) for f in recipe.fields]
-    unread = reduce(operator.or_, (~_readable(t).eqNullSafe(t) for t in raw), F.lit(False))
-    vector = [F.col(quoted(recipe.vector)).cast("array<float>")] if recipe.vector else []
+    raw = [filled_in(f, types, recipe.rendering) for f in recipe.fields]
+    vector = [vector_value(recipe.vector)] if recipe.vector else []
     shown = rows.select(
-        *_identity_and_version(),
-        *(_readable(t).alias(columns.text(n)) for n, t in enumerate(raw)),
-        unread.alias("unread"),
+        *identity_and_version(),
+        *(readable(t).alias(columns.text(n)) for n, t in enumerate(raw)),
+        any_unread(raw).alias("unread"),
         *(v.alias(columns.VECTOR) for v in vector),
-        *(_payload(c, types).alias(columns.payload(n)) for n, c in enumerate(recipe.payload)),
+        *(payload_value(h, types).alias(columns.payload(n)) for n, h in enumerate(recipe.held)),
     )
+    made_from = [columns.VECTOR] if recipe.vector else _texts(recipe)
     return shown.select(
         "*",
-        _source_hash(shown, recipe).alias(columns.SOURCE_HASH),
+        source_hash(shown, made_from, vector=bool(recipe.vector)).alias(columns.SOURCE_HASH),
         value_hash(shown, _payload_columns(recipe)).alias(columns.PAYLOAD_HASH),
     )
 
 
-def _payload(column: str, types: Mapping[str, DataType]) -> Column:
+def vector_value(column: str) -> Column:
+    """A vector column of the table, as floats."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    return _within(F.col(quoted(column)), types.get(column), "string", _readable)
+    return F.col(quoted(column)).cast("array<float>")
+
+
+def any_unread(texts: Sequence[Column]) -> Column:
+    """Whether one of these texts is not valid UTF-8."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return reduce(operator.or_, (~readable(t).eqNullSafe(t) for t in texts), F.lit(False))
+
+
+def payload_value(held: Held, types: Mapping[str, DataType]) -> Column:
+    """A column of the table as payload: its texts are valid UTF-8, at any depth.
+
+    Of a struct, only the named fields. If all of these are null, so is the struct.
+    """
+    name, inside = held
+    value, type_ = _found(name, types)
+    if inside:
+        value, type_ = _fields_of(value, type_, inside)
+    return _within(value, type_, "string", readable)
+
+
+def _found(path: str, types: Mapping[str, DataType]) -> tuple[Column, DataType | None]:
+    """A column, or a field in structs, and its type."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if path in types or "." not in path:
+        return F.col(quoted(path)), types.get(path)
+    name, *inside = path.split(".")
+    value, type_ = F.col(quoted(name)), types[name]
+    for step in inside:
+        value, type_ = value.getField(step), type_[step].dataType
+    return value, type_
+
+
+def _fields_of(
+    value: Column, type_: DataType | None, paths: Sequence[str]
+) -> tuple[Column, StructType]:
+    """A struct of some fields of a struct, in their order in `paths`; null if they all are."""
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import StructField, StructType
+
+    assert isinstance(type_, StructType)
+    chosen: dict[str, list[str]] = {}
+    for path in paths:
+        name, _, inside = path.partition(".")
+        chosen.setdefault(name, []).extend([inside] if inside else [])
+    values, fields = [], []
+    for name, within in chosen.items():
+        one, kind = value.getField(name), type_[name].dataType
+        if within:
+            one, kind = _fields_of(one, kind, within)
+        values.append(one)
+        fields.append(StructField(name, kind))
+    there = reduce(operator.or_, (one.isNotNull() for one in values))
+    made = F.struct(*(v.alias(f.name) for v, f in zip(values, fields, strict=True)))
+    return F.when(there, made), StructType(fields)
 
 
 def version_view(rows: DataFrame) -> DataFrame:
     """Only the identity and version of each row: the first columns of `row_view`."""
-    return rows.select(*_identity_and_version())
+    return rows.select(*identity_and_version())
 
 
 def partition_path() -> Column:
     """A row's partition as commits name it. Hudi replaces bytes that are not UTF-8."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    return F.coalesce(_readable(F.col("_hoodie_partition_path")), F.lit(""))
+    return F.coalesce(readable(F.col("_hoodie_partition_path")), F.lit(""))
 
 
-def _identity_and_version() -> list[Column]:
+def identity_and_version() -> list[Column]:
     """A row's identity and version. Keys that differ only in undecodable bytes are one row."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return [
         partition_path().alias(columns.PARTITION),
-        _readable(F.col("_hoodie_record_key")).alias(columns.KEY),
+        readable(F.col("_hoodie_record_key")).alias(columns.KEY),
         F.col("_hoodie_commit_time").alias(columns.INSTANT),
         F.col("_hoodie_commit_seqno").alias(columns.SEQNO),
     ]
 
 
-def _text(field: TextField, types: Mapping[str, DataType]) -> Column:
+def filled_in(field: TextField, types: Mapping[str, DataType], rendering: int) -> Column:
     """The filled-in template; null if every column in it is null or blank."""
     from pyspark.sql import functions as F  # noqa: N812
 
+    if rendering == 1:
+        return _filled_in_first(field, types)
+    texts = {c: _joined(*_in_clock(c, types)) for c in field.columns}
+    filled = {c: F.coalesce(t.rlike(r"\S"), F.lit(False)) for c, t in texts.items()}
+    parts: list[Column] = []
+    earlier = F.lit(False)
+    for one in field.values():
+        before = F.when(earlier, F.lit(one.before)).otherwise(F.lit(one.first))
+        written = F.concat(before, texts[one.column], F.lit(one.after))
+        parts.append(F.when(filled[one.column], written).otherwise(F.lit("")))
+        earlier = earlier | filled[one.column]
+    return F.when(earlier, F.concat(*parts))
+
+
+def _in_clock(column: str, types: Mapping[str, DataType]) -> tuple[Column, DataType | None]:
+    """A column with its timestamps as wall clocks in UTC, and its type before that."""
+    value, type_ = _found(column, types)
+    return _within(value, type_, "timestamp", _in_utc), type_
+
+
+def _joined(value: Column, type_: DataType | None) -> Column:
+    """A value as text: elements of lists and structs with commas between, without nulls."""
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    def listed(texts: Column) -> Column:
+        return F.array_join(F.filter(texts, lambda text: text.rlike(r"\S")), ", ")
+
+    if isinstance(type_, ArrayType):
+        return listed(F.transform(value, lambda x: _joined(x, type_.elementType)))
+    if isinstance(type_, StructType):
+        return listed(F.array(*(_joined(value.getField(f.name), f.dataType) for f in type_)))
+    if isinstance(type_, MapType):
+
+        def entry(x: Column) -> Column:
+            held = _joined(x["value"], type_.valueType)
+            pair = F.concat(_joined(x["key"], type_.keyType), F.lit(": "), held)
+            return F.when(held.rlike(r"\S"), pair)
+
+        return listed(F.transform(F.map_entries(value), entry))
+    return value.cast("string")
+
+
+def _filled_in_first(field: TextField, types: Mapping[str, DataType]) -> Column:
+    """Rendering 1. Existing indexes have its texts: it stays as it is."""
+    from pyspark.sql import functions as F  # noqa: N812
+
     def plain(column: str) -> Column:
-        value = _within(F.col(quoted(column)), types.get(column), "timestamp", _in_utc)
-        return F.coalesce(value.cast("string"), F.lit(""))
+        return F.coalesce(_in_clock(column, types)[0].cast("string"), F.lit(""))
 
     parts: list[Column] = []
     for literal, column in field.parts():
@@ -221,20 +336,20 @@ def _holds(type_: DataType, name: str) -> bool:
     return isinstance(type_, MapType) or bool(type_.typeName() == name)
 
 
-def _readable(value: Column) -> Column:
+def readable(value: Column) -> Column:
     """The string as valid UTF-8: other bytes become replacement characters, as in Java."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.decode(value.cast("binary"), "UTF-8")
 
 
-def _source_hash(shown: DataFrame, recipe: Recipe) -> Column:
-    """A hash of what a row's chunks are made from."""
+def source_hash(shown: DataFrame, made_from: list[str], *, vector: bool) -> Column:
+    """A hash of what a row's chunks are made from: a vector, or texts."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    if recipe.vector:
-        return F.sha2(F.coalesce(F.to_json(F.col(columns.VECTOR)), F.lit("")), 256)
-    return value_hash(shown, _texts(recipe))
+    if vector:
+        return F.sha2(F.coalesce(F.to_json(F.col(*made_from)), F.lit("")), 256)
+    return value_hash(shown, made_from)
 
 
 def value_hash(rows: DataFrame, names: list[str]) -> Column:
@@ -323,7 +438,7 @@ def payload_batch(batch: pa.RecordBatch, recipe: Recipe) -> pa.RecordBatch:
         # A batch without columns would lose its number of rows.
         return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
     schema = pa.schema(
-        [pa.field(name, v.type) for name, v in zip(recipe.payload, values, strict=True)]
+        [pa.field(name, v.type) for name, v in zip(recipe.payload_columns, values, strict=True)]
     )
     return pa.RecordBatch.from_arrays(values, schema=schema)
 
@@ -334,7 +449,8 @@ def payload_schema(rows: DataFrame, recipe: Recipe) -> pa.Schema:
 
     types = {f.name: to_arrow_type(f.dataType) for f in rows.schema.fields}
     empty = [steady(pa.array([], types[name])) for name in _payload_columns(recipe)]
-    return pa.schema([pa.field(c, e.type) for c, e in zip(recipe.payload, empty, strict=True)])
+    names = zip(recipe.payload_columns, empty, strict=True)
+    return pa.schema([pa.field(c, e.type) for c, e in names])
 
 
 def steady(column: pa.Array) -> pa.Array:

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
 #: Dependencies of chunking, embedding and writing. Every executor already has PySpark.
 NEEDED = (
-    "httpx",
+    "httpx2",
     "numpy",
-    "onnx",
     "onnxruntime",
     "pyarrow",
     "pylance",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakewake.config.home import lakewake_home
-from lakewake.errors import SetupError
+from lakewake.extras import EXTRAS, missing
 
 if TYPE_CHECKING:
     from lakewake.spark.java import Java
@@ -88,5 +88,5 @@ def spark_home() -> Path:
     # Not imported: that takes longer than the rest of a setup that has nothing to do.
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
-        raise SetupError("PySpark is not installed", hint="run `pip install lakewake`")
+        raise missing(*EXTRAS["pyspark"])
     return Path(found.origin).parent

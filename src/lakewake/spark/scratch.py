@@ -1,7 +1,7 @@
 """Temporary folders that do not outlive their process for long, however it ends.
 
 Each has a file that its process keeps locked. The system releases the lock when the process ends,
-killed or not; the next process removes the folders whose lock is free.
+killed or not; the next process removes the folders whose lock is free, when it starts and ends.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ def make_folder() -> Path:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder of this process."""
+    """Remove a folder of this process, and what a JVM has left that still ran when it started."""
     shutil.rmtree(folder, ignore_errors=True)
     if lock := _held.pop(folder, None):
         lock.close()
+    remove_leftovers()
 
 
 def own_folder() -> Path:

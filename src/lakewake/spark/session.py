@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lakewake.errors import LakewakeError, SetupError
-from lakewake.spark.files import Files, archive_path, launcher_note, marked_as_used, read_note
+from lakewake.spark.files import (
+    Files,
+    archive_path,
+    launcher_note,
+    marked_as_used,
+    read_note,
+    spark_home,
+)
 from lakewake.spark.jars import BUNDLE, bundle_jar, storage_jars, storage_options
 from lakewake.spark.java import Java, find_java
 from lakewake.spark.jvm import Starting
@@ -106,6 +113,7 @@ def _end_early(early: _Early | None) -> None:
 
 def _parts(options: Mapping[str, str], tables: Collection[str], *, verbose: bool) -> _Parts:
     """What a new session is launched with."""
+    spark_home()
     java = find_java()
     bundle = bundle_jar()
     archive = archive_path(java, bundle)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
 from lakewake.model.chunks import Batch, ScanParts, StoredChunk
+from lakewake.model.drop import Dropped
 from lakewake.model.frontier import Frontier
 from lakewake.model.query import Query, Words
-from lakewake.model.recall import Searching
+from lakewake.model.recall import Retrained, Searching
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
 
@@ -31,6 +32,10 @@ class StoreReader(Protocol):
     @property
     def generation(self) -> int:
         """The number of this build of the index, counted from 1."""
+
+    @property
+    def is_service(self) -> bool:
+        """Whether a service, which every machine can reach, answers its searches."""
 
     def pinned(self) -> AbstractContextManager[None]:
         """Keep upkeep from dropping this version during a long read."""
@@ -69,8 +74,12 @@ class StoreReader(Protocol):
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All chunks, only these columns, in bounded batches."""
 
-    def scan_parts(self, columns: Sequence[str]) -> ScanParts:
-        """The same chunks, in parts that several machines can read."""
+    def scan_parts(self, columns: Sequence[str], at_most: int | None = None) -> ScanParts:
+        """The same chunks, in parts that several machines can read.
+
+        Args:
+            at_most: how many chunks a part may have, if the store can divide its parts.
+        """
 
     def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Up to `n` chunks, picked at random, only these columns."""
@@ -80,7 +89,9 @@ class StoreReader(Protocol):
 
         Leaves out `_vector`, `_checkpoint`, `_source_hash`, `_payload_hash` and `_instant`. Among
         equally near chunks an exact search prefers the smallest `_id`. `_similarity` is the cosine
-        in [-1, 1]. Returns at least `query.limit` distinct rows if the filter leaves that many.
+        in [-1, 1]. If the metric of the recipe is another, `_score` is the dot product (`dot`) or
+        the negative Euclidean distance (`l2`). Returns at least `query.limit` distinct rows if the
+        filter leaves that many.
 
         Raises:
             FilterError: the filter names a column that the index does not hold.
@@ -90,7 +101,7 @@ class StoreReader(Protocol):
         """How `search` compares vectors, and the recall that was measured."""
 
     def keyword(self, words: Words) -> pa.Table:
-        """The chunks that contain any of the words, ignoring case; best first.
+        """The chunks that contain any of the words and all of the phrases; best first.
 
         Has the columns of `search`, with `_relevance` in place of `_similarity`. The relevance is
         that of `store.words`, over all chunks of this version. Ties are ordered by `_id`.
@@ -98,6 +109,41 @@ class StoreReader(Protocol):
         Raises:
             FilterError: the filter names a column that the index does not hold.
         """
+
+    def languages(self) -> dict[str, str]:
+        """The language of each text field of the recipe, as `store.words` recognises it.
+
+        Depends only on the texts that this version holds, not on a filter or on what it held.
+        """
+
+
+class Piece(Protocol):
+    """Chunks of an index that were written together, and are never changed, only deleted."""
+
+    @property
+    def name(self) -> str:
+        """Equal only for the same chunks, in whichever version; '' if that is not known."""
+
+    def live(self) -> np.ndarray:
+        """The numbers of those chunks that this version holds, ascending."""
+
+    def read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Those chunks in that order, only these columns, in bounded batches."""
+
+
+@runtime_checkable
+class PiecedReader(Protocol):
+    """A version of an index whose chunks are in pieces."""
+
+    def pieces(self) -> Sequence[Piece]:
+        """All of them."""
+
+
+class BatchReader(StoreReader, Protocol):
+    """A version of an index in a service, which answers several searches by one request."""
+
+    def search_many(self, queries: Sequence[Query]) -> list[pa.Table]:
+        """What `search` returns for each query."""
 
 
 class Removed(NamedTuple):
@@ -133,7 +179,10 @@ class StoreWriter(Protocol):
     """The only thing that moves a frontier."""
 
     def generation(self) -> int:
-        """The number of the active generation, without reading it; 0 if there is none."""
+        """The number of the active generation, without reading it; 0 if there was none.
+
+        After a drop it is a number that no dropped generation has, for the next build to follow.
+        """
 
     def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
         """Write the whole of generation `after + 1`, then make it active.
@@ -142,6 +191,7 @@ class StoreWriter(Protocol):
 
         Raises:
             StaleFrontier: another builder made that generation; theirs stays, nothing of ours does.
+            IndexDropped: the index was dropped since `after` was read; nothing of ours stays.
         """
 
     def staging(self, after: int | None = None) -> AbstractContextManager[Staging]:
@@ -169,7 +219,37 @@ class StoreKeeper(Protocol):
         """Compact, refresh indexes, drop old versions and generations; return what was done."""
 
 
-class Store(StoreWriter, StoreKeeper, Protocol):
+class StoreDropper(Protocol):
+    """Removes an index for good."""
+
+    def drop(self, *, dry_run: bool = False) -> Dropped:
+        """Remove all that the store holds of the index, readable or not, and nothing else.
+
+        A sync that runs at the same time does not bring any of it back. If this is interrupted,
+        call it again. With `dry_run`, only return what it would remove.
+
+        Raises:
+            StoreError: some of it is left; the message names it.
+        """
+
+    def was_dropped(self) -> bool:
+        """Whether there is no index because it was dropped, and not because its files were lost."""
+
+
+@runtime_checkable
+class Retrainable(Protocol):
+    """A store whose approximate index can be trained again on request."""
+
+    def retrain(self) -> Retrained:
+        """Train it again beside the one in use, and switch if the new one is not worse.
+
+        Raises:
+            IndexMissing: there is no index yet.
+            OutcomeUnknown: the new one may or may not be in use.
+        """
+
+
+class Store(StoreWriter, StoreKeeper, StoreDropper, Protocol):
     """Where one index is stored."""
 
     def open(self) -> StoreReader | None:

@@ -25,6 +25,9 @@ LEVELS = 3
 #: The stores whose indexes describe themselves.
 KINDS = ("lance", "hudi")
 _LANCE = re.compile(r"(.+)\.g[1-9][0-9]*\.lance")
+#: The marks of a dropped index: `lance.generations.DROPPED`, and in a claim of `hudi.generations`.
+#: Written here again because the stores import their libraries.
+DROPPED, DROP_CLAIM = "dropped.manifest", b'"dropped": true'
 _CLAIM = re.compile(r"g[1-9][0-9]*\.json")
 
 
@@ -111,11 +114,12 @@ def recorded_name(address: IndexAddress) -> str:
     """
     if address.name:
         return address.name
-    from lakewake.store.hudi.reader import HudiReader
+    from lakewake.store.hudi.store import HudiStore
 
     folder = address.store.rpartition("/")[2]
-    reader = open_store(address.store, folder).open()
-    return reader.about.name if isinstance(reader, HudiReader) else folder
+    store = open_store(address.store, folder)
+    reader = store.unchecked() if isinstance(store, HudiStore) else None
+    return reader.about.name if reader else folder
 
 
 def _parsed(address: str) -> _Place:
@@ -153,16 +157,30 @@ def _listed(place: _Place, levels: int = LEVELS) -> Iterator[IndexAddress]:
 def _below(place: _Place, location: Location, folder: str, levels: int) -> Iterator[IndexAddress]:
     names = location.names(folder)
     if "lance" in place.kinds:
-        for name in sorted({m[1] for n in names if (m := _LANCE.fullmatch(n))}):
+        for name in sorted({m[1] for n in names if (m := _is_generation(location, folder, n))}):
             yield IndexAddress(place.store("lance", folder), name)
-    if any(_CLAIM.fullmatch(n) for n in names):
-        if "hudi" in place.kinds:
+    if claims := [n for n in names if _CLAIM.fullmatch(n)]:
+        if "hudi" in place.kinds and not _is_dropped(location, folder, claims):
             yield IndexAddress(place.store("hudi", folder))
         return
     # The folders of a table are its partitions: there may be thousands.
     if levels and ".hoodie" not in names:
         for name in sorted(n for n in names if _is_folder(n)):
             yield from _below(place, location, f"{folder}/{name}".lstrip("/"), levels - 1)
+
+
+def _is_generation(location: Location, folder: str, name: str) -> re.Match[str] | None:
+    """The match of a generation's name, unless the generation was dropped."""
+    found = _LANCE.fullmatch(name)
+    if found and DROPPED in location.names(f"{folder}/{name}/_versions".lstrip("/")):
+        return None
+    return found
+
+
+def _is_dropped(location: Location, folder: str, claims: list[str]) -> bool:
+    """Whether an index in the lake was dropped, by the newest of its claims."""
+    newest = max(claims, key=lambda name: int(name[1 : -len(".json")]))
+    return DROP_CLAIM in (location.read(f"{folder}/{newest}".lstrip("/")) or b"")
 
 
 def _is_folder(name: str) -> bool:

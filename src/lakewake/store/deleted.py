@@ -13,8 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
-#: How many are kept. Up to half of them make room for new ones each time.
-KEPT = 64
+#: How many are kept. Once there are as many, half of them make room for new ones each time.
+KEPT = 128
 
 
 class Shelf(Protocol):

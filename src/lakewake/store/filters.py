@@ -13,6 +13,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -23,8 +24,10 @@ import pyarrow as pa
 
 from lakewake.errors import FilterError
 from lakewake.model.where import (
+    MOMENTS,
     And,
     Compare,
+    Contains,
     In,
     IsNull,
     Leaf,
@@ -34,6 +37,10 @@ from lakewake.model.where import (
     Or,
     Where,
     check_types,
+    column_kind,
+    element_type,
+    found,
+    moment_of,
 )
 
 #: Levels of ANDs within ORs within ANDs; Lance's SQL parser gives up a little above this.
@@ -57,6 +64,8 @@ _WIDE = Context(prec=80)
 
 def fitted(where: Where, schema: pa.Schema) -> Where:
     """The same filter with literals of the columns' own types, NOT only around single conditions.
+
+    A condition on a field of a struct has the path to it in `inside`.
 
     Raises:
         FilterError: a column is missing or cannot be filtered, a literal does not compare with
@@ -96,9 +105,9 @@ def _fit(where: Where, schema: pa.Schema, negated: bool) -> Where:
     if isinstance(where, And | Or):
         kind = And if isinstance(where, And) != negated else Or
         return _joined(kind, [_fit(part, schema, negated) for part in where.parts])
-    fit = _fit_leaf(where, schema.field(where.column).type)
+    fit = _fit_leaf(*found(where, schema))
     if isinstance(fit, Compare) and negated:
-        return Compare(fit.column, _OPPOSITE[fit.op], fit.value)
+        return replace(fit, op=_OPPOSITE[fit.op])
     if isinstance(fit, Not) and negated:
         return fit.inner
     return Not(fit) if negated else fit
@@ -121,14 +130,23 @@ def _fit_leaf(leaf: Leaf, type: pa.DataType) -> Where:
     if isinstance(leaf, Compare):
         return _fit_compare(leaf, type)
     if isinstance(leaf, In):
-        equal = (_fit_compare(Compare(leaf.column, "=", v), type) for v in leaf.values)
-        return In(leaf.column, tuple(e.value for e in equal if isinstance(e, Compare)))
+        return replace(leaf, values=_fit_values(leaf, type))
+    if isinstance(leaf, Contains):
+        return replace(leaf, values=_fit_values(leaf, element_type(type)))
     return leaf
 
 
+def _fit_values(leaf: In | Contains, type: pa.DataType) -> tuple[Literal, ...]:
+    equal = (_fit_compare(Compare(leaf.column, "=", v), type) for v in leaf.values)
+    return tuple(e.value for e in equal if isinstance(e, Compare))
+
+
 def _fit_compare(leaf: Compare, type: pa.DataType) -> Where:
+    kind = column_kind(type) or ""
+    if isinstance(leaf.value, str) and kind in MOMENTS:
+        leaf = replace(leaf, value=moment_of(leaf.column, kind, leaf.value))
     if pa.types.is_floating(type):
-        return Compare(leaf.column, leaf.op, _as_float(leaf, type))
+        return replace(leaf, value=_as_float(leaf, type))
     if pa.types.is_integer(type):
         low, high = _int_range(type)
         return _on_grid(leaf, Fraction(_number(leaf)), (low, high), int)
@@ -157,21 +175,22 @@ def _on_grid(
     leaf: Compare, value: Fraction, limits: tuple[int, int], literal: Callable[[int], Literal]
 ) -> Where:
     """Compare a column that holds whole steps with a value that may be between two steps."""
-    never = In(leaf.column, ())
+    never = In(leaf.column, (), leaf.inside)
     n, op = math.floor(value), leaf.op
     if n != value:
         if op in ("=", "!="):
             return never if op == "=" else Not(never)
         op = "<=" if op in ("<", "<=") else ">"
     if limits[0] <= n <= limits[1]:
-        return Compare(leaf.column, op, literal(n))
+        return replace(leaf, op=op, value=literal(n))
     always = ("!=", "<", "<=") if n > limits[1] else ("!=", ">", ">=")
     return Not(never) if op in always else never
 
 
 def _int_range(type: pa.DataType) -> tuple[int, int]:
-    info = np.iinfo(type.to_pandas_dtype())
-    return int(info.min), int(info.max)
+    if pa.types.is_unsigned_integer(type):
+        return 0, 2**type.bit_width - 1
+    return -(2 ** (type.bit_width - 1)), 2 ** (type.bit_width - 1) - 1
 
 
 def _number(leaf: Compare) -> int | float | Decimal:
@@ -219,17 +238,22 @@ def _sql(where: Where, schema: pa.Schema) -> str:
     negated = isinstance(where, Not)
     leaf = where.inner if isinstance(where, Not) else where
     assert isinstance(leaf, Leaf)
-    return _leaf_sql(leaf, schema.field(leaf.column).type, "NOT " if negated else "")
+    return _leaf_sql(*found(leaf, schema), "NOT " if negated else "")
 
 
 def _leaf_sql(leaf: Leaf, type: pa.DataType, no: str) -> str:
-    column = _name_sql(leaf.column)
+    column = ".".join(map(_name_sql, (leaf.column, *leaf.inside)))
     if isinstance(leaf, IsNull):
         return f"{column} IS {no}NULL"
+    if isinstance(leaf, Like) and leaf.any_case:
+        return f"{no}regexp_like({column}, {_text_sql(_regex_sql(leaf.pattern))})"
     if isinstance(leaf, Like):
         return f"{column} {no}LIKE {_text_sql(leaf.pattern)}"
     if isinstance(leaf, Compare):
         return f"{column} {leaf.op} {_literal_sql(leaf.value, type)}"
+    if isinstance(leaf, Contains):
+        element = element_type(type)
+        return _contains_sql(column, [_literal_sql(v, element) for v in leaf.values], no)
     return _in_sql(column, [_literal_sql(v, type) for v in leaf.values], no)
 
 
@@ -241,6 +265,13 @@ def _in_sql(column: str, values: list[str], no: str) -> str:
         return has_value if no else "FALSE"
     listed = f"{column} {no}IN ({', '.join(values)})"
     return f"({listed} AND {has_value})" if no else listed
+
+
+def _contains_sql(column: str, values: list[str], no: str) -> str:
+    if not values:
+        return f"{column} IS NOT NULL" if no else "FALSE"
+    found = f"array_has_any({column}, [{', '.join(values)}])"
+    return f"(NOT {found} AND {column} IS NOT NULL)" if no else found
 
 
 def _name_sql(name: str) -> str:
@@ -288,10 +319,18 @@ def _truth(where: Where, values: Mapping[str, object]) -> bool | None:
         return None if inner is None else not inner
     if isinstance(where, And | Or):
         return _joined_truth(where, [_truth(part, values) for part in where.parts])
-    value = values[where.column]
+    value: Any = values[where.column]
+    for name in where.inside:
+        value = None if value is None else value[name]
     if isinstance(where, IsNull):
         return value is None
-    return None if value is None else _holds(where, value)
+    if value is None:
+        return None
+    if isinstance(where, Contains):
+        assert isinstance(value, list)
+        equal = In(where.column, where.values)
+        return any(element is not None and _holds(equal, element) for element in value)
+    return _holds(where, value)
 
 
 def _joined_truth(where: And | Or, parts: list[bool | None]) -> bool | None:
@@ -303,7 +342,7 @@ def _joined_truth(where: And | Or, parts: list[bool | None]) -> bool | None:
 
 def _holds(leaf: Compare | In | Like, value: object) -> bool:
     if isinstance(leaf, Like):
-        return like_pattern(leaf.pattern).fullmatch(str(value)) is not None
+        return like_pattern(leaf.pattern, leaf.any_case).fullmatch(str(value)) is not None
     if isinstance(leaf, In):
         return any(operator.eq(*_comparable(value, v)) for v in leaf.values)
     return _COMPARISONS[leaf.op](*_comparable(value, leaf.value))
@@ -318,15 +357,41 @@ def _comparable(value: object, literal: Literal) -> tuple[Any, Any]:
 
 
 @lru_cache(maxsize=64)
-def like_pattern(like: str) -> re.Pattern[str]:
+def like_pattern(like: str, any_case: bool = False) -> re.Pattern[str]:
     """A LIKE pattern as a regular expression; matching takes at most len(text) x len(pattern)."""
     pieces = [""]
-    for token in re.findall(r"\\?.", like, re.DOTALL):
+    for token in _like_tokens(like):
         if token == "%":
             pieces.append("")
+        elif token == "_":
+            pieces[-1] += "."
         else:
-            pieces[-1] += "." if token == "_" else re.escape(token[-1])
+            cases = _cases(token[-1]) if any_case else (token[-1],)
+            pieces[-1] += (
+                f"[{''.join(map(re.escape, cases))}]" if len(cases) > 1 else re.escape(*cases)
+            )
     first, *rest = pieces
     # Each piece between two % matches where it is first found; backtracking would find no more.
     middle = "".join(f"(?>.*?{piece})" for piece in rest[:-1])
     return re.compile(first + middle + (f".*{rest[-1]}" if rest else ""), re.DOTALL)
+
+
+def _like_tokens(like: str) -> list[str]:
+    """The characters of a LIKE pattern, each with the backslash before it."""
+    return re.findall(r"\\?.", like, re.DOTALL)
+
+
+def _cases(character: str) -> tuple[str, ...]:
+    """A character with its lower and its upper case, if these are single characters."""
+    forms = (character, character.lower(), character.upper())
+    return tuple(dict.fromkeys(form for form in forms if len(form) == 1))
+
+
+def _regex_sql(like: str) -> str:
+    """An ILIKE pattern as Lance's regular expression. Its own ILIKE folds more than two cases."""
+    one = {"%": ".*", "_": "."}
+    parts = (
+        one.get(token) or "[" + "".join(f"\\x{{{ord(c):x}}}" for c in _cases(token[-1])) + "]"
+        for token in _like_tokens(like)
+    )
+    return f"(?s)\\A{''.join(parts)}\\z"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakewake.errors import IndexMissing
+from lakewake.errors import IndexDropped, IndexMissing
 
 
 def missing(name: str) -> IndexMissing:
@@ -13,3 +13,12 @@ def missing(name: str) -> IndexMissing:
 def rebuild(name: str) -> str:
     """The hint for a damaged index."""
     return f"run `lakewake sync {name} --rebuild`; texts embedded before are reused"
+
+
+def dropped(name: str) -> IndexDropped:
+    """The error of a sync whose index was dropped in the meantime."""
+    return IndexDropped(
+        f"index '{name}' was dropped while it was synced",
+        landed="nothing of this sync is left",
+        hint=f"run `lakewake sync {name}` if it is to be built again",
+    )

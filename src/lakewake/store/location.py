@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -153,7 +154,11 @@ class Folder:
         return self.path(name)
 
     def check(self) -> None:
-        if self._path.exists() and not self._path.is_dir():
+        try:
+            mode = os.stat(self._path).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        if not stat.S_ISDIR(mode):
             raise NotADirectoryError("it is a file, but the store needs a folder there")
 
     def prepare(self, folder: str = "") -> None:
@@ -161,13 +166,15 @@ class Folder:
 
     def names(self, folder: str = "") -> list[str]:
         try:
-            return os.listdir(self._path / folder)
+            return os.listdir(os.path.join(self._path, folder))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def read(self, name: str) -> bytes | None:
         try:
-            return (self._path / name).read_bytes()
+            # Each search reads the pointer, so without the objects that `Path` makes.
+            with open(os.path.join(self._path, name), "rb", buffering=0) as file:
+                return file.readall()
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -222,7 +229,8 @@ class Folder:
         if not names:
             return ()
         try:
-            return (os.stat(self._path / folder / names[0]).st_mtime_ns, *names)
+            first = os.path.join(self._path, folder, names[0])
+            return (os.stat(first).st_mtime_ns, *names)
         except (FileNotFoundError, NotADirectoryError):
             return (None, *names)
 

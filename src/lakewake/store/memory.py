@@ -6,7 +6,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,19 +15,19 @@ import pyarrow.compute as pc
 
 from lakewake.errors import IndexMissing, StaleFrontier, StoreError
 from lakewake.model.as_of import newest_not_newer
-from lakewake.model.chunks import Batch, ScanParts, StoredChunk
+from lakewake.model.chunks import Batch, ScanParts
+from lakewake.model.drop import Dropped
 from lakewake.model.frontier import Frontier
 from lakewake.model.query import Query, Words
 from lakewake.model.recall import Searching
 from lakewake.model.recipe import Recipe
-from lakewake.model.rows import RowId
-from lakewake.model.where import Where
+from lakewake.model.where import Where, leaves
 from lakewake.store import Removed
 from lakewake.store.filters import fitted, matches
-from lakewake.store.held import STORED, chunks_by_row, of_rows, with_identity
-from lakewake.store.hints import missing
+from lakewake.store.hints import dropped, missing
 from lakewake.store.ranking import as_matrix, check_query, count_rows, first_rows, rank
-from lakewake.store.words import best_first, relevance
+from lakewake.store.value import ValueReader
+from lakewake.store.words import best_first, languages_of_texts, relevance
 
 SCAN_ROWS = 8192
 #: How many former versions are kept, for `as_of`.
@@ -35,27 +35,15 @@ KEPT_VERSIONS = 20
 
 
 @dataclass(frozen=True)
-class MemoryReader:
-    """One version of an index. A version is a value, so nothing has to pin it."""
+class MemoryReader(ValueReader):
+    """One version of an index."""
 
     number: int
-    built_by: Recipe
-    absorbed: Frontier
     held: pa.Table
 
     @property
     def generation(self) -> int:
         return self.number
-
-    def pinned(self) -> AbstractContextManager[None]:
-        """Do nothing: a value lasts as long as it is referenced."""
-        return nullcontext()
-
-    def frontier(self) -> Frontier:
-        return self.absorbed
-
-    def recipe(self) -> Recipe:
-        return self.built_by
 
     def schema(self) -> pa.Schema:
         return self.held.schema
@@ -66,12 +54,6 @@ class MemoryReader:
     def probe(self) -> None:
         """Do nothing: there are no files that could be damaged."""
 
-    def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
-        return chunks_by_row(self.scan(STORED), set(rows))
-
-    def chunks(self, rows: Collection[RowId], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        return of_rows(self.scan(with_identity(columns)), rows, columns)
-
     def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
         found = self.held.filter(pc.is_in(self.held["_hash"], pa.array(list(hashes), pa.string())))
         matrix = as_matrix(found["_vector"], self.built_by.model.dimension)
@@ -80,9 +62,10 @@ class MemoryReader:
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         yield from self.held.select(list(columns)).to_batches(max_chunksize=SCAN_ROWS)
 
-    def scan_parts(self, columns: Sequence[str]) -> ScanParts:
+    def scan_parts(self, columns: Sequence[str], at_most: int | None = None) -> ScanParts:
         chosen = self.held.select(list(columns))
-        return ScanParts(chosen.schema, tuple([b] for b in self.scan(columns)))
+        batches = chosen.to_batches(max_chunksize=at_most or SCAN_ROWS)
+        return ScanParts(chosen.schema, tuple([b] for b in batches), chosen.num_rows)
 
     def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         picked = random.sample(range(self.held.num_rows), min(n, self.held.num_rows))
@@ -99,17 +82,26 @@ class MemoryReader:
 
     def keyword(self, words: Words) -> pa.Table:
         # Over all chunks: how rare a word is does not depend on the filter.
-        scores = relevance(self.held["_text"].to_pylist(), words.text)
+        scores = relevance(self.held["_text"].to_pylist(), words.text, words.language)
         passing = self._passing(words.where)
         found = best_first(self.held.filter(passing), scores[passing.to_numpy(False)])
         return first_rows(found, words.limit)[0]
+
+    def languages(self) -> dict[str, str]:
+        texts: dict[str, list[str | None]] = {f.name: [] for f in self.built_by.fields}
+        columns = (self.held[name].to_pylist() for name in ("_field", "_text"))
+        for field, text in zip(*columns, strict=True):
+            texts.setdefault(field, []).append(text)
+        return languages_of_texts(texts)
 
     def _passing(self, where: Where | None) -> pa.BooleanArray:
         """Which chunks pass a filter."""
         if where is None:
             return pa.array([True] * self.held.num_rows, pa.bool_())
         where = fitted(where, self.held.schema)
-        values = self.held.drop_columns(["_vector"]).to_pylist()
+        # No other columns: Python has no value for a date after 9999.
+        names = [leaf.column for leaf in leaves(where)]
+        values = self.held.select([*dict.fromkeys([*names, "_id"])]).to_pylist()
         return pa.array([matches(where, v) for v in values], pa.bool_())
 
 
@@ -164,10 +156,11 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._version: MemoryReader | None = None
         self._former: deque[MemoryReader] = deque(maxlen=KEPT_VERSIONS)
+        self._dropped = 0
 
     def generation(self) -> int:
         index = self.open()
-        return index.generation if index else 0
+        return index.generation if index else self._dropped
 
     def open(self) -> MemoryReader | None:
         return self._version
@@ -183,13 +176,15 @@ class MemoryStore:
         chunks = _read(batch)
         self.fail_before_commit()
         with self._lock:
-            active = self._version.generation if self._version else 0
+            active = self.generation()
+            if active != after and self._version is None:
+                raise dropped("in memory")
             if active != after:
                 raise StaleFrontier(
                     f"generation {active} is active, but the build began after generation {after}",
                     hint="run the sync again",
                 )
-            self._replace(MemoryReader(after + 1, recipe, then, chunks))
+            self._replace(MemoryReader(recipe, then, after + 1, chunks))
         self.fail_after_commit()
 
     @contextmanager
@@ -210,6 +205,19 @@ class MemoryStore:
 
     def maintain(self) -> dict[str, int]:
         return {}
+
+    def was_dropped(self) -> bool:
+        return self._version is None and self._dropped > 0
+
+    def drop(self, *, dry_run: bool = False) -> Dropped:
+        with self._lock:
+            index = self._version
+            if index and not dry_run:
+                # A build that runs has counted on at most the next number.
+                self._dropped = index.generation + 1
+                self._version = None
+                self._former.clear()
+        return Dropped(removed=(f"generation {index.generation} in memory",) if index else ())
 
 
 def _read(batch: Batch) -> pa.Table:

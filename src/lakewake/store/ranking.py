@@ -71,7 +71,8 @@ def closeness(metric: str, vectors: np.ndarray, query: np.ndarray) -> np.ndarray
 def rank(found: pa.Table, metric: str, query: np.ndarray) -> pa.Table:
     """The chunks best first, with `_similarity` in place of the hidden columns.
 
-    A vector without a direction has no cosine, so a cosine search cannot find it.
+    By another metric than the cosine there is `_score` too. A vector without a direction has no
+    cosine, so a cosine search cannot find it; other searches find it with a similarity of 0.
     """
     vectors = as_matrix(found["_vector"], len(query))
     near = closeness(metric, vectors, query)
@@ -80,7 +81,12 @@ def rank(found: pa.Table, metric: str, query: np.ndarray) -> pa.Table:
     order = order[~np.isnan(near[order])]
     shown = found.drop_columns([c for c in HIDDEN if c in found.column_names])
     column = pa.array(similarity.tolist(), pa.float64())
-    return shown.append_column("_similarity", column).take(pa.array(order.tolist(), pa.int64()))
+    shown = shown.append_column("_similarity", column)
+    if metric != "cosine":
+        # The distance itself, not its square; negative, so that more is nearer.
+        own = near if metric == "dot" else -np.sqrt(-near)
+        shown = shown.append_column("_score", pa.array(own.tolist(), pa.float64()))
+    return shown.take(pa.array(order.tolist(), pa.int64()))
 
 
 def settled(found: pa.Table, nearest: pa.Table, metric: str, query: np.ndarray) -> bool:

@@ -14,12 +14,12 @@ from typing import Protocol
 
 import numpy as np
 
+from lakewake.model.ann import AUTO, FLAT
 from lakewake.model.recall import DELETED, RECALL, Decision, Effort, Probed, Searching
 
-#: Fewer chunks than this are searched exactly in a fraction of a second.
-ANN_MIN_CHUNKS = 100_000
 #: Questions of each kind, questions about deleted vectors, and hits compared for each question.
-PER_KIND, PER_DELETED, K = 12, 36, 10
+#: Recall is lost around deleted vectors: a few dozen questions about them are too often lucky.
+PER_KIND, PER_DELETED, K = 12, 128, 10
 #: Deleting this many vectors may empty the partitions around a question: 508 of 130,000. The probe
 #: is then repeated, and also when twice as many were deleted or added.
 MIN_CHANGED, CHANGED_SHARE = 500, 256
@@ -37,11 +37,13 @@ class Asking:
     Attributes:
         recall: the promised share of the nearest chunks that a search finds.
         least: an index with fewer chunks is searched exactly.
+        kind: which approximate index is wanted; `flat`: none.
         recent: the last questions of this process, which its own upkeep asks again.
     """
 
     recall: float = RECALL
     least: int = 0
+    kind: str = AUTO
     recent: deque[np.ndarray] = field(default_factory=lambda: deque(maxlen=PER_KIND))
 
 
@@ -63,6 +65,10 @@ class Coverage(Protocol):
     @property
     def partitions(self) -> int:
         """How many the approximate index has; 0 if it has no partitions."""
+
+    @property
+    def kind(self) -> str:
+        """Which kind of approximate index it has; '' if it has none."""
 
     @property
     def absent(self) -> str:
@@ -87,12 +93,25 @@ def thinned(there: Coverage) -> bool:
 
 def is_due(there: Coverage, asking: Asking) -> bool:
     """Whether a probe may find something different from the last one."""
-    if there.absent or asking.recall >= 1 or there.chunks < asking.least:
+    if always_exact(there, asking):
         return False
     last = there.decision
     if last is None or last.recall != asking.recall or thinned(there):
         return True
     return changed(there) > 2 * many(there.chunks)
+
+
+def always_exact(there: Coverage, asking: Asking) -> str:
+    """Why a version is searched exactly, whatever a probe finds; '' if it is not."""
+    if there.absent:
+        return there.absent
+    if asking.kind == FLAT:
+        return "its kind is flat"
+    if asking.recall >= 1:
+        return "its recall is 1"
+    if there.chunks < asking.least:
+        return f"it has fewer than {asking.least:,} chunks"
+    return ""
 
 
 def many(chunks: int) -> int:
@@ -103,12 +122,8 @@ def many(chunks: int) -> int:
 def choose(there: Coverage, asking: Asking, *, filtered: bool) -> tuple[Effort | None, str]:
     """How to search a version (None: exactly), and why."""
     decision = there.decision
-    if there.absent:
-        return None, there.absent
-    if asking.recall >= 1:
-        return None, "its recall is 1"
-    if there.chunks < asking.least:
-        return None, f"it has fewer than {asking.least:,} chunks"
+    if why := always_exact(there, asking):
+        return None, why
     cautious, in_words = there.unprobed
     if decision is None:
         return cautious, f"not probed yet, so {in_words}"
@@ -133,6 +148,7 @@ def how_searched(there: Coverage, asking: Asking) -> Searching:
     shown = replace(
         shown,
         mode="approximate",
+        kind=there.kind,
         probes=effort.probes,
         partitions=there.partitions,
         recall_mean=None,

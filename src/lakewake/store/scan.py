@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 
@@ -12,16 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewake.errors import ConfigError
-from lakewake.model.chunks import ScanParts, StoredChunk
-from lakewake.model.frontier import Frontier
+from lakewake.model.chunks import ScanParts
 from lakewake.model.query import Query, Words
 from lakewake.model.recall import Searching
-from lakewake.model.recipe import Recipe
-from lakewake.model.rows import RowId
 from lakewake.model.where import Where
 from lakewake.store.filters import fitted
-from lakewake.store.held import STORED, chunks_by_row, of_rows, vectors_by_hash, with_identity
-from lakewake.store.hudi.filters import columns_of, passing
+from lakewake.store.held import vectors_by_hash
+from lakewake.store.passing import columns_of, passing
 from lakewake.store.ranking import (
     as_matrix,
     best_positions,
@@ -31,33 +27,23 @@ from lakewake.store.ranking import (
     first_rows,
     rank,
 )
+from lakewake.store.value import ValueReader
 
 
 @dataclass(frozen=True)
-class ScanReader:
+class ScanReader(ValueReader):
     """The rows of a table as one version of an index. Every method reads the whole table.
 
     Attributes:
         read: the chunks, with the columns of `columns`; called for each read.
     """
 
-    built_by: Recipe
-    absorbed: Frontier
     columns: pa.Schema
     read: Callable[[], Iterator[pa.RecordBatch]]
 
     @property
     def generation(self) -> int:
         return 0
-
-    def pinned(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def frontier(self) -> Frontier:
-        return self.absorbed
-
-    def recipe(self) -> Recipe:
-        return self.built_by
 
     def schema(self) -> pa.Schema:
         return self.columns.remove_metadata()
@@ -72,12 +58,6 @@ class ScanReader:
     def probe(self) -> None:
         """Do nothing: each search reads all of it."""
 
-    def existing(self, rows: Collection[RowId]) -> dict[RowId, tuple[StoredChunk, ...]]:
-        return chunks_by_row(self.scan(STORED), set(rows))
-
-    def chunks(self, rows: Collection[RowId], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        return of_rows(self.scan(with_identity(columns)), rows, columns)
-
     def vectors(self, hashes: Collection[str]) -> dict[str, np.ndarray]:
         wanted = pa.array(list(hashes), pa.string())
         found = (b.filter(pc.is_in(b["_hash"], wanted)) for b in self.scan(["_hash", "_vector"]))
@@ -87,7 +67,7 @@ class ScanReader:
         for batch in self.read():
             yield batch.select(list(columns))
 
-    def scan_parts(self, columns: Sequence[str]) -> ScanParts:
+    def scan_parts(self, columns: Sequence[str], at_most: int | None = None) -> ScanParts:
         schema = pa.schema([self.columns.field(c) for c in columns])
         return ScanParts(schema, (list(self.scan(columns)),))
 
@@ -114,6 +94,9 @@ class ScanReader:
         raise ConfigError(
             "a scan of the table has no words to search for", hint="search with mode vector"
         )
+
+    def languages(self) -> dict[str, str]:
+        return {}
 
 
 def _filtered(batch: pa.RecordBatch, where: Where) -> pa.RecordBatch:

@@ -9,16 +9,18 @@ from __future__ import annotations
 import math
 import zlib
 from array import array
-from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from lakewake.lazy import lazy
+from lakewake.model.asked import Asked, Term, parse
+from lakewake.model.languages import NONE, STOP, recognised, stop_words
+from lakewake.model.vocabulary import Vocabulary
 from lakewake.model.words import words_of
 from lakewake.store.ranking import HIDDEN
 
@@ -30,14 +32,25 @@ COMMON = 2_000
 ROUNDING = 1e-9
 #: Less than what any word adds to a score.
 TINY = 1e-30
-#: Up to this many words are looked up one by one; more are matched against all words at once.
-LOOKED_UP = 64
+#: How many texts are read at once to look for a phrase.
+READ_AT_ONCE = 1_024
 #: The header of `to_bytes`, and the length it is padded to: Arrow wants aligned numbers.
 _HEAD, _HEAD_SIZE = b"lakewake words 1\n", 64
 
 
-class Counted(NamedTuple):
+class _Numbers(NamedTuple):
+    words: pa.StringArray
+    starts: np.ndarray
+    texts: np.ndarray
+    times: np.ndarray
+    lengths: np.ndarray
+
+
+class Counted(_Numbers):
     """How often each word occurs in each of some texts.
+
+    Words are counted as they are, without a language: stems are found when they are asked for, so
+    a language can be chosen at any time and no text is read again.
 
     Attributes:
         words: every word of the texts, sorted.
@@ -47,27 +60,38 @@ class Counted(NamedTuple):
         lengths: how many words each text has; -1 for a text that was not counted.
     """
 
-    words: pa.StringArray
-    starts: np.ndarray
-    texts: np.ndarray
-    times: np.ndarray
-    lengths: np.ndarray
+    def __reduce__(self) -> tuple[type[Counted], tuple[object, ...]]:
+        return Counted, tuple(self)
 
-    def positions(self, words: Sequence[str]) -> list[int]:
-        """The position of each of these words in `self.words`; -1 if no text has it."""
-        if len(words) <= LOOKED_UP:
-            return [self._position(word) for word in words]
-        found = pc.index_in(pa.array(words, pa.string()), value_set=self.words)
-        return list(pc.fill_null(found, -1).to_pylist())
+    @lazy
+    def vocabulary(self) -> Vocabulary:
+        """Finds its words."""
+        return Vocabulary(self.words)
 
-    def _position(self, word: str) -> int:
-        n = bisect_left(range(len(self.words)), word, key=lambda i: self.words[i].as_py())
-        return n if n < len(self.words) and self.words[n].as_py() == word else -1
+    @lazy
+    def _stops(self) -> dict[str, np.ndarray]:
+        return {}
 
-    def having(self, position: int) -> tuple[np.ndarray, np.ndarray]:
-        """The texts that contain the word at this position, and how often."""
-        there = slice(*self.starts[position : position + 2]) if position >= 0 else slice(0)
-        return self.texts[there], self.times[there]
+    def stops(self, language: str) -> np.ndarray:
+        """How many stop words of a language each text has."""
+        if language not in self._stops:
+            out = np.zeros(len(self.lengths), np.int32)
+            terms = [Term(word) for word in sorted(stop_words(language))]
+            for at in self.vocabulary.meant(terms, NONE):
+                texts, times = self.having(at)
+                out[texts] += times.astype(np.int32)
+            self._stops[language] = out
+        return self._stops[language]
+
+    def having(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The texts that contain any of the words at these positions, and how often."""
+        found = [slice(*self.starts[n : n + 2]) for n in positions]
+        if len(found) == 1:
+            return self.texts[found[0]], self.times[found[0]]
+        texts = np.concatenate([self.texts[:0], *(self.texts[one] for one in found)])
+        times = np.concatenate([self.times[:0], *(self.times[one] for one in found)])
+        each, which = np.unique(texts, return_inverse=True)
+        return each, np.bincount(which, times, len(each)).astype(np.int64)
 
 
 class Part(NamedTuple):
@@ -123,12 +147,14 @@ class Corpus:
     Rarity and mean length count exactly the texts that it holds.
     """
 
-    def __init__(self, parts: Sequence[Part]) -> None:
-        self._parts = parts
+    def __init__(self, parts: Sequence[Part], language: str = NONE) -> None:
+        self._parts, self._language = parts, language
         self._number = sum(int(part.live.sum()) for part in parts)
-        length = sum(int(part.counted.lengths[part.live].sum()) for part in parts)
+        lengths = [part.counted.lengths - part.counted.stops(language) for part in parts]
+        pairs = zip(lengths, parts, strict=True)
+        length = sum(int(some[part.live].sum()) for some, part in pairs)
         mean = max(length / max(self._number, 1), 1)
-        self._long = [K1 * (1 - B + B * part.counted.lengths / mean) for part in parts]
+        self._long = [K1 * (1 - B + B * some / mean) for some in lengths]
         self._whole = [bool(part.live.all()) for part in parts]
 
     def best(
@@ -138,7 +164,8 @@ class Corpus:
 
         Includes every text that scores at least as well as the last of the `wanted` best that pass.
         """
-        asked = sorted(self._asked(sorted(set(words_of(question)))), key=_rarest_first)
+        terms = parse(question, self._language).terms
+        asked = sorted(self._weighed(terms), key=_rarest_first)
         sums = [np.zeros(len(part.live)) for part in self._parts]
         shown = [p.live & s for p, s in zip(self._parts, passing or self._all, strict=True)]
         near = self._near(asked, sums, shown, wanted)
@@ -147,7 +174,7 @@ class Corpus:
 
     def _near(
         self,
-        asked: Sequence[Asked],
+        asked: Sequence[Weighed],
         sums: list[np.ndarray],
         shown: Sequence[np.ndarray],
         wanted: int,
@@ -165,11 +192,34 @@ class Corpus:
             rest, done = rest - word.most, done + word.most
         return _above(sums, shown, _least(sums, shown, wanted)) or _above(sums, shown, TINY) or []
 
-    def _asked(self, words: Sequence[str]) -> Iterator[Asked]:
-        """The words that at least one text contains."""
-        positions = [part.counted.positions(words) for part in self._parts]
-        for word, *at in zip(words, *positions, strict=True):
-            if max(at, default=-1) < 0:
+    def containing(
+        self,
+        question: str,
+        passing: Sequence[np.ndarray] | None,
+        read: Callable[[int, np.ndarray], Sequence[str | None]],
+    ) -> Sequence[np.ndarray] | None:
+        """Which texts that pass contain all phrases of the question; `passing` if it has none.
+
+        Args:
+            read: the texts of a part with these numbers.
+        """
+        asked = parse(question, self._language)
+        if not asked.phrases:
+            return passing
+        out = []
+        for n, (part, shown) in enumerate(zip(self._parts, passing or self._all, strict=True)):
+            near = np.flatnonzero(part.live & shown & _with_all_words(part.counted, asked))
+            out.append(np.zeros(len(part.live), bool))
+            for some in np.split(near, range(READ_AT_ONCE, len(near), READ_AT_ONCE)):
+                texts = read(n, some) if len(some) else ()
+                out[n][some] = [text is not None and asked.all_in(text) for text in texts]
+        return out
+
+    def _weighed(self, terms: Sequence[Term]) -> Iterator[Weighed]:
+        """The terms that at least one text contains."""
+        meant = [part.counted.vocabulary.meant(terms, self._language) for part in self._parts]
+        for term, *at in zip(terms, *meant, strict=True):
+            if not any(map(len, at)):
                 continue
             found = [p.counted.having(n) for p, n in zip(self._parts, at, strict=True)]
             among = sum(
@@ -177,14 +227,14 @@ class Corpus:
                 for part, whole, (texts, _) in zip(self._parts, self._whole, found, strict=True)
             )
             rarity = math.log(1 + (self._number - among + 0.5) / (among + 0.5))
-            yield Asked(word, rarity, among > COMMON, found)
+            yield Weighed(term, rarity, among > COMMON, found)
 
-    def _add(self, word: Asked, sums: list[np.ndarray]) -> None:
+    def _add(self, word: Weighed, sums: list[np.ndarray]) -> None:
         for score, long, (texts, times) in zip(sums, self._long, word.found, strict=True):
             at = texts.astype(np.intp)
             score[at] += _weight(word.rarity, times, long[at])
 
-    def _scores(self, n: int, texts: np.ndarray, asked: Sequence[Asked]) -> np.ndarray:
+    def _scores(self, n: int, texts: np.ndarray, asked: Sequence[Weighed]) -> np.ndarray:
         """The scores of some texts of a part.
 
         Words are always added in the same order, so scores are equal to the last bit.
@@ -210,10 +260,21 @@ class Scored(NamedTuple):
     scores: np.ndarray
 
 
-class Asked(NamedTuple):
-    """A word of a question, and where it occurs in each part."""
+def _with_all_words(counted: Counted, asked: Asked) -> np.ndarray:
+    """Which texts contain all words of the phrases, in any order."""
+    out = np.ones(len(counted.lengths), bool)
+    terms = [Term(stem) for stem in sorted({stem for phrase in asked.phrases for stem in phrase})]
+    for at in counted.vocabulary.meant(terms, asked.language):
+        there = np.zeros(len(out), bool)
+        there[counted.having(at)[0]] = True
+        out &= there
+    return out
 
-    word: str
+
+class Weighed(NamedTuple):
+    """A term of a question, and where it occurs in each part."""
+
+    term: Term
     rarity: float
     common: bool
     found: list[tuple[np.ndarray, np.ndarray]]
@@ -224,7 +285,7 @@ class Asked(NamedTuple):
         return self.rarity * (K1 + 1)
 
 
-def _rarest_first(asked: Asked) -> float:
+def _rarest_first(asked: Weighed) -> float:
     return -asked.rarity
 
 
@@ -255,13 +316,32 @@ def _above(
     return [np.flatnonzero((s >= bound) & these) for s, these in zip(sums, shown, strict=True)]
 
 
-def relevance(texts: Sequence[str | None], question: str) -> np.ndarray:
+def relevance(texts: Sequence[str | None], question: str, language: str = NONE) -> np.ndarray:
     """How well each text of an index answers the words of a question."""
     counted = count_words(enumerate(texts), len(texts))
-    [found] = Corpus([Part(counted, np.ones(len(texts), bool))]).best(question, len(texts))
+    corpus = Corpus([Part(counted, np.ones(len(texts), bool))], language)
+    passing = corpus.containing(question, None, lambda _, some: [texts[n] for n in some])
+    [found] = corpus.best(question, len(texts), passing)
     out = np.zeros(len(texts))
     out[found.texts] = found.scores
     return out
+
+
+def language_of_parts(parts: Sequence[Part]) -> str:
+    """The language of the live texts, by the words that they contain."""
+    said = {
+        name: sum(int(part.counted.stops(name)[part.live].sum()) for part in parts) for name in STOP
+    }
+    return recognised(said, sum(int(part.counted.lengths[part.live].sum()) for part in parts))
+
+
+def languages_of_texts(texts: Mapping[str, Sequence[str | None]]) -> dict[str, str]:
+    """The language of the texts of each field."""
+    counted = {name: count_words(enumerate(some), len(some)) for name, some in texts.items()}
+    return {
+        name: language_of_parts([Part(one, np.ones(len(one.lengths), bool))])
+        for name, one in counted.items()
+    }
 
 
 def best_first(chunks: pa.Table, scores: np.ndarray) -> pa.Table:
@@ -278,7 +358,7 @@ def to_bytes(counted: Counted) -> bytes:
     columns = [counted.words, *(pa.array(numbers) for numbers in counted[1:])]
     lists = [pa.ListArray.from_arrays([0, len(column)], column) for column in columns]
     sink = pa.BufferOutputStream()
-    batch = pa.RecordBatch.from_arrays(lists, list(Counted._fields))
+    batch = pa.RecordBatch.from_arrays(lists, list(_Numbers._fields))
     with pa.ipc.new_file(sink, batch.schema) as out:
         out.write_batch(batch)
     body = sink.getvalue()

@@ -15,8 +15,14 @@ from lakewake.sync.attempts import ATTEMPTS, Attempt, Attempts
 from lakewake.sync.parts import IndexParts
 from lakewake.sync.preview import plan_next
 from lakewake.sync.reports import sync_report
-from lakewake.sync.situation import assess, moved_on, read_changes
-from lakewake.sync.write import commit, maintain, prepared_batch
+from lakewake.sync.situation import (
+    assess,
+    check_moved,
+    days_are_left,
+    moved_on,
+    read_changes,
+)
+from lakewake.sync.write import commit, maintain, prepared_batch, retrainable
 
 __all__ = ["ATTEMPTS", "NO_OPTIONS", "IndexParts", "SyncOptions", "plan_next", "sync"]
 
@@ -28,10 +34,13 @@ def sync(parts: IndexParts, options: SyncOptions = NO_OPTIONS) -> SyncReport:
         HistoryLost: history cannot be followed and `reconcile=False` was passed.
         RecipeMismatch: the index was built with another recipe.
         TooManyDeletes: the sync would remove more of the index's rows than `max_delete` allows.
+        ConfigError: `retrain=True` was passed, and the index is not in the lake.
     """
     attempts = Attempts(parts)
+    store = retrainable(parts) if options.retrain else None
     with attempts.noting_what_landed():
-        return _sync(attempts, options)
+        report = _sync(attempts, options)
+        return replace(report, retrained=store.retrain()) if store else report
 
 
 def _sync(attempts: Attempts, options: SyncOptions) -> SyncReport:
@@ -65,23 +74,29 @@ def _carry_out(attempts: Attempts, attempt: Attempt) -> None:
     situation, work = attempt.situation, attempt.work
     with clock.stage("read"):
         changes = read_changes(parts, situation)
+    attempt.reads = changes.reads
     with clock.stage("embed"), prepared_batch(parts, situation, work, changes) as batch:
         work.check_deletes()
         outcome = work.tally.outcome(changes)
+        check_moved(situation.plan, outcome)
         then = frontier_after_batch(situation.plan, situation.frontier, outcome)
         attempt.then = replace(then, token=attempts.token)
-        with clock.stage("write"), parts.reporter.stage("write", work.tally.chunks_upserted):
-            commit(parts, situation, batch, attempt.then)
-    with clock.stage("maintain"):
+        with clock.stage("write"):
+            commit(parts, situation, batch, attempt.then, work.tally.chunks_upserted)
+    with clock.stage("maintain"), parts.reporter.stage("upkeep"):
         maintain(parts)
 
 
 def _done(attempts: Attempts, attempt: Attempt, options: SyncOptions) -> SyncReport:
-    """Report the attempt that counts; then try quarantined rows again, if asked to."""
+    """Report the attempt that counts; then select rows on another day, and try refused ones."""
     tally, situation = attempt.work.tally, attempt.situation
-    tally.embedded = attempts.embedded()
+    tally.embedded, tally.tokens = attempts.embedded(), attempts.tokens()
     report = sync_report(attempts.parts, situation, tally, attempts.clock)
-    if options.retry_quarantined and situation.plan.follows_commits:
-        later = replace(options, tried=frozenset(tally.refused))
+    report = replace(report, reads=attempt.reads)
+    moving = not options.moving and days_are_left(situation, attempts.parts.recipe)
+    retries = options.retry_quarantined and situation.plan.follows_commits
+    if moving or retries:
+        refused = frozenset(tally.refused)
+        later = replace(options, tried=refused, retrain=False, moving=moving or options.moving)
         return report.plus(sync(attempts.parts, later))
     return report

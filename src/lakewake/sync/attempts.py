@@ -10,10 +10,11 @@ from uuid import uuid4
 from lakewake.errors import StoreError
 from lakewake.model.frontier import Frontier
 from lakewake.model.options import SyncOptions
+from lakewake.model.reads import NO_READS, Reads
 from lakewake.sync.parts import IndexParts
 from lakewake.sync.prepare import Preparation
 from lakewake.sync.reports import Clock
-from lakewake.sync.situation import Situation, delete_guard, preparation
+from lakewake.sync.situation import Situation, delete_guard, preparation, refuse_dropped
 
 #: A lost race is run again. This many in a row mean that something else is wrong.
 ATTEMPTS = 5
@@ -26,11 +27,13 @@ class Attempt:
     Attributes:
         then: the frontier of its commit, from the moment the store is asked for it. Such an
             attempt may have landed, whatever error followed.
+        reads: how much of the table it read.
     """
 
     situation: Situation
     work: Preparation
     then: Frontier | None = None
+    reads: Reads = NO_READS
 
 
 @dataclass
@@ -47,7 +50,13 @@ class Attempts:
     made: list[Attempt] = field(default_factory=list)
 
     def begin(self, situation: Situation, options: SyncOptions) -> Attempt:
-        """One more attempt."""
+        """One more attempt.
+
+        Raises:
+            IndexDropped: the index that an earlier attempt has seen is gone.
+        """
+        for earlier in self.made:
+            refuse_dropped(self.parts, earlier.situation)
         guard = None if options.allow_deletes else delete_guard(self.parts, situation)
         attempt = Attempt(situation, preparation(self.parts, situation, guard))
         self.made.append(attempt)
@@ -63,6 +72,10 @@ class Attempts:
     def embedded(self) -> int:
         """Texts that the embedder received in all attempts."""
         return sum(a.work.tally.embedded for a in self.made)
+
+    def tokens(self) -> int:
+        """Tokens sent to a service by all attempts."""
+        return sum(a.work.tally.tokens for a in self.made)
 
     @contextmanager
     def noting_what_landed(self) -> Iterator[None]:

@@ -58,7 +58,8 @@ class DeleteGuard:
     def refusal(self, removed: RemovedRows) -> str:
         """Why this many deletes are refused; empty if they are not."""
         gone = self._gone(removed)
-        if not too_many(gone, self._held, self._share):
+        # So few are never too many, and counting the rows of a large index takes a moment.
+        if gone <= UNASKED or not too_many(gone, self._held, self._share):
             return ""
         return (
             f"this sync would remove {gone:,} of the {self._held:,} rows of index '{self._name}'"

@@ -11,22 +11,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from lakewake.config.settings import ModelSettings
 from lakewake.embed import Embedder
 from lakewake.embed.cache import FILE, MemoryVectorCache, SqliteVectorCache
-from lakewake.embed.registry import kept_embedder, model_files
-from lakewake.errors import LakewakeError, SetupError
+from lakewake.embed.registry import kept_embedder, model_files, sent_embedder
+from lakewake.errors import LakewakeError
 from lakewake.model.chunks import Batch
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, RowBatch, RowId
 from lakewake.progress import Reporter, Silent
 from lakewake.spark.scratch import own_folder
 from lakewake.store import Removed, Staging, StoreReader
-from lakewake.sync.prepare import Preparation, check_refused
+from lakewake.sync.prepare import Preparation
 from lakewake.sync.spool import Ids
 from lakewake.sync.tally import Tally
 from lakewake.sync.vectors import VectorSources
@@ -95,15 +94,8 @@ class Task:
         if self.recipe.vector:
             column = ModelSettings(provider="column", dimension=self.recipe.model.dimension)
             return kept_embedder(column, self.recipe.vector)
-        there: dict[str, Any] = {name: str(found[path]) for name, path in self.files.items()}
-        embedder = kept_embedder(replace(self.model, **there))
-        if embedder.identity != self.recipe.model:
-            differs = ", ".join(self.recipe.model.differs_from(embedder.identity))
-            raise SetupError(
-                f"executors have a different model from the driver: {differs} differ",
-                hint="name the model by a folder, so that its files are sent to the executors",
-            )
-        return embedder
+        files = {name: found[path] for name, path in self.files.items()}
+        return sent_embedder(self.model, files, self.recipe.model)
 
 
 @contextmanager
@@ -128,7 +120,7 @@ def distributed_batch(
             stage.advance(changes.total or 0)
     for result in results:
         work.tally.add(result.tally)
-    check_refused(work.tally, work.quarantine)
+    work.check_refused()
     for result in results:
         gone.add(result.removed.deletes)
     replaced = chain.from_iterable(result.removed.replaced for result in results)

@@ -7,9 +7,10 @@ and can be tried again without embedding anything twice.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -19,8 +20,8 @@ import pyarrow as pa
 
 from lakewake.chunk import chunk_row
 from lakewake.chunk.split import Splitter
-from lakewake.embed import Embedder
-from lakewake.errors import EmbedError, HistoryLost
+from lakewake.embed import LOT, Embedder
+from lakewake.errors import EmbedError, HistoryLost, TableError
 from lakewake.model.chunks import VECTOR_FIELD, Batch, Chunk, StoredChunk, index_schema
 from lakewake.model.frontier import Refusal
 from lakewake.model.recipe import Recipe
@@ -33,10 +34,26 @@ from lakewake.sync.deletes import DeleteGuard
 from lakewake.sync.index_rows import index_rows
 from lakewake.sync.spool import Ids, spooling
 from lakewake.sync.tally import Tally
-from lakewake.sync.vectors import TextVectors, VectorSources, column_vectors
+from lakewake.sync.vectors import TextVectors, VectorSources, column_vectors, unusable_vectors
 
 #: Up to this many refused rows do not fail a sync, however small the batch.
 REFUSED_ROWS = 10
+#: Most batches of rows that are held for one call of an embedder that asks for many texts.
+GROUPED = 32
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """Some rows, what the index holds of them, and what they change in it."""
+
+    rows: RowBatch
+    existing: Mapping[RowId, tuple[StoredChunk, ...]]
+    patch: Patch
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The distinct texts that the patch writes, by hash."""
+        return {chunk.hash: chunk.text for _, chunk in self.patch.upserts}
 
 
 class Preparation:
@@ -79,7 +96,7 @@ class Preparation:
                 file = opened.enter_context(tempfile.TemporaryFile(prefix="lakewake-"))
                 path = Path(f"/dev/fd/{file.fileno()}")
                 schema, deletes = self._spool(changes, path, reporter)
-            check_refused(self.tally, self.quarantine)
+            self.check_refused()
             yield Batch(schema, lambda: _reopened(path), deletes)
 
     def estimate(self, changes: Changes) -> Tally:
@@ -89,7 +106,7 @@ class Preparation:
         for rows in changes.rows:
             patch = self._patch(rows, self._existing(rows.ids))
             self._count(patch)
-            texts = _texts(patch).keys()
+            texts = {chunk.hash for _, chunk in patch.upserts}
             new = set() if rows.vectors is not None else texts - self.sources.vectors(texts).keys()
             self.tally.reused += len(patch.upserts) - len(new - unknown)
             unknown |= new
@@ -123,36 +140,77 @@ class Preparation:
         self, batches: Iterable[RowBatch], schema: pa.Schema, deletes: Ids, stage: Stage
     ) -> Iterator[pa.RecordBatch]:
         """The rows' chunks as the index stores them. Ids to remove are added to `deletes`."""
-        for rows in batches:
-            patch, vectors = self._made(rows, stage)
-            deletes.add(patch.deletes)
-            yield from index_rows(rows, patch, vectors, schema, self.recipe.model.dimension)
+        for group in self._groups(batches):
+            drafts = [self._drafted(rows) for rows in group]
+            for draft, vectors in self._completed(drafts, stage):
+                deletes.add(draft.patch.deletes)
+                yield from index_rows(
+                    draft.rows, draft.patch, vectors, schema, self.recipe.model.dimension
+                )
 
-    def _made(self, rows: RowBatch, stage: Stage) -> tuple[Patch, np.ndarray]:
-        """What the rows change in the index, and the vectors of the new chunks."""
+    def _groups(self, batches: Iterable[RowBatch]) -> Iterator[list[RowBatch]]:
+        """Batches of rows whose texts are embedded together, as many as the embedder asks for."""
+        most = 1 if self.recipe.vector else self._text_vectors.lot
+        group: list[RowBatch] = []
+        for rows in batches:
+            group.append(rows)
+            if len(group) == GROUPED or sum(map(len, group)) >= most or most <= LOT:
+                yield group
+                group = []
+        if group:
+            yield group
+
+    def _drafted(self, rows: RowBatch) -> _Draft:
+        """What the rows change in the index, before anything is embedded."""
         again = self._quarantined(rows.ids)
         self.tally.seen_again |= again
         # The index has no chunk of a quarantined row, so it cannot show that the row was there.
         self.tally.stored_twice |= rows.appeared & again
         existing = self._existing(rows.ids)
         patch = self._patch(rows, existing)
-        if rows.vectors is not None:
-            vectors = column_vectors(rows, patch, self.recipe)
-            stage.advance(len(rows))
-            self.tally.reused += len(patch.upserts)
-        else:
+        if rows.vectors is None:
             # By row, not by text: another row may rightly hold the text that broken bytes became.
             unread = [n for n, _ in patch.upserts if rows.ids[n] in rows.undecodable]
             aside = dict.fromkeys(unread, "its text is not valid UTF-8")
             patch = self._set_aside(rows, patch, existing, aside)
-            by_hash, new = self._text_vectors.get(_texts(patch), len(rows), stage)
-            refused = self._text_vectors.refused
-            aside = {n: refused[c.hash] for n, c in patch.upserts if c.hash in refused}
-            patch = self._set_aside(rows, patch, existing, aside)
-            self.tally.reused += len(patch.upserts) - len(new & _texts(patch).keys())
-            vectors = np.array([by_hash[c.hash] for _, c in patch.upserts], np.float32)
-        self._count(patch)
-        return patch, vectors
+        return _Draft(rows, existing, patch)
+
+    def _completed(
+        self, drafts: Sequence[_Draft], stage: Stage
+    ) -> Iterator[tuple[_Draft, np.ndarray]]:
+        """The drafts without the rows that must be set aside, and the vectors of the new chunks."""
+        texts = {h: t for draft in drafts if not self.recipe.vector for h, t in draft.texts.items()}
+        rows = 0 if self.recipe.vector else sum(len(draft.rows) for draft in drafts)
+        by_hash, new = self._text_vectors.get(texts, rows, stage)
+        for draft in drafts:
+            if draft.rows.vectors is not None:
+                yield self._of_column(draft, stage)
+                continue
+            done = self._without_refused(draft)
+            here = done.texts.keys()
+            # A text that several batches hold is embedded for the first of them.
+            self.tally.reused += len(done.patch.upserts) - len(new & here)
+            new -= here
+            self._count(done.patch)
+            yield done, np.array([by_hash[c.hash] for _, c in done.patch.upserts], np.float32)
+
+    def _of_column(self, draft: _Draft, stage: Stage) -> tuple[_Draft, np.ndarray]:
+        unusable = unusable_vectors(draft.rows, draft.patch, self.recipe)
+        self.tally.other_length += len(unusable.other_length)
+        done = self._reduced(draft, unusable.reasons)
+        stage.advance(len(done.rows))
+        self.tally.reused += len(done.patch.upserts)
+        self._count(done.patch)
+        return done, column_vectors(done.rows, done.patch, self.recipe)
+
+    def _without_refused(self, draft: _Draft) -> _Draft:
+        refused = self._text_vectors.refused
+        aside = {n: refused[c.hash] for n, c in draft.patch.upserts if c.hash in refused}
+        return self._reduced(draft, aside)
+
+    def _reduced(self, draft: _Draft, aside: Mapping[int, str]) -> _Draft:
+        patch = self._set_aside(draft.rows, draft.patch, draft.existing, aside)
+        return replace(draft, patch=patch)
 
     def _quarantined(self, ids: Iterable[RowId]) -> set[RowId]:
         return {row for row in ids if row in self.quarantine} if self.quarantine else set()
@@ -203,6 +261,34 @@ class Preparation:
         if self.guard:
             self.guard.check(self.tally.removed(coming))
 
+    def check_refused(self) -> None:
+        """Raise if so large a share of the rows was refused that the settings must be wrong.
+
+        That is more than a tenth and more than `REFUSED_ROWS`, or all rows of a new index because
+        their vectors have another length. Rows that were quarantined before do not count.
+
+        Raises:
+            EmbedError: too many texts were refused.
+            TableError: too many vectors cannot be used.
+        """
+        new = {row: why for row, why in self.tally.refused.items() if row not in self.quarantine}
+        refused, changed = len(new), self.tally.rows_changed
+        all_odd = not self.index and 0 < changed == self.tally.other_length
+        if not all_odd and (refused <= REFUSED_ROWS or refused * 10 <= changed):
+            return
+        row, why = next(iter(new.items()))
+        such_as = f"{refused} of {changed} rows, such as {row.key!r}: {why.reason}"
+        if self.recipe.vector:
+            raise TableError(
+                f"column {self.recipe.vector!r} cannot be used in {such_as}",
+                hint="set `dimension` to the length of the vectors in the table, "
+                "or correct these vectors; only a few bad rows are quarantined",
+            )
+        raise EmbedError(
+            f"the embedder refused {such_as}",
+            hint="check the model's settings; only a few bad rows are quarantined",
+        )
+
     @cached_property
     def _splitter(self) -> Splitter:
         model = self.recipe.model
@@ -247,31 +333,13 @@ def _refuse_older(
             )
 
 
-def check_refused(tally: Tally, quarantine: Collection[RowId]) -> None:
-    """Raise if so large a share of the rows was refused that the model's settings must be wrong.
-
-    Rows that were quarantined before do not count.
-
-    Raises:
-        EmbedError: more than a tenth of the rows, and more than `REFUSED_ROWS`, were refused.
-    """
-    new = {row: why for row, why in tally.refused.items() if row not in quarantine}
-    refused = len(new)
-    if refused > REFUSED_ROWS and refused * 10 > tally.rows_changed:
-        row, why = next(iter(new.items()))
-        raise EmbedError(
-            f"the embedder refused {refused} of {tally.rows_changed} rows, such as "
-            f"{row.key!r}: {why.reason}",
-            hint="check the model's settings; only a few bad rows are quarantined",
-        )
-
-
 def _reopened(path: Path) -> pa.RecordBatchReader:
     # Arrow aligns files to 8 bytes. Lance needs decimals at 16, and crashes the process otherwise.
-    aligned = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
-    return pa.ipc.open_stream(pa.OSFile(str(path)), options=aligned)
-
-
-def _texts(patch: Patch) -> dict[str, str]:
-    """The distinct texts that a patch writes, by hash."""
-    return {chunk.hash: chunk.text for _, chunk in patch.upserts}
+    file = pa.OSFile(str(path))
+    if hasattr(pa.ipc, "Alignment"):
+        aligned = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
+        return pa.ipc.open_stream(file, options=aligned)
+    # Arrow before 21 cannot align what it reads. What it copies is aligned.
+    read = pa.ipc.open_stream(file)
+    copies = (batch.take(pa.array(range(len(batch)), pa.int32())) for batch in read)
+    return pa.RecordBatchReader.from_batches(read.schema, copies)

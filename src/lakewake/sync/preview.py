@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lakewake.errors import HistoryLost, StoreError
-from lakewake.model.options import NO_OPTIONS
+from lakewake.model.options import NO_OPTIONS, SyncOptions
 from lakewake.model.report import PlanReport
 from lakewake.source import TableMoved
 from lakewake.sync.attempts import ATTEMPTS
@@ -14,9 +14,8 @@ from lakewake.sync.reports import plan_report
 from lakewake.sync.situation import assess, delete_guard, preparation, read_changes
 
 
-def plan_next(parts: IndexParts) -> PlanReport:
-    """What the next sync would do and how many texts it would embed. Writes nothing."""
-    options = NO_OPTIONS
+def plan_next(parts: IndexParts, options: SyncOptions = NO_OPTIONS) -> PlanReport:
+    """What a sync with these options would do and how many texts it would embed. Writes nothing."""
     for _ in range(ATTEMPTS):
         situation = assess(parts, options)
         guard = delete_guard(parts, situation)

@@ -8,17 +8,19 @@ from contextlib import contextmanager
 
 from lakewake.model.report import PlanReport, SyncReport
 from lakewake.sync.parts import IndexParts
-from lakewake.sync.situation import Situation
+from lakewake.sync.situation import Situation, days_are_left
 from lakewake.sync.tally import Tally
 
 
 def plan_report(parts: IndexParts, situation: Situation, tally: Tally, refused: str) -> PlanReport:
     """What a sync would do. `refused` is the reason it would be refused, or empty."""
-    plan = situation.plan
+    plan, why = situation.plan, situation.plan.why
+    if days_are_left(situation, parts.recipe):
+        why += f"; afterwards rows are selected on {situation.look.date}, which is not counted"
     return PlanReport(
         index=parts.name,
         action=plan.action,
-        why=plan.why,
+        why=why,
         pending=tuple(i.requested for i in plan.pending),
         rows_changed=tally.rows_changed,
         rows_deleted=tally.rows_deleted,
@@ -43,6 +45,7 @@ def sync_report(parts: IndexParts, situation: Situation, tally: Tally, clock: Cl
         chunks_deleted=tally.chunks_deleted,
         embedded=tally.embedded,
         reused=tally.reused,
+        tokens=tally.tokens,
         quarantined=len(tally.refused),
         from_instant=situation.frontier.newest if situation.frontier else "",
         to_instant=situation.plan.after.newest,

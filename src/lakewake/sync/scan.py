@@ -17,7 +17,7 @@ from lakewake.source import TableMoved
 from lakewake.store.scan import ScanReader
 from lakewake.sync.index_rows import index_rows
 from lakewake.sync.parts import IndexParts
-from lakewake.sync.vectors import column_vectors
+from lakewake.sync.vectors import column_vectors, unusable_vectors
 
 T = TypeVar("T")
 #: How often a scan begins again because the table has a new commit.
@@ -61,6 +61,8 @@ def scanned(parts: IndexParts, *, spark: bool) -> ScanReader:
 def _chunks(changes: Changes, recipe: Recipe, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for rows in changes.rows:
         patch = Patch(tuple(_with_vectors(rows)), (), 0, frozenset())
+        aside = {n: rows.ids[n] for n in unusable_vectors(rows, patch, recipe).reasons}
+        patch = patch.without(aside, {})
         vectors = column_vectors(rows, patch, recipe)
         yield from index_rows(rows, patch, vectors, schema, recipe.model.dimension)
 

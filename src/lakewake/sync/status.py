@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from lakewake.config.settings import IndexSettings
@@ -12,7 +13,7 @@ from lakewake.model.history import SyncRecord
 from lakewake.model.report import StatusReport
 from lakewake.model.timeline import Instant
 from lakewake.plan import behind_since, pending_instants
-from lakewake.plan.lag import Lag, lag, last_up_to_date
+from lakewake.plan.lag import Lag, lag, last_up_to_date, since_day
 from lakewake.store import StoreReader
 from lakewake.sync.parts import IndexParts
 from lakewake.sync.situation import Situation, assess, assess_version
@@ -28,12 +29,10 @@ def status_report(
         StoreError: the index cannot be searched: it is damaged or out of reach.
     """
     situation = assess(parts)
-    index, frontier, look, plan = (
-        situation.index,
-        situation.frontier,
-        situation.look,
-        situation.plan,
-    )
+    index, look, plan = situation.index, situation.look, situation.plan
+    # Also if the next sync builds: until then, searches show what the index has absorbed.
+    frontier = situation.frontier or (index.frontier() if index else None)
+    situation = replace(situation, frontier=frontier)
     if index:
         index.probe()
     pending = pending_instants(look, frontier) if frontier else ()
@@ -61,6 +60,9 @@ def status_report(
         freshness_limit=settings.freshness,
         last_sync=last_sync,
         searching=index.searching() if index else None,
+        where=index.recipe().where if index else parts.recipe.where,
+        date=frontier.date if frontier else "",
+        limit=frontier.limit if frontier else 0,
     )
 
 
@@ -86,4 +88,7 @@ def _lag(parts: IndexParts, situation: Situation, pending: Sequence[Instant]) ->
     since = behind_since(situation.plan, look, frontier)
     absorbed = last_up_to_date(frontier.instants.values() if frontier else (), look, now)
     written = partial(parts.table.written, look)
-    return lag(since, pending, look, now=now, written=written, absorbed=absorbed)
+    late = lag(since, pending, look, now=now, written=written, absorbed=absorbed)
+    if frontier and frontier.date and frontier.date != look.date:
+        return replace(late, seconds=max(late.seconds, since_day(frontier.date, now)))
+    return late

@@ -12,16 +12,22 @@ from lakewake.plan.deletes import RemovedRows
 
 @dataclass
 class Tally:
-    """Counts of one sync. `embedded` covers all its attempts, the rest only the last one."""
+    """Counts of one sync. `embedded` and `tokens` cover all attempts, the rest only the last one.
+
+    Attributes:
+        other_length: rows whose vectors do not have the length that the recipe names.
+    """
 
     rows_changed: int = 0
     rows_deleted: int = 0
     chunks_upserted: int = 0
     chunks_deleted: int = 0
     embedded: int = 0
+    tokens: int = 0
     reused: int = 0
     to_embed: int = 0
     rows_emptied: int = 0
+    other_length: int = 0
     stored_twice: set[RowId] = field(default_factory=set)
     refused: dict[RowId, Refusal] = field(default_factory=dict)
     seen_again: set[RowId] = field(default_factory=set)

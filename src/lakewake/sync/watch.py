@@ -12,6 +12,7 @@ import math
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -76,6 +77,7 @@ def watch(
     wait: Callable[[float], bool],
     say: Callable[[str], None],
     show: Callable[[Sequence[SyncReport]], None],
+    around: Callable[[Sequence[str]], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> None:
     """Sync every index each `interval` seconds until `wait` returns True.
 
@@ -84,6 +86,7 @@ def watch(
         wait: waits for this many seconds; returns True to stop.
         say: gets a line for each sync that failed.
         show: gets the reports of each round that did something.
+        around: gets the names of the indexes that a round syncs; the round is within its context.
 
     Raises:
         ConfigError, RecipeMismatch, SetupError: waiting cannot fix these.
@@ -91,18 +94,18 @@ def watch(
     failing: dict[str, Failing] = {}
     for round_number in itertools.count():
         reports = []
-        for name, sync in syncs.items():
-            if name in failing and failing[name].due > round_number:
-                continue
-            try:
-                reports.append(sync())
-                failing.pop(name, None)
-            except UNHEALABLE:
-                raise
-            except Exception as error:
-                failing[name] = failed_again(failing.get(name), round_number, interval)
-                pause = (failing[name].due - round_number) * interval
-                say(failed_line(name, error, pause))
+        due = [n for n in syncs if n not in failing or failing[n].due <= round_number]
+        with around(due):
+            for name in due:
+                try:
+                    reports.append(syncs[name]())
+                    failing.pop(name, None)
+                except UNHEALABLE:
+                    raise
+                except Exception as error:
+                    failing[name] = failed_again(failing.get(name), round_number, interval)
+                    pause = (failing[name].due - round_number) * interval
+                    say(failed_line(name, error, pause))
         if done := [r for r in reports if r.did_something]:
             show(done)
         if wait(interval):

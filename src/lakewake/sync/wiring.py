@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakewake.config.settings import IndexSettings
 from lakewake.embed import Embedder
 from lakewake.embed.cache import open_vector_cache
-from lakewake.model.recipe import Recipe
+from lakewake.errors import StoreError, StoreUnreachable
+from lakewake.model.recipe import RENDERING, Recipe, TextField
 from lakewake.progress import Reporter
 from lakewake.source.hudi import HudiTable
+from lakewake.store import Store
+from lakewake.store.executors import Executors
+from lakewake.store.options import StoreOptions
 from lakewake.store.registry import open_store
 from lakewake.sync.parts import IndexParts
 
@@ -24,7 +29,12 @@ def wire(
     session: Callable[[], SparkSession],
     reporter: Reporter,
 ) -> IndexParts:
-    """The parts of an index. Nothing is read yet, and no session is started."""
+    """The parts of an index. Only the index is looked at, and no session is started.
+
+    Raises:
+        StoreUnreachable: it does not answer.
+    """
+    store = open_store(settings.store, settings.stored_name, store_options(settings, session))
     recipe = Recipe(
         model=embedder.identity,
         fields=settings.fields,
@@ -32,17 +42,14 @@ def wire(
         payload=settings.payload,
         chunking=settings.chunking,
         metric=settings.metric,
+        where=settings.where,
     )
+    if settings.fields:
+        recipe = replace(recipe, rendering=rendering_for(settings.fields, store))
     return IndexParts(
         name=settings.name,
         table=HudiTable(settings.table, recipe, session),
-        store=open_store(
-            settings.store,
-            settings.name,
-            settings.recall,
-            lambda: _equipped(session),
-            settings.keep,
-        ),
+        store=store,
         recipe=recipe,
         embedder=embedder,
         vector_cache=open_vector_cache(settings, embedder.identity, reporter.say),
@@ -50,6 +57,45 @@ def wire(
         model=settings.model,
         max_delete=settings.max_delete,
     )
+
+
+def rendering_for(fields: tuple[TextField, ...], store: Store) -> int:
+    """How templates are filled in: an index with the same ones keeps its way.
+
+    Raises:
+        StoreUnreachable: the index does not answer.
+    """
+    try:
+        built_by = index.recipe() if (index := store.open()) else None
+    except StoreUnreachable:
+        raise
+    except StoreError:
+        # It is damaged: a rebuild needs nothing of it.
+        return RENDERING
+    return built_by.rendering if built_by and built_by.fields == fields else RENDERING
+
+
+def store_options(
+    settings: IndexSettings, session: Callable[[], SparkSession] | None = None
+) -> StoreOptions:
+    """What the settings of an index set for its store.
+
+    Args:
+        session: the Spark session; without it the store can be read, but not every store written.
+    """
+    options = StoreOptions(settings.recall, settings.ann, settings.keep)
+    if session is None:
+        return options
+    return replace(
+        options, session=lambda: _equipped(session), executors=lambda: _executors(session)
+    )
+
+
+def _executors(session: Callable[[], SparkSession]) -> Executors | None:
+    """The executors of a cluster; None in local mode."""
+    from lakewake.spark.tasks import SparkExecutors
+
+    return SparkExecutors.of(session())
 
 
 def _equipped(session: Callable[[], SparkSession]) -> SparkSession:

@@ -11,13 +11,14 @@ from lakewake.model.plan import Action
 from lakewake.model.report import VerifyReport
 from lakewake.model.rows import Changes, RowId
 from lakewake.plan.after import frontier_after_batch, frontier_after_repair
+from lakewake.progress import Stage
 from lakewake.source import TableMoved, compared
 from lakewake.store import StoreReader
-from lakewake.sync import ATTEMPTS, IndexParts
+from lakewake.sync import ATTEMPTS, IndexParts, SyncOptions
 from lakewake.sync.prepare import Preparation
 from lakewake.sync.situation import Situation, assess_version, check_recipe, read_changes
 from lakewake.sync.vectors import VectorSources
-from lakewake.verify.vectors import Checked, Vectors, check_vectors
+from lakewake.verify.vectors import SAMPLE, Checked, Vectors, check_vectors
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,10 @@ def _find(parts: IndexParts, vectors: Vectors) -> Finding:
                 f"there is no index '{parts.name}' yet", hint=f"run `lakewake sync {parts.name}`"
             )
         wrong_model = _wrong_model(parts, index)
-        situation = assess_version(parts, index)
+        held = index.frontier()
+        # Compared as it was synced: on its own day, and with as many rows.
+        options = SyncOptions(limit=held.limit)
+        situation = assess_version(parts, index, options, date=held.date)
         try:
             with index.pinned():
                 return _compare(parts, situation, index, Vectors.NONE if wrong_model else vectors)
@@ -99,11 +103,14 @@ def _compare(parts: IndexParts, situation: Situation, index: StoreReader, how: V
     pending = _pending(parts, situation)
     with parts.reporter.stage("compare"):
         found = parts.table.compare(situation.look, index.scan_parts(compared(parts.recipe)))
-    with parts.reporter.stage("check vectors"):
-        checked = _checked(parts, index, how)
-    quarantine = index.frontier().quarantine
-    stale = {*found.stale, *(checked.rows - set(found.orphaned))}
     rows, chunks = index.counts()
+    asked = {Vectors.ALL: chunks, Vectors.SAMPLE: min(SAMPLE, chunks)}.get(how)
+    with parts.reporter.stage("check vectors", asked) as stage:
+        checked = _checked(parts, index, how, stage)
+    quarantine, limit = index.frontier().quarantine, index.frontier().limit
+    # The table holds more rows than were asked for.
+    missing = () if limit else found.missing
+    stale = {*found.stale, *(checked.rows - set(found.orphaned))}
     report = VerifyReport(
         index=parts.name,
         instant=situation.look.newest,
@@ -111,21 +118,23 @@ def _compare(parts: IndexParts, situation: Situation, index: StoreReader, how: V
         chunks=chunks,
         pending=len(pending),
         quarantined=len(quarantine),
-        missing=_without(_without(found.missing, pending), quarantine.keys()),
+        missing=_without(_without(missing, pending), quarantine.keys()),
         orphaned=_without(found.orphaned, pending),
         stale=_without(tuple(sorted(stale)), pending),
         duplicated=found.duplicated,
         wrong_model=chunks if index.recipe().model != parts.recipe.model else 0,
         vectors_checked=checked.chunks,
+        date=index.frontier().date,
+        limit=limit,
     )
     return Finding(report, situation, index, frozenset(checked.hashes))
 
 
-def _checked(parts: IndexParts, index: StoreReader, how: Vectors) -> Checked:
+def _checked(parts: IndexParts, index: StoreReader, how: Vectors, stage: Stage) -> Checked:
     # Vectors from a column of the table were already compared, by their hash.
     if parts.recipe.vector:
         return Checked()
-    return check_vectors(index, parts.embedder, how)
+    return check_vectors(index, parts.embedder, how, stage)
 
 
 def _repair_rows(parts: IndexParts, found: Finding, token: str) -> None:

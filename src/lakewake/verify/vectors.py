@@ -12,6 +12,7 @@ import pyarrow as pa
 from lakewake.embed import Embedder
 from lakewake.errors import TextRefused
 from lakewake.model.rows import RowId
+from lakewake.progress import Stage
 from lakewake.store import StoreReader
 
 COLUMNS = ("_partition", "_key", "_hash", "_text", "_vector")
@@ -38,17 +39,18 @@ class Checked:
     hashes: set[str] = field(default_factory=set)
 
 
-def check_vectors(index: StoreReader, embedder: Embedder, how: Vectors) -> Checked:
+def check_vectors(index: StoreReader, embedder: Embedder, how: Vectors, stage: Stage) -> Checked:
     """Compare vectors of an index with new ones of the same texts."""
-    checked = Checked()
+    checked, metric = Checked(), index.recipe().metric
     for batch in _chosen(index, how):
-        wrong = _unlike(batch, embedder)
+        wrong = _unlike(batch, embedder, metric)
         rows = zip(batch["_partition"].to_pylist(), batch["_key"].to_pylist(), strict=True)
         for row, text_hash, bad in zip(rows, batch["_hash"].to_pylist(), wrong, strict=True):
             if bad:
                 checked.rows.add(RowId(*row))
                 checked.hashes.add(text_hash)
         checked.chunks += batch.num_rows
+        stage.advance(batch.num_rows)
     return checked
 
 
@@ -58,7 +60,7 @@ def _chosen(index: StoreReader, how: Vectors) -> Iterator[pa.RecordBatch]:
     return index.sample(SAMPLE, COLUMNS) if how is Vectors.SAMPLE else iter(())
 
 
-def _unlike(batch: pa.RecordBatch, embedder: Embedder) -> np.ndarray:
+def _unlike(batch: pa.RecordBatch, embedder: Embedder, metric: str = "cosine") -> np.ndarray:
     """For each chunk, whether its vector differs from a new one of its text."""
     held = np.stack(batch["_vector"].to_numpy(zero_copy_only=False)).astype(np.float64)
     texts = batch["_text"].to_pylist()
@@ -69,10 +71,14 @@ def _unlike(batch: pa.RecordBatch, embedder: Embedder) -> np.ndarray:
         fine = [n for n in range(len(texts)) if n not in refusal.reasons]
         out = np.zeros(len(texts), bool)
         if fine:
-            out[fine] = _unlike(batch.take(pa.array(fine)), embedder)
+            out[fine] = _unlike(batch.take(pa.array(fine)), embedder, metric)
         return out
-    lengths = np.linalg.norm(held, axis=1) * np.linalg.norm(made, axis=1)
+    long, longer = np.linalg.norm(held, axis=1), np.linalg.norm(made, axis=1)
+    lengths = long * longer
     both_empty = lengths == 0
     cosine = (held * made).sum(axis=1) / np.where(both_empty, 1, lengths)
     unlike: np.ndarray = np.where(both_empty, (held != made).any(axis=1), cosine < ALIKE)
+    if metric != "cosine":
+        # These depend on the length of a vector too.
+        unlike |= np.minimum(long, longer) < ALIKE * np.maximum(long, longer)
     return unlike

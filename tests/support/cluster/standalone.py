@@ -168,9 +168,18 @@ def _free_port() -> int:
 
 
 def _children(pid: int) -> list[int]:
-    """The processes started by any thread of a process."""
-    lists = [_read(task) for task in Path(f"/proc/{pid}/task").glob("*/children")]
-    return [int(child) for some in lists for child in some.split()]
+    """The running processes that a process started.
+
+    The kernel's own lists of children may leave some out while another one ends.
+    """
+    states = {int(p.parent.name): _read(p) for p in Path("/proc").glob("[0-9]*/stat")}
+    return sorted(child for child, state in states.items() if _runs_under(state, pid))
+
+
+def _runs_under(stat: str, pid: int) -> bool:
+    # The name of the program, in brackets, may hold anything.
+    state, parent, *_ = stat.rpartition(")")[2].split() or ("", "")
+    return state != "Z" and parent == str(pid)
 
 
 def _read(path: Path) -> str:

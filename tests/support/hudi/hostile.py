@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 #: Each of these changes what some read returns, or makes some read fail.
 HOSTILE_TO_SPARK = {
     "spark.sql.ansi.enabled": "true",
@@ -58,3 +63,55 @@ HOSTILE_TO_HUDI = {
     "hoodie.read.timeline.holes.resolution.policy": "BLOCK",
     "hoodie.schema.on.read.enable": "false",
 }
+#: Each of these changes what a write does, or makes it fail.
+HOSTILE_TO_WRITES = {
+    "hoodie.bucket.index.num.buckets": "7",
+    "hoodie.clean.automatic": "true",
+    "hoodie.clean.commits.retained": "1",
+    "hoodie.clean.failed.writes.policy": "LAZY",
+    "hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS",
+    "hoodie.cleaner.policy": "KEEP_LATEST_FILE_VERSIONS",
+    "hoodie.clustering.inline": "true",
+    "hoodie.clustering.inline.max.commits": "1",
+    "hoodie.compact.inline": "true",
+    "hoodie.compaction.strategy": "org.apache.hudi.table.action.compact.strategy."
+    "DayBasedCompactionStrategy",
+    "hoodie.datasource.hive_sync.enable": "true",
+    "hoodie.datasource.meta.sync.enable": "true",
+    "hoodie.datasource.insert.dup.policy": "drop",
+    "hoodie.datasource.write.drop.partition.columns": "true",
+    "hoodie.datasource.write.insert.drop.duplicates": "true",
+    "hoodie.datasource.write.operation": "insert",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
+    "hoodie.embed.timeline.server": "true",
+    "hoodie.index.bucket.engine": "CONSISTENT_HASHING",
+    "hoodie.index.type": "SIMPLE",
+    "hoodie.log.compaction.inline": "true",
+    "hoodie.metadata.enable": "true",
+    "hoodie.parquet.compression.codec": "brotli",
+    "hoodie.populate.meta.fields": "false",
+    "hoodie.table.base.file.format": "ORC",
+    "hoodie.table.cdc.enabled": "true",
+    "hoodie.table.name": "another",
+    "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+    "hoodie.write.lock.provider": "no.such.LockProvider",
+    "hoodie.write.record.merge.mode": "EVENT_TIME_ORDERING",
+    "hoodie.write.table.version": "6",
+}
+
+
+def state_of(session: SparkSession) -> tuple:
+    """What a caller can see of a session, and of the globals around it."""
+    from pyspark import RDD
+    from pyspark.sql import SparkSession
+
+    active = session._jvm.SparkSession.getActiveSession()
+    return (
+        sorted(session._jsparkSession.conf().getAll().mkString("|").split("|")),
+        active.get().hashCode() if active.isDefined() else None,
+        SparkSession._activeSession,
+        RDD.toDF,
+        [view.name for view in session.catalog.listTables()],
+        session.sparkContext._jsc.getPersistentRDDs().size(),
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,8 @@ from lakewake.model.chunks import text_hash
 from lakewake.model.plan import Action
 from lakewake.model.recipe import Chunking
 from lakewake.source import arrow, compare, partitions, reader, view
+from lakewake.source.hudi import HudiTable
+from lakewake.source.reader import today
 from lakewake.store.lance import commit as lance_commit
 from lakewake.store.lance import reader as lance_reader
 from lakewake.sync import IndexParts, index_rows, spool, sync
@@ -50,7 +52,8 @@ NESTED = {
     "attrs": "map('n', coalesce(num, 0), 'a', 1)",
     # Two fields: Hudi cannot rewrite a file with an array of structs of a single field.
     "box": "named_struct('t', coalesce(txt, ''), 'in', array(named_struct('n', num, 'm', 1)))",
-    "vec": "IF(txt = ' ', NULL, array(num, length(txt), ts / 3))",
+    # Some vectors cannot be compared with others: their rows are quarantined.
+    "vec": "IF(txt = ' ', NULL, array(IF(num % 13 = 3, double('NaN'), num), length(txt), ts / 3))",
 }
 VECTORS = {"vec": "VECTOR(3)"}
 PAYLOAD = ("id", "num", "part", *NESTED)
@@ -96,6 +99,7 @@ class RealHistory:
         plans: table services are planned and run later, while writers continue.
         blind: some writers do not know where rows are, and store second copies.
         by_vector: the index holds the table's VECTOR column, not its texts.
+        where: the condition that selects the rows of the index; '': it holds all of them.
         events: what happened, in order; a failure shows it.
         syncs: how many syncs were compared with a build from nothing.
     """
@@ -107,9 +111,11 @@ class RealHistory:
     plans: bool = False
     blind: bool = False
     by_vector: bool = False
+    where: str = ""
     events: list[str] = field(default_factory=list)
     syncs: int = 0
     refused: int = 0
+    day: int = 1
     _clock: int = 1
     _copies: list[Path] = field(default_factory=list)
     _savepoints: list[str] = field(default_factory=list)
@@ -147,6 +153,8 @@ class RealHistory:
     def _may(self, kind: str) -> bool:
         if kind == "blind_upsert":
             return self.blind
+        if kind == "another_day":
+            return bool(self.where)
         # A restore past a plan leaves it in flight, with files that are gone: Hudi is stuck then.
         return kind not in ("savepoint", "restore") if self.plans else kind not in PLANS
 
@@ -305,7 +313,21 @@ class RealHistory:
 
     def _another_syncer(self) -> IndexParts:
         held = self.parts.vector_cache.inner
-        return watched(_index_of(self.table.spark, self.table.path, self.by_vector, held))
+        made = _index_of(self.table.spark, self.table.path, self.by_vector, held)
+        return watched(self.selecting(made))
+
+    def selecting(self, parts: Any) -> Any:
+        """The index, with the condition and the day of this history."""
+        return selecting(parts, parts.table._start(), self.where, self.today)
+
+    def another_day(self) -> None:
+        """Mostly the next day; sometimes the one before, or several later."""
+        self.day = max(0, self.day + self.dice.choice([1, 1, 1, 2, -1]))
+        self.events.append(f"  {self.today()}")
+
+    def today(self) -> str:
+        """The day on which rows are selected."""
+        return f"2026-01-{self.day + 1:02}"
 
     def verify(self) -> None:
         """Check that verify agrees or asks to sync first, whatever is pending."""
@@ -341,16 +363,22 @@ OPERATIONS: Mapping[str, tuple[int, Callable[[RealHistory], None]]] = {
     "sync_cut_off": (4, RealHistory.sync_cut_off),
     "written_meanwhile": (2, RealHistory.written_meanwhile),
     "two_syncers": (3, RealHistory.two_syncers),
+    "another_day": (12, RealHistory.another_day),
 }
 #: Operations that must never fail; the others may fail in Hudi.
-OURS = ("verify", "sync_cut_off", "written_meanwhile", "two_syncers")
+OURS = ("verify", "sync_cut_off", "written_meanwhile", "two_syncers", "another_day")
 MERGED = tuple(OPERATIONS)
 COPIED = tuple(name for name in OPERATIONS if "compact" not in name)
 PLANS = ("plan_clustering", "run_clustering", "plan_compaction", "run_compaction")
 
 
 def real_history(
-    spark: SparkSession, folder: Path, type_: str, seed: int, options: Mapping[str, str]
+    spark: SparkSession,
+    folder: Path,
+    type_: str,
+    seed: int,
+    options: Mapping[str, str],
+    where: str = "",
 ) -> RealHistory:
     """A table of that type without a commit yet, and an index of it that is still to be built.
 
@@ -366,7 +394,10 @@ def real_history(
     clean = _index_of(spark, table.path, by_vector)
     parts = _index_of(spark if seed % 3 else hostile_session(spark), table.path, by_vector)
     dice = random.Random(seed)
-    return RealHistory(table, watched(parts), dice, clean, plans, seed > 24, by_vector)
+    history = RealHistory(table, parts, dice, clean, plans, seed > 24, by_vector, where)
+    history.clean = history.selecting(clean)
+    history.parts = watched(history.selecting(parts))
+    return history
 
 
 def _index_of(
@@ -376,6 +407,13 @@ def _index_of(
     if by_vector:
         return following_vectors(spark, table, folder, "vec", 3, PAYLOAD, vector_cache=cache)
     return following(spark, table, folder, payload=PAYLOAD, vector_cache=cache, chunking=CHUNKS)
+
+
+def selecting(parts: Any, spark: SparkSession, where: str, today: Callable[[], str] = today) -> Any:
+    """The same index, of the rows that a condition selects on a day."""
+    recipe = replace(parts.recipe, where=where)
+    table = HudiTable(parts.table.path, recipe, lambda: spark, today=today)
+    return replace(parts, recipe=recipe, table=table)
 
 
 def hostile_session(spark: SparkSession) -> SparkSession:

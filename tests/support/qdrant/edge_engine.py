@@ -181,6 +181,20 @@ class EdgeClient:
         )
         return SimpleNamespace(points=[_told(p) for p in self._shard(name).query(request)])
 
+    def query_batch_points(self, name: str, *, requests: list[models.QueryRequest]) -> list[Any]:
+        return [
+            self.query_points(
+                name,
+                query=one.query,
+                query_filter=one.filter,
+                limit=one.limit,
+                with_payload=one.with_payload,
+                with_vectors=one.with_vector,
+                search_params=one.params,
+            )
+            for one in requests
+        ]
+
     def _shard(self, name: str) -> edge.EdgeShard:
         if name not in self._shards:
             raise LookupError(f"there is no collection {name}")

@@ -216,6 +216,10 @@ def _points(client: QdrantClient, name: str, method: str, what: str, body: bytes
     return _found(client, name, what, body)
 
 
+def _each(batch: models.QueryRequestBatch) -> list[bytes]:
+    return [one.model_dump_json(exclude_none=True).encode() for one in batch.searches]
+
+
 def _found(client: QdrantClient, name: str, what: str, body: bytes) -> Any:
     if what == "points":
         wanted = models.PointRequest.model_validate_json(body)
@@ -234,6 +238,9 @@ def _found(client: QdrantClient, name: str, what: str, body: bytes) -> Any:
             with_vectors=scroll.with_vector or False,
         )
         return {"points": [_plain(r) for r in page], "next_page_offset": after}
+    if what == "points/query/batch":
+        batch = models.QueryRequestBatch.model_validate_json(body)
+        return [_plain(_found(client, name, "points/query", one)) for one in _each(batch)]
     assert what == "points/query"
     query = models.QueryRequest.model_validate_json(body)
     return client.query_points(

@@ -13,6 +13,7 @@ import lakewake
 from lakewake.api import Index
 from lakewake.cli import run
 from lakewake.errors import ConfigError
+from lakewake.mcp import Tools
 from lakewake.model.chunks import Batch
 from lakewake.serve.app import build_app
 from support.cellar import FIRST, SECOND, make_cellar
@@ -83,3 +84,13 @@ def test_http_searches_as_of_an_instant(config: Path) -> None:
         assert answer.json()["instant"] == FIRST
         refused = client.post("/indexes/wines/search", json=body | {"as_of": "2020-01-01"})
         assert (refused.status_code, FIRST in refused.json()["error"]) == (400, True)
+
+
+def test_an_assistant_searches_as_of_an_instant(config: Path) -> None:
+    with lakewake.open(config) as lake:
+        tools = Tools(lake)
+        now, then = tools.search(QUERY, k=10), tools.search(QUERY, k=10, as_of=FIRST)
+        assert (now.instant, then.instant) == (SECOND, FIRST)
+        assert {h.key for h in then.hits} - {h.key for h in now.hits} == {"smoky"}
+        with pytest.raises(ConfigError, match=f"from {FIRST} to {SECOND}"):
+            tools.search(QUERY, as_of="2020-01-01")

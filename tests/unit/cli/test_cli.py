@@ -6,11 +6,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from decimal import Decimal
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.version import Version
 
 import lakewake.cli
 from lakewake.cli import COMMANDS, run
@@ -29,17 +30,25 @@ from lakewake.cli.screen import (
 )
 from lakewake.cli.search import hit_lines, parse_vector, show_result
 from lakewake.cli.status import show_status
-from lakewake.cli.sync import show_sync
+from lakewake.cli.sync import show_sync, sync_facts
 from lakewake.cli.verify import show_verify
 from lakewake.errors import ConfigError, StoreError
 from lakewake.model.history import SyncRecord
 from lakewake.model.plan import Action
 from lakewake.model.query import Hit, SearchResult
-from lakewake.model.recall import CellSizes, Searching
-from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
+from lakewake.model.reads import Reads
+from lakewake.model.recall import CellSizes, Retrained, Searching
+from lakewake.model.report import (
+    IndexDescription,
+    PlanReport,
+    StatusReport,
+    SyncReport,
+    VerifyReport,
+)
 from lakewake.model.rows import RowId
 from lakewake.progress import Lines
 from lakewake.sync.watch import failed_line
+from support.cellar import make_cellar
 
 NAMES = [command.__name__ for command, _ in COMMANDS]
 PROPERTIES = """\
@@ -206,7 +215,9 @@ def test_a_mistyped_command_is_a_usage_error_with_a_suggestion(
     assert run(["serach"]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.startswith("error: No such command 'serach'. Did you mean 'search'?\n")
+    since = Version(metadata.version("click")) >= Version("8.4")
+    suggestion = ". Did you mean 'search'?" if since else ""
+    assert shown.err.startswith(f"error: No such command 'serach'{suggestion}\n")
     assert "\n  nothing was written\n  hint: " in shown.err
 
 
@@ -260,13 +271,17 @@ def test_a_page_of_hits_shows_how_to_see_the_next(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(
-    "flag", ["--rebuild", "--reconcile", "--retry-quarantined", "--allow-deletes"]
+    "flag",
+    [
+        *("--rebuild", "--reconcile", "--retry-quarantined", "--allow-deletes", "--retrain"),
+        "--limit=5",
+    ],
 )
 def test_watch_cannot_be_combined_with_one_time_options(
     flag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["sync", "--watch", flag]) == 2
-    assert f"--watch and {flag}" in capsys.readouterr().err
+    assert f"--watch and {flag.partition('=')[0]}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seconds", ["inf", "1e9", "0", "-1", "nan", "soon"])
@@ -442,6 +457,7 @@ def test_a_sync_shows_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
         embedded=1234,
         to_instant="20250301120001123",
         seconds={"read": 0.25, "total": 1.5},
+        reads=Reads(3, 1_250_000, 120, 80_000_000),
     )
     show_sync(report)
     assert capsys.readouterr().out.splitlines() == [
@@ -449,9 +465,34 @@ def test_a_sync_shows_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
         "  why       1 commit",
         "  rows      1 row changed, 2 deleted",
         "  texts     1,234 texts embedded, 0 reused",
+        "  read      3 of 120 file groups, 1.2 MB of 80.0 MB",
         "  table at  2025-03-01 12:00:01.123",
         "  took      1.5 s (read 250 ms)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("ended", "line"),
+    [
+        (
+            Retrained("now", True, "fewer are read", recall_before=0.96, recall_after=0.98),
+            "new cells are in use: fewer are read; recall 0.980, before 0.960",
+        ),
+        (Retrained("now", False, "it has one cell"), "the cells stay as they are: it has one cell"),
+    ],
+)
+def test_a_sync_shows_how_a_retrain_ended(ended: Retrained, line: str) -> None:
+    report = SyncReport("wines", Action.NOTHING, "in step", retrained=ended)
+    assert ("retrained", line) in sync_facts(report)
+    assert report.as_dict()["retrained"]["switched"] is ended.switched
+
+
+def test_an_index_outside_the_lake_has_no_cells_to_train(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = make_cellar(tmp_path)
+    assert run(["sync", "wines", "--retrain", "-c", str(config), "--json"]) == 2
+    assert "it is not in the lake" in json.loads(capsys.readouterr().out)["fact"]
 
 
 def test_a_long_reason_wraps_within_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
@@ -543,6 +584,7 @@ PROBED = Searching(
             replace(PROBED, probes=256, partitions=0),
             "searched approximately, 256 candidates held, recall promised 0.99, found 0.996, ",
         ),
+        (replace(PROBED, kind="ivf_sq"), "searched approximately (ivf_sq), 20 of 253 partitions"),
         (Searching(why="its recall is 1"), "searched exactly: its recall is 1"),
         (
             replace(PROBED, cells=CellSizes.of([300, 500, 600, 1000])),
@@ -565,6 +607,39 @@ def test_a_verify_that_differs_names_the_first_rows(capsys: pytest.CaptureFixtur
     shown = capsys.readouterr().out
     assert shown.startswith("wines: index and table differ")
     assert "7 rows: p/k0, p/k1, p/k2, p/k3, p/k4, …" in shown
+
+
+def test_selected_and_partial_indexes_are_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    selected = {"where": "num > 1", "date": "2026-01-03", "limit": 5}
+    show_verify(VerifyReport("wines", "2025", 5, 5, date="2026-01-03", limit=5))
+    shown = capsys.readouterr().out
+    assert "only the first 5 rows" in shown
+    assert "on 2026-01-03" in shown
+    show_status(status_report(**selected))
+    shown = capsys.readouterr().out
+    assert "num > 1, on 2026-01-03" in shown
+    again = "only the first 5 rows of a first try; `lakewake sync wines` completes it"
+    assert again in " ".join(shown.split())
+    assert {k: status_report(**selected).as_dict()[k] for k in selected} == selected
+    assert not selected.keys() & status_report().as_dict().keys()
+    description = IndexDescription("wines", "s", "t", recipe={"where": "num > 1"}, limit=5)
+    assert description.as_dict()["limit"] == 5
+    assert "limit" not in IndexDescription("wines", "s", "t").as_dict()
+
+
+def test_a_first_try_is_of_one_row_or_more(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sync", "--limit", "0"]) == 2
+    assert "'--limit'" in capsys.readouterr().err
+
+
+def test_a_first_try_does_not_go_with_a_rebuild(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = make_cellar(tmp_path)
+    assert run(["sync", "wines", "--limit", "5", "--rebuild", "-c", str(config)]) == 2
+    assert "a limit cannot be combined" in capsys.readouterr().err
+    assert run(["sync", "wines", "--limit", "5", "-c", str(config)]) == 2
+    assert "holds all its rows already" in capsys.readouterr().err
 
 
 def test_a_verify_that_agrees_reports_it(capsys: pytest.CaptureFixture[str]) -> None:

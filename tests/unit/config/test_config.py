@@ -21,6 +21,9 @@ from lakewake.config.settings import (
     Settings,
 )
 from lakewake.errors import ConfigError
+from lakewake.model.ann import Ann
+from lakewake.model.canaries import CanarySettings
+from lakewake.model.fusion import Fusion
 from lakewake.model.keep import Keep
 from lakewake.model.recipe import Chunking, TextField
 from support import ROOT
@@ -87,6 +90,25 @@ def test_every_key_is_read():
     )
 
 
+def test_an_index_in_the_lake_has_a_folder_of_its_own():
+    lake = WINES + 'text = "{title}"\nstore = "hudi://index"\n'
+    other = lake.replace('"wines"', '"other"')
+    error = refused(lake + other)
+    assert "'wines' and 'other' are both in hudi:///proj/conf/index" in error.fact
+    assert "hudi:///proj/conf/index/other" in error.hint
+    assert "are both in" in refused(lake + other.replace("//index", "//./index/")).fact
+    for elsewhere in ("hudi://index/other", "lance://index"):
+        assert len(parse(lake + other.replace("hudi://index", elsewhere)).indexes) == 2
+
+
+@pytest.mark.parametrize("name", ["größe", "1st", "in stock", "price-usd"])
+def test_a_payload_column_that_hudi_rs_cannot_read_is_refused_in_the_lake(name: str):
+    payload = f'payload = ["price", "{name}"]\n'
+    error = refused(TEXT + payload + 'store = "hudi://index"\n')
+    assert f"payload column '{name}' cannot be in an index in the lake" in error.fact
+    assert only(TEXT + payload).payload == ("price", name)
+
+
 def test_the_share_of_rows_that_a_sync_may_remove_is_from_0_to_1():
     assert only(TEXT).max_delete == 0.5
     assert [only(TEXT + f"max_delete = {s}\n").max_delete for s in ("0", "0.25", "1")] == [
@@ -113,6 +135,33 @@ def test_recall_is_a_number_from_0_to_1(written: str, recall: float):
 )
 def test_an_invalid_recall_is_refused(written: str):
     assert "`recall` is " in refused(TEXT + f"recall = {written}\n").fact
+
+
+@pytest.mark.parametrize(
+    ("written", "ann"),
+    [
+        ("", Ann("auto", 100_000)),
+        ('ann = {kind = "IVF_SQ", from = 10}', Ann("ivf_sq", 10)),
+        ('ann = {kind = "flat"}', Ann("flat", 100_000)),
+        ("ann = {from = 5000}", Ann("auto", 5_000)),
+    ],
+)
+def test_ann_is_a_kind_and_a_size(written: str, ann: Ann):
+    assert only(TEXT + written).ann == ann
+
+
+@pytest.mark.parametrize(
+    ("written", "fact"),
+    [
+        ('ann = "ivf_rq"', "`ann` is not a table"),
+        ("ann = {from = 0}", "`from` is 0, expected 1 or more"),
+        ("ann = {form = 5}", "unknown key `form`"),
+        ("ann = {kind = 5}", "`kind` is a whole number"),
+        ('ann = {kind = " "}', "`kind` is blank"),
+    ],
+)
+def test_an_invalid_ann_is_refused(written: str, fact: str):
+    assert fact in refused(TEXT + written + "\n").fact
 
 
 @pytest.mark.parametrize(
@@ -234,6 +283,47 @@ def test_hits_are_reranked_by_the_configured_reranker():
 )
 def test_an_invalid_rerank_is_refused(line: str, fact: str):
     assert fact in refused(TEXT + line).fact
+
+
+def test_canaries_are_a_file_or_a_table_with_one():
+    assert only(TEXT).canaries is None
+    plain = only(TEXT + 'canaries = "c.jsonl"\n').canaries
+    assert plain == CanarySettings("/proj/conf/c.jsonl", "hybrid", 0.05)
+    whole = only(TEXT + 'canaries = {file = "/c.jsonl", mode = "keyword", drop = 0.1}\n').canaries
+    assert whole == CanarySettings("/c.jsonl", "keyword", 0.1)
+    for wrong in (
+        '""',
+        "7",
+        "{}",
+        '{mode = "hybrid"}',
+        '{file = "c", drop = 2}',
+        '{file = "c", x = 1}',
+    ):
+        assert refused(f"{TEXT}canaries = {wrong}\n").hint
+    assert refused(TEXT + 'canaries = {file = "c", mode = "nearest"}\n').hint
+
+
+def test_the_fusion_of_a_hybrid_search_has_a_method_and_a_share():
+    assert only(TEXT).hybrid == Fusion("scores", 0.5)
+    assert only(TEXT + 'hybrid = {fusion = "ranks"}').hybrid == Fusion("ranks", 0.5)
+    assert only(TEXT + "hybrid = {vector = 0.8}").hybrid == Fusion("scores", 0.8)
+    for wrong in ("{vector = 2}", "{vector = nan}", '{fusion = "sum"}', "{share = 1}", "0.5"):
+        assert refused(f"{TEXT}hybrid = {wrong}").hint
+
+
+def test_a_language_applies_to_all_text_fields_or_to_one():
+    fields = 'text = [{column = "title"}, {name = "b", template = "{b}", language = "german"}]\n'
+    assert only(WINES + fields).languages == {"b": "german"}
+    assert only(WINES + fields + 'language = "english"').languages == {
+        "title": "english",
+        "b": "german",
+    }
+    assert only(TEXT).languages == {}
+    assert only(TEXT + 'language = "auto"\n').languages == {}
+    assert only(TEXT + 'language = "none"\n').languages == {"text": "none"}
+    refusal = refused(TEXT + 'language = "klingon"\n')
+    assert "'klingon'" in refusal.fact
+    assert "english" in refusal.hint
 
 
 @pytest.mark.parametrize("weight", ["0", "-1", "'x'", "true", "1e9", "nan"])
@@ -500,11 +590,11 @@ def test_a_byte_order_mark_before_the_configuration_is_ignored(tmp_path: Path):
 def test_every_example_of_the_documentation_is_accepted():
     guide = ROOT / "docs" / "config.md"
     blocks = re.findall(r"```toml\n(.*?)```", guide.read_text(), re.DOTALL)
-    assert len(blocks) == 12
+    assert len(blocks) == 14
     for block in blocks:
         if block.startswith(("[[index]]", "untested_schemes")):
             whole = block
-        elif block.startswith(("[", "rerank")):
+        elif block.startswith(("[", "rerank", "where")):
             whole = TEXT + block
         else:
             whole = WINES + block
@@ -534,6 +624,19 @@ def test_another_keep_is_refused(keep: str) -> None:
 def test_only_an_index_in_the_lake_has_a_keep() -> None:
     with pytest.raises(ConfigError, match="works only for an index in the lake"):
         only(f"{TEXT}\nkeep = 50")
+
+
+@pytest.mark.parametrize("hot", ["auto", "off", "2GB", "512 MB"])
+def test_the_memory_of_an_index_is_bounded(hot: str) -> None:
+    assert only(f'{TEXT}\nhot = "{hot}"').hot == hot
+    assert only(TEXT).hot == "auto"
+
+
+@pytest.mark.parametrize("hot", ["on", "0MB", "2", "GB"])
+def test_another_bound_of_memory_is_refused(hot: str) -> None:
+    error = refused(f'{TEXT}\nhot = "{hot}"')
+    assert "`hot` is" in error.fact
+    assert "2GB" in error.hint
 
 
 def test_an_index_of_vectors_may_fall_back_to_a_scan() -> None:

@@ -42,7 +42,8 @@ def look(schema: dict[str, str], key: str = "wine_id", partition: str = "country
 def test_text_is_guessed_by_name_and_payload_is_the_other_scalars():
     found = guess(look(WINES))
     assert found.text == ("title", "description")
-    assert found.payload == ("country", "title", "points", "bottled")
+    assert found.payload == ("wine_id", "country", "title", "points", "tags", "bottled")
+    assert found.left_out == {"ts": "it only orders the versions of a row"}
     assert found.why == "title and description sound like text"
     assert found.table == "copy-on-write; key wine_id; ordering ts; partition country"
 
@@ -110,11 +111,91 @@ def test_a_table_without_text_and_vectors_is_refused_with_its_columns():
 
 
 def test_a_long_table_gives_a_short_payload_and_names_the_rest():
-    many = {f"c{n}": '"int"' for n in range(20)}
+    many = {f"c{n:02}": '"int"' for n in range(20)}
     found = guess(look({"body": '"string"', **many}, key="id"))
     assert len(found.payload) == PAYLOAD
-    assert found.left_out == tuple(f"c{n}" for n in range(PAYLOAD, 20))
-    assert "# left out: c12, c13" in render(found, "x", "t")
+    assert [*found.left_out] == [f"c{n:02}" for n in range(PAYLOAD, 20)]
+    text = render(found, "x", "t")
+    assert "# left out: c12: 12 columns are there already" in text
+
+
+def test_what_is_left_out_has_a_reason() -> None:
+    others = {
+        "home": '{"type": "record", "fields": [{"name": "city", "type": "string"}]}',
+        "attrs": '{"type": "map", "values": "string"}',
+        "sizes": '{"type": "array", "items": "long"}',
+        "raw": '"bytes"',
+        "emb": FLOATS,
+        "emb2": FLOATS,
+        "either": '["string", "long"]',
+    }
+    assert guess(look({**WINES, **others})).left_out == {
+        "ts": "it only orders the versions of a row",
+        "home": "it is a struct; name it, or a field of it: home.city",
+        "attrs": "it is a map",
+        "sizes": "it is a list",
+        "raw": "it is binary",
+        "emb2": "it holds vectors",
+        "either": "it is of several types",
+    }
+
+
+def test_a_second_index_is_appended_and_the_rest_of_the_file_stays(tmp_path: Path) -> None:
+    file = tmp_path / "lakewake.toml"
+    draft_config("lake/wines", look(WINES), file, "wines")
+    first = file.read_text() + '\n[spark]\nmaster = "local[2]"   # mine'
+    file.write_text(first)
+    drafted = draft_config("lake/other", look(WINES), file, append=True)
+    text = file.read_text()
+    assert text.startswith(first)
+    assert "# left out: ts: it only orders" in text[len(first) :]
+    settings = load_config(file, env={})
+    assert [index.name for index in settings.indexes] == ["wines", "other"]
+    assert settings.indexes[1].payload == drafted.payload
+    with pytest.raises(ConfigError, match="index 'other' in") as refused:
+        draft_config("lake/other", look(WINES), file, append=True)
+    assert "--name" in refused.value.hint
+    assert file.read_text() == text
+
+
+def test_appending_to_no_file_writes_one_and_to_a_broken_one_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "lakewake.toml"
+    draft_config("lake/wines", look(WINES), file, append=True)
+    assert load_config(file, env={}).indexes[0].name == "wines"
+    file.write_text("mine")
+    with pytest.raises(ConfigError):
+        draft_config("lake/wines", look(WINES), file, append=True)
+    assert file.read_text() == "mine"
+
+
+def test_append_and_force_exclude_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["init", "t", "--append", "--force"]) == 2
+    assert "--append keeps the file" in capsys.readouterr().err
+    assert not (tmp_path / "lakewake.toml").exists()
+
+
+@pytest.mark.parametrize("dimension", [384, 1536, 17])
+def test_models_that_may_have_made_the_vectors_are_named_and_can_be_used(dimension: int) -> None:
+    vector = {"type": "fixed", "logicalType": "vector", "dimension": dimension, "size": 512}
+    text = render(guess(look({"id": '"string"', "emb": json.dumps(vector)}, key="id")), "v", "t")
+    offered = [line[2:] for line in text.splitlines() if line.startswith("# model = ")]
+    assert bool(offered) == (dimension != 17)
+    for line in offered:
+        (index,) = parse_config(text.replace(f"# {line}", line), FILE).indexes
+        assert index.model.dimension == dimension
+
+
+def test_each_model_that_is_offered_for_texts_can_be_used() -> None:
+    text = render(guess(look(WINES)), "wines", "t")
+    offered = [line for line in text.splitlines() if line.startswith(("# model = ", "# chunk = "))]
+    assert len(offered) == 4
+    for line in offered:
+        assert parse_config(text.replace(line, line[2:]), FILE).indexes[0].name == "wines"
 
 
 def test_the_file_states_what_was_guessed_and_can_be_loaded():
@@ -122,7 +203,7 @@ def test_the_file_states_what_was_guessed_and_can_be_loaded():
     (index,) = parse_config(text, FILE).indexes
     assert (index.name, index.table) == ("wines", "/proj/lake/wines")
     assert index.fields == (TextField("text", "{title}. {description}"),)
-    assert index.payload == ("country", "title", "points", "bottled")
+    assert index.payload == ("wine_id", "country", "title", "points", "tags", "bottled")
     assert "# copy-on-write; key wine_id; ordering ts; partition country" in text
 
 
@@ -223,7 +304,7 @@ def test_a_given_path_and_name_cannot_inject_configuration(tmp_path: Path):
 def test_a_file_that_would_not_parse_as_intended_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("lakewake.config.init._quote", lambda text: f'"{text}"')
+    monkeypatch.setattr("lakewake.config.toml.quote", lambda text: f'"{text}"')
     file = tmp_path / "lakewake.toml"
     hostile = {'n"]\nstore = "lance://elsewhere"\n[spark]\njars = ["evil': '"long"', **WINES}
     with pytest.raises(ConfigError):

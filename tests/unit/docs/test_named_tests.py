@@ -7,6 +7,7 @@ import re
 import pytest
 
 from support import ROOT
+from support.hudi.histories import HISTORIES
 
 PAGES = sorted(page.name for page in (ROOT / "docs").glob("*.md"))
 
@@ -14,7 +15,7 @@ PAGES = sorted(page.name for page in (ROOT / "docs").glob("*.md"))
 @pytest.fixture(scope="module")
 def there() -> set[str]:
     """The names of all tests."""
-    files = (ROOT / "tests").rglob("*.py")
+    files = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "src/lakewake/testing").glob("*.py")]
     return {name for f in files for name in re.findall(r"def (test_\w+)\(", f.read_text())}
 
 
@@ -27,3 +28,10 @@ def test_every_test_that_a_page_names_exists(page: str, there: set[str]) -> None
         assert list(ROOT.glob(path)), path
     for file in re.findall(r"`(test_\w+\.py)`", text):
         assert list((ROOT / "tests").rglob(file)), file
+
+
+def test_every_history_that_a_page_names_is_played() -> None:
+    text = (ROOT / "docs" / "correctness.md").read_text()
+    named = re.findall(r"“([^”]+)”", text)
+    assert len(named) > 10
+    assert sorted(set(named) - HISTORIES.keys()) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 
-import httpx
+import httpx2
 import numpy as np
 import pytest
 
@@ -85,32 +85,32 @@ def test_retry_after_is_read_as_seconds_or_as_a_date(header, seconds):
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 529])
 def test_a_transient_failure_is_retried_after_a_growing_wait(status):
-    waits = [wait_to_retry(httpx.Response(status), attempt, NOW) for attempt in (0, 1, 2, 50)]
+    waits = [wait_to_retry(httpx2.Response(status), attempt, NOW) for attempt in (0, 1, 2, 50)]
     limits = [(0.25, 0.5), (0.5, 1), (1, 2), (15, 30)]
     assert all(low <= w <= high for w, (low, high) in zip(waits, limits, strict=True))
 
 
 @pytest.mark.parametrize("status", [200, 301, 400, 401, 403, 404, 413, 422])
 def test_a_permanent_failure_is_not_retried(status):
-    assert wait_to_retry(httpx.Response(status), 0, NOW) is None
+    assert wait_to_retry(httpx2.Response(status), 0, NOW) is None
 
 
 def test_the_retry_waits_as_long_as_the_service_asks():
-    answer = httpx.Response(503, headers={"Retry-After": "12"})
+    answer = httpx2.Response(503, headers={"Retry-After": "12"})
     assert wait_to_retry(answer, 0, NOW) == 12
 
 
 def test_a_requested_wait_of_an_hour_is_an_error():
-    answer = httpx.Response(429, headers={"Retry-After": "3600"})
+    answer = httpx2.Response(429, headers={"Retry-After": "3600"})
     assert wait_to_retry(answer, 0, NOW) is None
 
 
 def test_a_connection_failure_is_retried():
-    assert wait_to_retry(httpx.ReadTimeout("late"), 0, NOW) is not None
+    assert wait_to_retry(httpx2.ReadTimeout("late"), 0, NOW) is not None
 
 
 def test_an_invalid_request_is_not_retried():
-    assert wait_to_retry(httpx.LocalProtocolError("header"), 0, NOW) is None
+    assert wait_to_retry(httpx2.LocalProtocolError("header"), 0, NOW) is None
 
 
 def test_the_identity_is_the_model_name_of_the_service():

@@ -149,8 +149,8 @@ def test_threads_share_one_model(monkeypatch):
         opened.append(arguments)
         return open_session(*arguments)
 
-    open_session = onnx._open_session
-    monkeypatch.setattr(onnx, "_open_session", open_and_count)
+    open_session = onnx.open_session
+    monkeypatch.setattr(onnx, "open_session", open_and_count)
     embedder = OnnxEmbedder(ModelSettings())
     with ThreadPoolExecutor(4) as pool_of_threads:
         rows = list(pool_of_threads.map(lambda text: embedder.embed([text])[0], TEXTS[:8]))
@@ -176,7 +176,7 @@ def test_a_later_process_loads_the_kept_graph_without_the_builder():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (ModelSettings(precision="fp16"), "fp16"),
+        (ModelSettings(precision="fp8"), "fp8"),
         (ModelSettings(dimension=768), "384"),
         (ModelSettings(max_tokens=513), "512"),
         (ModelSettings(name="no-such-model"), "no-such-model"),

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from lakewake.config.home import lakewake_home
 from lakewake.config.settings import ModelSettings
@@ -167,5 +166,5 @@ def test_a_copy_of_the_built_in_model_loads_its_pinned_graph(forgeable):
 @pytest.mark.parametrize("precision", sorted(GRAPHS))
 def test_the_pinned_graph_is_the_one_that_is_built(precision):
     model = builtin_model()
-    graph = build_graph(load_file(model.weights), model.architecture, precision)
+    graph = build_graph(model.read_tensors(precision), model.architecture, precision)
     assert sha256(graph) == GRAPHS[precision]

@@ -14,6 +14,9 @@ from lakewake.errors import ConfigError, EmbedError, HistoryLost, StoreError
 from lakewake.history.log import MemoryLog, newest
 from lakewake.history.record import SAME_ERROR_EVERY, Recorder
 from lakewake.model.history import SyncRecord
+from lakewake.model.plan import Action
+from lakewake.model.reads import Reads
+from lakewake.model.report import SyncReport
 from lakewake.source.memory import MemoryTable
 from support.following import Heard, follow, table_of
 from support.sampling import SCHEMA, rid, sample_recipe, values
@@ -226,3 +229,28 @@ def test_a_record_survives_being_stored() -> None:
     assert SyncRecord.from_stored(record.to_stored()) == record
     assert record.as_dict()["time"] == "2025-03-01T12:00:01.123456Z"
     assert "instants" not in record.as_dict()
+
+
+def test_a_follow_shows_the_size_of_the_table_that_an_earlier_sync_saw() -> None:
+    log = MemoryLog()
+
+    def run(reads: Reads) -> Reads:
+        report = SyncReport("wines", Action.FOLLOW, "", reads=reads)
+        # A new process: it knows only what was recorded.
+        return Recorder("wines", lambda: log, print).run(lambda: report).reads
+
+    assert run(Reads(1, 10)) == Reads(1, 10)
+    assert run(Reads.whole(7, 700)) == Reads(7, 700, 7, 700)
+    assert run(Reads(2, 20)) == Reads(2, 20, 7, 700)
+    assert run(Reads(2, 20, None, 800)) == Reads(2, 20, 7, 800)
+    assert [record.reads for record in newest(log, 2)] == [
+        Reads(2, 20, 7, 800),
+        Reads(2, 20, 7, 700),
+    ]
+
+
+def test_a_record_of_an_earlier_version_has_no_reads(index: Index) -> None:
+    stored = index.history(1)[0].to_stored()
+    assert SyncRecord.from_stored(stored).reads == Reads()
+    del stored["reads"]
+    assert SyncRecord.from_stored(stored).reads is None

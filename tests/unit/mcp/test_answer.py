@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,17 @@ def test_a_text_that_cannot_be_read_is_an_error_with_the_reason(
     result = call(lake, "read", **asked)
     assert result.is_error
     assert said in result.content[0].text
+
+
+def test_a_payload_column_that_the_index_still_lacks_is_an_error_with_the_reason(
+    lake: lakewake.Lakewake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (index,) = lake.values()
+    wider = replace(index.settings, payload=(*index.settings.payload, "added"))
+    monkeypatch.setattr(index, "settings", wider)
+    result = call(lake, "read", key="long 1", partition="red", column="added")
+    assert result.is_error
+    assert "there is no payload column 'added'" in result.content[0].text
 
 
 def test_no_invisible_character_reaches_the_model(lake: lakewake.Lakewake) -> None:

@@ -164,7 +164,8 @@ def test_with_json_the_recommendation_is_one_object(
     found = json.loads(capsys.readouterr().out)
     assert found["answered_by"] == "extract"
     assert found["used"] == [{"key": "j1", "partition": ""}]
-    assert list(found) == ["query", "message", "answered_by", "used", "hits", "instant", "reason"]
+    first = ["query", "message", "answered_by", "used", "hits", "instant", "reason"]
+    assert list(found) == [*first, "matched", "asked"]
     assert service.requests == []
 
 

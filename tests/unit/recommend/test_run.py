@@ -70,6 +70,8 @@ def test_a_good_answer_comes_with_the_rows_it_names_and_no_reason(service: Servi
         "hits": [hit.as_dict() for hit in (JACKET, TENT, BOOTS)],
         "instant": "20250301120000000",
         "reason": None,
+        "matched": [],
+        "asked": None,
     }
     assert service.requests[0]["stream"] is False
 
@@ -163,7 +165,7 @@ def test_without_rows_the_model_is_not_asked(service: Service) -> None:
     assert isinstance(last, Recommendation)
     assert (last.answered_by, last.used, last.hits) == (AnsweredBy.NONE, (), ())
     assert pieces == [last.message]
-    assert "No row" in last.message
+    assert "Nothing in the table fits" in last.message
     assert service.requests == []
 
 

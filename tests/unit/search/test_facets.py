@@ -20,6 +20,7 @@ from lakewake.source.memory import MemoryTable
 from support.following import follow, table_of
 from support.sampling import HASHING, rid
 
+LIST = pa.list_(pa.string())
 NOON = datetime.datetime(2025, 3, 1, 12, tzinfo=datetime.UTC)
 
 
@@ -49,6 +50,31 @@ def indexed(
     return index
 
 
+def test_elements_of_lists_and_fields_of_structs_are_counted_once_for_a_row(store: str) -> None:
+    customer = pa.struct({"country": pa.string(), "age": pa.int32(), "groups": LIST})
+    rows = [
+        {"tags": ["dry", "dry", None], "customer": {"country": "DE", "age": 30, "groups": ["a"]}},
+        {"tags": ["dry", "oak"], "customer": {"country": "FR", "age": 40, "groups": []}},
+        {"tags": [], "customer": {"country": "DE", "age": None, "groups": ["a", "b"]}},
+        {"tags": None, "customer": None, "sizes": [1]},
+    ]
+    sizes = pa.list_(pa.int32())
+    index = indexed(store, rows, tags=LIST, customer=customer, sizes=sizes)
+    assert index.facets() == (
+        Facet("tags", "text", {"dry": 2, "oak": 1}, of_list=True),
+        Facet("customer.country", "text", {"DE": 2, "FR": 1}),
+        Facet("customer.age", "number", None, 30, 40),
+        Facet("customer.groups", "text", {"a": 2, "b": 1}, of_list=True),
+    )
+    assert [facet.as_dict()["of_list"] for facet in index.facets()] == [True, False, False, True]
+    for facet in index.facets():
+        for value, count in (facet.values or {}).items():
+            word = "CONTAINS" if facet.of_list else "="
+            assert (
+                len(index.search("t", k=9, where=f"{facet.column} {word} '{value}'").hits) == count
+            )
+
+
 def test_texts_and_booleans_are_counted_most_frequent_first(store: str) -> None:
     rows = [
         {"country": country, "sold": country == "Italy"}
@@ -65,6 +91,7 @@ def test_texts_and_booleans_are_counted_most_frequent_first(store: str) -> None:
         "min": None,
         "max": None,
         "more": 0,
+        "of_list": False,
     }
 
 
@@ -120,12 +147,15 @@ def test_a_row_counts_once_whichever_of_its_texts_exist(store: str) -> None:
 
 
 def test_columns_that_cannot_be_filtered_are_left_out(store: str) -> None:
-    index = indexed(store, [{"tags": ["a"], "n": 1}], tags=pa.list_(pa.string()), n=pa.int64())
+    raw = pa.binary()
+    index = indexed(
+        store, [{"raw": b"a", "n": 1, "raws": [b"a"]}], raw=raw, n=pa.int64(), raws=pa.list_(raw)
+    )
     assert [f.column for f in index.facets()] == ["n"]
 
 
 def test_without_a_filterable_column_there_are_no_facets(tmp_path: Path) -> None:
-    index = indexed(f"memory://{tmp_path}", [{"tags": ["a"]}], tags=pa.list_(pa.string()))
+    index = indexed(f"memory://{tmp_path}", [{"raw": b"a"}], raw=pa.binary())
     assert index.facets() == ()
 
 

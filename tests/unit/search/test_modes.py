@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from lakewake.embed.hashing import HashingEmbedder
 from lakewake.errors import ConfigError, EmbedError
 from lakewake.model.chunks import Batch, chunk_id, index_schema, text_hash
 from lakewake.model.frontier import Frontier
+from lakewake.model.fusion import Fusion
 from lakewake.model.query import Hit, Mode, Question
 from lakewake.model.recipe import Recipe, TextField
 from lakewake.model.rows import RowId
@@ -138,7 +140,7 @@ def test_a_hybrid_search_ranks_rows_first_that_both_searches_find(
     first = result.hits[0]
     assert first.key == "jacket"
     assert first.similarity == pytest.approx(1.0)
-    assert first.score == pytest.approx(2 / (RANKS + 1))
+    assert first.score == pytest.approx(1.0)
 
 
 def test_fusion_prefers_rows_in_both_rankings() -> None:
@@ -147,8 +149,59 @@ def test_fusion_prefers_rows_in_both_rankings() -> None:
 
     fused = fuse([hit("a", 0.9), hit("b", 0.8)], [hit("c"), hit("b")])
     assert keys(fused) == ["b", "a", "c"]
-    assert fused[0].score == pytest.approx(1 / (RANKS + 2) + 1 / (RANKS + 2))
+    assert fused[0].score == 1.0
     assert [h.similarity for h in fused] == [0.8, 0.9, None]
+    by_ranks = fuse([hit("a", 0.9), hit("b", 0.8)], [hit("c"), hit("b")], Fusion("ranks"))
+    assert keys(by_ranks) == ["b", "a", "c"]
+    assert by_ranks[0].score == pytest.approx(1 / (RANKS + 2))
+
+
+def test_fusion_weighs_the_rankings_and_scales_their_scores() -> None:
+    def hits(**scores: float) -> list[Hit]:
+        return [Hit(key, "", s, None, "text", "text", 0) for key, s in scores.items()]
+
+    near, worded = hits(a=0.9, b=0.8, c=0.5), hits(c=12.0, d=2.0)
+    shares = {share: fuse(near, worded, Fusion(share=share)) for share in (0.0, 0.4, 1.0)}
+    scored = {s: {h.key: round(h.score, 3) for h in found} for s, found in shares.items()}
+    assert scored[0.4] == {"c": 0.6, "a": 0.4, "b": 0.3, "d": 0.0}
+    assert keys(shares[0.0])[0] == "c"
+    assert keys(shares[1.0])[:2] == ["a", "b"]
+    # One row is its own best and last; distances are negative.
+    assert [h.score for h in fuse(hits(x=-3.0), [])] == [0.5]
+    assert fuse([], []) == []
+
+
+def test_diversity_puts_rows_that_repeat_better_ones_behind_others(
+    embedder: HashingEmbedder,
+) -> None:
+    texts = ["red jacket rain"] * 3 + ["red jacket snow", "red boots"]
+    made = [chunk(embedder, f"k{n}", "name", text, n) for n, text in enumerate(texts)]
+    reader = reader_of(made, (TextField("name", "{name}"),), embedder)
+    for mode in Mode:
+        asked = ask("red jacket rain", mode=mode, k=5)
+        usual = search(reader, embedder, asked)
+        assert keys(usual.hits)[:3] == ["k0", "k1", "k2"]
+        varied = search(reader, embedder, replace(asked, diversity=0.8))
+        assert keys(varied.hits)[0] == "k0"
+        assert set(keys(varied.hits)[1:3]) == {"k3", "k4"}
+        scores = {h.key: h.score for h in usual.hits}
+        assert {h.key: h.score for h in varied.hits} == scores
+        pages = [
+            search(reader, embedder, replace(asked, diversity=0.8, k=2, offset=n))
+            for n in (0, 2, 4)
+        ]
+        assert [k for page in pages for k in keys(page.hits)] == keys(varied.hits)
+        assert [page.more for page in pages] == [True, True, False]
+        assert len(search(reader, embedder, replace(asked, diversity=1.0, k=1)).hits) == 1
+
+
+@pytest.mark.parametrize("diversity", [-0.1, 1.5, float("nan")])
+def test_a_diversity_outside_0_to_1_is_refused(
+    reader: StoreReader, embedder: HashingEmbedder, diversity: float
+) -> None:
+    with pytest.raises(ConfigError, match="diversity is") as refused:
+        search(reader, embedder, ask(diversity=diversity))
+    assert "0 to 1" in refused.value.hint
 
 
 def test_the_best_chunk_of_a_row_is_kept() -> None:
@@ -289,6 +342,37 @@ def test_the_sentence_with_most_of_the_words_is_highlighted() -> None:
     assert text[start:end] == "They go with any jacket on a long walk."
     start, end = highlight(text, "ITALY") or (0, 0)
     assert text[start:end] == "Made in Italy"
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ("happiness", "They are happy."),
+        ("hope", "We are hoping for rain."),
+        ("die", "A dying star."),
+        ("possible", "It is possibly late."),
+        ("flies", "Look how it flew and will fly."),
+        ("boxes", "One box."),
+        ("relational", "They relate to it."),
+    ],
+)
+def test_an_english_highlight_has_the_stems_of_the_question(question: str, said: str) -> None:
+    # The quick way is only for ASCII; both find the sentence.
+    for first in ("Nothing here.", "Nothing hére."):
+        text = f"{first} {said} Nothing there."
+        start, end = highlight(text, question, "english") or (0, 0)
+        assert text[start:end] == said
+
+
+@pytest.mark.parametrize("language", ["none", "english"])
+@pytest.mark.parametrize("question", ["jack*", "jackest~", "JÄCK*", "rain jack* winters~"])
+def test_beginnings_and_similar_words_are_highlighted_as_they_are_found(
+    question: str, language: str
+) -> None:
+    text = "It rains. Warm jackets for winter. Bye."
+    start, end = highlight(text, question, language) or (0, 0)
+    assert text[start:end] == "Warm jackets for winter."
+    assert highlight("Nothing here. Nothing there.", question, language) is None
 
 
 @pytest.mark.parametrize("question", ["the of a", "zeppelin", "!?"])

@@ -220,6 +220,8 @@ def test_the_list_shows_the_size_and_the_instant_of_each_index() -> None:
         "payload": ["num"],
         "modes": ["vector", "keyword", "hybrid"],
         "fresh": True,
+        "has_language_model": False,
+        "has_reranking_model": False,
     }
     assert listed["watch"] is None
 
@@ -546,3 +548,54 @@ def test_concurrent_requests_count_facets_once(monkeypatch: pytest.MonkeyPatch) 
         go.set()
         assert [answer.result().status_code for answer in asked] == [200, 200]
     assert len(counted) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"text": "smoky red", "k": 2},
+        {"text": "wine", "where": {"num": {"<": 25}}, "mode": "hybrid"},
+        {"text": "wine", "where": "num <"},
+        {"text": "wine", "k": 101},
+        {"text": " "},
+        {"vector": [1.0]},
+        {"text": "wine", "wrong": 1},
+        {"text": 5},
+        {},
+        [],
+        "wine",
+        None,
+    ],
+)
+@pytest.mark.parametrize("index", ["sample", "none", "a%20b"])
+def test_the_short_way_of_a_search_answers_as_the_documented_one(body: Any, index: str) -> None:
+    content = json.dumps(body)
+    kinds = ("application/json", "Application/JSON; charset=utf-8", "application/other+json")
+    path = f"/indexes/{index}/search"
+    with asking(wine_index()[0]) as client:
+        # FastAPI takes the last of these for JSON too, and the short way does not.
+        short, also, long = (
+            client.post(path, content=content, headers={"Content-Type": kind}) for kind in kinds
+        )
+    for answer in (short, also):
+        assert (answer.status_code, answer.json()) == (long.status_code, long.json())
+        assert answer.headers == long.headers
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"text": "wine"} {}', b'{"text": "\\ud800"}'])
+def test_a_body_that_is_not_json_is_refused_as_before(content: bytes) -> None:
+    kinds = ("application/json", "application/other+json")
+    with asking(wine_index()[0]) as client:
+        short, long = (
+            client.post(SEARCH, content=content, headers={"Content-Type": kind}) for kind in kinds
+        )
+    assert (short.status_code, short.content) == (long.status_code, long.content)
+    assert 400 <= short.status_code < 500
+
+
+def test_a_search_that_is_not_called_json_is_refused() -> None:
+    with asking(wine_index()[0]) as client:
+        answer = client.post(
+            SEARCH, content=b'{"text": "wine"}', headers={"Content-Type": "text/plain"}
+        )
+    assert answer.status_code == 422

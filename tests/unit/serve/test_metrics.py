@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
+from lakewake.model.canaries import CanarySettings
 from lakewake.model.recall import CellSizes, Searching
 from lakewake.serve.metrics import Totals
 from lakewake.store.memory import MemoryReader
@@ -66,6 +69,24 @@ def test_the_recall_of_an_index_and_its_cells_in_the_lake_are_reported(
     assert samples["lakewake_cell_skew", "sample"] == 1.4
 
 
+def test_a_drop_of_the_canaries_is_reported(tmp_path: Path) -> None:
+    index, table = wine_index()
+    with asking(index) as client:
+        assert ("lakewake_canary_dropped", "sample") not in read(client)
+        file = tmp_path / "canaries.jsonl"
+        file.write_text('{"query": "zeppelin", "relevant": ["new"]}\n')
+        index.settings = replace(index.settings, canaries=CanarySettings(str(file), "keyword"))
+        table.upsert({rid("new"): values("zeppelin")})
+        index.sync()
+        before = read(client)
+        table.upsert({rid("new"): values("another")})
+        index.sync()
+        after = read(client)
+    for name, values_ in (("ndcg", (1, 0)), ("recall", (1, 0)), ("dropped", (0, 1))):
+        key = f"lakewake_canary_{name}", "sample"
+        assert (before[key], after[key]) == values_
+
+
 def test_searches_are_timed_and_errors_counted_by_kind() -> None:
     index, _ = wine_index()
     with asking(index) as client:
@@ -89,7 +110,7 @@ def test_an_unreadable_index_does_not_hide_the_others() -> None:
 
     fine, _ = wine_index()
     odd, _ = wine_index(name="odd")
-    other = replace(sample_recipe(), payload=())
+    other = replace(sample_recipe(), metric="dot")
     odd.__dict__["parts"] = replace(odd.parts, recipe=other)
     with asking(fine, odd) as client:
         samples = read(client)

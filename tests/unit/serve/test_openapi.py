@@ -122,7 +122,10 @@ def test_the_description_names_every_path_and_no_other() -> None:
         "/metrics",
         *(
             f"/indexes/{{name}}/{what}"
-            for what in ("search", "recommend", "status", "history", "facets", "commits")
+            for what in (
+                *("search", "recommend", "status", "history", "facets", "commits"),
+                *("quarantine", "jobs"),
+            )
         ),
     }
 

@@ -183,6 +183,8 @@ def test_a_client_cannot_forge_a_line_of_the_log() -> None:
     record = logging.LogRecord("n", logging.ERROR, "f", 1, "GET /%s", ("x\nERROR\x1b[2J",), None)
     line = Lines().format(record)
     assert line.endswith(r" ERROR - GET /x\nERROR\x1b[2J")
+    record.args = ("x\u2028y\u202ez\u2066",)
+    assert Lines().format(record).endswith(r"/x\u2028y\u202ez\u2066")
 
 
 def test_keys_and_no_keys_cannot_be_combined(
@@ -327,12 +329,12 @@ def test_a_stalled_search_does_not_keep_a_stopping_server_alive(slow_lake) -> No
     with serving(lake.config) as server, ThreadPoolExecutor(1) as pool:
 
         def ask() -> str:
-            import httpx
+            import httpx2
 
             try:
                 with server.client() as client:
                     return str(client.post(SEARCH, json={"text": "wine"}).status_code)
-            except httpx.TransportError as error:
+            except httpx2.TransportError as error:
                 return type(error).__name__
 
         running = pool.submit(ask)

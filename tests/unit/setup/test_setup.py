@@ -279,3 +279,11 @@ def test_an_archive_that_is_dropped_takes_its_launcher_note_with_it(tmp_path: Pa
     kept = archives[-ARCHIVES_KEPT:]
     left = {without_archive, *kept, *map(launcher_note, kept)}
     assert set(tmp_path.iterdir()) == left
+
+
+def test_archives_of_environments_that_are_in_use_are_kept(tmp_path: Path) -> None:
+    archives = [tmp_path / f"{n}.jsa" for n in range(ARCHIVES_KEPT + 2)]
+    for archive in archives:
+        archive.touch()
+    drop_old_archives(archives[-1])
+    assert {*tmp_path.iterdir()} == {*archives}

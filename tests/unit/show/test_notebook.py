@@ -7,17 +7,20 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from lakewake.model.history import CommitMark, SyncRecord
+from lakewake.errors import SetupError
+from lakewake.model.history import CommitMark, SyncHistory, SyncRecord
 from lakewake.model.plan import Action
 from lakewake.model.query import Hit, SearchResult
 from lakewake.model.recommendation import AnsweredBy, Recommendation
 from lakewake.model.report import PlanReport, StatusReport, SyncReport, VerifyReport
 from lakewake.model.rows import RowId
 from lakewake.show.html import SHOWN
+from lakewake.show.line import LONGEST
 from lakewake.show.notebook import Shown
 
 HOSTILE = "<script>alert('x')</script><img src=x onerror=alert(1)>\"'&"
@@ -288,3 +291,116 @@ def test_a_row_as_long_as_a_book_is_cut_around_its_best_sentence() -> None:
     html = SearchResult("wines", "20250301120000000", (hit,))._repr_html_()
     assert ">A zeppelin.</mark>" in html
     assert len(html) < 10_000
+
+
+RECORDS = SyncHistory(
+    [
+        SyncRecord.of(SYNC, datetime.datetime(2025, 3, 2, 12, 0, 9, tzinfo=datetime.UTC)),
+        SyncRecord(
+            datetime.datetime(2025, 3, 1, tzinfo=datetime.UTC), "wines", "failed", error="no disk"
+        ),
+    ]
+)
+
+
+def test_a_history_is_a_tuple_that_a_notebook_shows_as_a_table() -> None:
+    assert tuple(RECORDS) == RECORDS
+    assert len(RECORDS[:1]) == 1
+    shown = page(RECORDS)
+    assert shown.tags.count("tr") == 3
+    for part in (
+        "wines",
+        "2 syncs",
+        "1 failed",
+        "2025-03-02 12:00:09",
+        "1,234",
+        "4.5 s",
+        "no disk",
+    ):
+        assert part in shown.text
+    assert "0 syncs" in page(SyncHistory()).text
+
+
+def test_no_text_of_a_history_is_interpreted() -> None:
+    record = replace(RECORDS[0], index=HOSTILE, action=HOSTILE, why=HOSTILE)
+    shown = page(SyncHistory([record, replace(record, error=HOSTILE)]))
+    assert set(shown.tags) <= {"div", "span", "b", "table", "tr", "td"}
+    assert shown.text.count(HOSTILE) >= 5
+
+
+LINES = [
+    (RESULT, "wines: 1 row at 2025-03-02 12:00:00.123: wine_0 0.812"),
+    (
+        SYNC,
+        "wines: follow, 1,234 rows changed, 5 rows deleted, 77 embedded, 1,223 reused, in 4.5 s, "
+        "table at 2025-03-02 12:00:00.123",
+    ),
+    (SyncReport("wines", Action.NOTHING, "the index is at 1"), "wines: nothing: the index is at 1"),
+    (
+        PLAN,
+        "wines: build is next, 2 commits, 4,321 rows changed, 0 rows deleted, 4,000 to embed, "
+        "321 reused: new",
+    ),
+    (
+        STATUS,
+        "wines: 2 commits behind, 90.0 s, 130,000 rows, 140,000 chunks, "
+        "table at 2025-03-02 12:00:00.123",
+    ),
+    (
+        VERIFY,
+        "wines: differs: 2 missing, 0 orphaned, 0 stale, 100 rows at 2025-03-02 12:00:00.123",
+    ),
+    (RECORDS[1], "wines: failed: no disk"),
+    (SyncHistory(), "0 syncs"),
+]
+
+
+@pytest.mark.parametrize(("value", "line"), LINES, ids=lambda v: type(v).__name__)
+def test_print_shows_a_value_in_one_line(value: Any, line: str) -> None:
+    assert str(value) == line
+
+
+@pytest.mark.parametrize("value", [*ALL, RECORDS, *RECORDS], ids=lambda v: type(v).__name__)
+def test_a_printed_line_cannot_be_broken_or_hide_anything(value: Any) -> None:
+    bad = "a\nb\x1b[31m\u202e" * 99
+    names = ("index", "why", "table", "error", "newest_instant")
+    given = {name: bad for name in names if hasattr(value, name)}
+    odd = SyncHistory([replace(RECORDS[0], why=bad, index=bad)]) if value is RECORDS else None
+    printed = str(odd or replace(value, **given))
+    assert printed.isprintable()
+    assert len(printed) <= LONGEST
+
+
+class FakePandas(ModuleType):
+    """Keeps what a DataFrame is made of."""
+
+    def __init__(self) -> None:
+        super().__init__("pandas")
+
+    def DataFrame(self, rows: Any, columns: Any) -> Any:  # noqa: N802
+        return rows, columns
+
+
+def test_a_result_and_a_history_become_data_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", FakePandas())
+    rows, columns = RESULT.to_pandas()
+    own = ["_key", "_partition", "_score", "_similarity", "_text"]
+    assert columns == [*own, "price", "vat"]
+    assert rows == [
+        dict(
+            zip(
+                columns, ["wine_0", "red", 0.81234, 0.81234, "Smoky. Red.", 20.5, None], strict=True
+            )
+        )
+    ]
+    assert SearchResult("wines", NOW, ()).to_pandas() == ([], own)
+    rows, columns = RECORDS.to_pandas()
+    assert [row["took"] for row in rows] == [4.5, 0.0]
+    assert columns[:3] == ["time", "index", "action"]
+
+
+def test_without_pandas_the_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(SetupError, match="pandas is not installed") as refused:
+        RESULT.to_pandas()
+    assert "pip install pandas" in refused.value.hint

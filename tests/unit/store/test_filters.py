@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from lakewake.errors import FilterError
-from lakewake.model.where import And, Compare, In, IsNull, Like, Literal, Not, Or, Where
+from lakewake.model.where import And, Compare, Contains, In, IsNull, Like, Literal, Not, Or, Where
 from lakewake.store.filters import MAX_NESTING, fitted, matches, to_sql
 
 UTC = datetime.UTC
@@ -226,8 +226,12 @@ def test_a_thousand_conditions_are_accepted(dataset: Any) -> None:
     ("where", "fact"),
     [
         (Compare("nowhere", "=", 1), "no column 'nowhere'"),
-        (Compare("tags", "=", "x"), "cannot be filtered"),
-        (IsNull("tags"), "cannot be filtered"),
+        (Compare("tags", "=", "x"), "only CONTAINS compares a list"),
+        (In("tags", ("x",)), "only CONTAINS compares a list"),
+        (Compare("seen", "=", "noon"), "not a valid one"),
+        (Compare("tags.x", "=", 1), "no column 'tags.x'"),
+        (Contains("tags", (1,)), "is a number"),
+        (Contains("name", ("x",)), "not a list"),
         (Compare("name", "=", 1), "is a number"),
         (Compare("tiny", "=", "1"), "is a text"),
         (Compare("red", "=", 1), "is a number"),

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from lakewake.errors import IndexDamaged, StoreError, StoreUnreachable
-from lakewake.store.hudi.generations import Generations
+from lakewake.store.deleted import KEPT
+from lakewake.store.hudi.generations import Generation, Generations
 from lakewake.store.hudi.layout import CELL, DELETED, NOTES, About, frontier_notes, notes, removals
 from lakewake.store.hudi.lock import FileLock
 from lakewake.store.hudi.table import bury, completed, pending
+from lakewake.store.hudi.writer import SAMPLED, sampled
 from lakewake.store.location import Folder
-from support.store_contract import SCHEMA, chunk, recipe
+from lakewake.testing.samples import SCHEMA, chunk, recipe
 
 
 def test_an_index_describes_itself() -> None:
@@ -68,11 +70,11 @@ def built(made: Generations, folder: Path, number: int) -> str:
 
 def test_the_highest_claimed_generation_is_active(tmp_path: Path) -> None:
     made = generations(tmp_path)
-    assert made.active() == (0, "")
+    assert made.active() == Generation()
     first, second = built(made, tmp_path, 1), built(made, tmp_path, 2)
-    assert made.claim(1, first)
-    assert made.claim(2, second)
-    assert made.active() == (2, second)
+    assert made.claim(Generation(1, first))
+    assert made.claim(Generation(2, second))
+    assert made.active() == Generation(2, second)
 
 
 def test_a_generation_is_claimed_once(tmp_path: Path) -> None:
@@ -83,7 +85,7 @@ def test_a_generation_is_claimed_once(tmp_path: Path) -> None:
 
     def claim(table: str) -> None:
         gate.wait()
-        claims.append(made.claim(1, table))
+        claims.append(made.claim(Generation(1, table)))
 
     threads = [threading.Thread(target=claim, args=(table,)) for table in tables]
     for thread in threads:
@@ -91,24 +93,39 @@ def test_a_generation_is_claimed_once(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert sorted(claims) == [False, False, False, True]
-    assert made.active()[1] in tables
+    assert made.active().table in tables
     assert [p.name for p in (tmp_path / "index").glob(".*")] == []
 
 
 def test_former_generations_and_unclaimed_tables_are_removed(tmp_path: Path) -> None:
     made = generations(tmp_path)
     first, lost, second = (built(made, tmp_path, n) for n in (1, 1, 2))
-    made.claim(1, first)
-    made.claim(2, second)
+    made.claim(Generation(1, first))
+    made.claim(Generation(2, second))
     assert made.retire(before=2) == 2
     exist = [(tmp_path / "index" / table).exists() for table in (first, lost, second)]
     assert exist == [False, False, True]
-    assert made.active() == (2, second)
+    assert made.active() == Generation(2, second)
+
+
+def test_a_retrained_generation_names_its_former_one(tmp_path: Path) -> None:
+    made = generations(tmp_path)
+    tables = [built(made, tmp_path, n) for n in (1, 2, 3)]
+    first, second = Generation(1, tables[0]), Generation(2, tables[1], 1, "20260101000000000")
+    third = Generation(3, tables[2], 2, "20260102000000000")
+    for one in (first, second, third):
+        assert made.claim(one)
+    assert list(made.lineage()) == [third, second, first]
+    made.retire(before=2)
+    assert list(made.lineage()) == [third, second]
+    rebuilt = Generation(4, built(made, tmp_path, 4))
+    assert made.claim(rebuilt)
+    assert list(made.lineage()) == [rebuilt]
 
 
 def test_a_damaged_claim_is_reported(tmp_path: Path) -> None:
     made = generations(tmp_path)
-    made.claim(1, built(made, tmp_path, 1))
+    made.claim(Generation(1, built(made, tmp_path, 1)))
     (tmp_path / "index" / "g1.json").write_text("{}")
     with pytest.raises(IndexDamaged, match="does not name the table"):
         made.active()
@@ -208,3 +225,11 @@ def test_commits_of_writers_that_lost_the_lock_are_removed_with_their_files(tabl
     timeline = sorted(path.name for path in (table / ".hoodie" / "timeline").iterdir())
     assert timeline == sorted([*TIMELINE[:3], *TIMELINE[6:8]])
     assert not (table / ".hoodie" / ".temp" / "003").exists()
+
+
+def test_the_sample_of_removed_chunks_is_from_all_cells_and_larger_after_many_removals() -> None:
+    ids = [f"cell {n // 500} chunk {n}" for n in range(10_000)]
+    cells = {id.split()[1] for id in sampled(ids)}
+    assert (len(sampled(ids)), len(cells)) == (KEPT, 20)
+    assert len(sampled(ids[:200])) == SAMPLED
+    assert sorted(sampled(ids[:5])) == ids[:5]

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
+from lakewake.model import vocabulary
+from lakewake.model.asked import Kind, parse
 from lakewake.store import words
 from lakewake.store.words import (
     Corpus,
@@ -80,7 +82,7 @@ def test_a_query_of_very_many_words_scores_as_one_of_few_words_would() -> None:
     question = " ".join(f"w{n}" for n in range(0, 900, 3))
     [many] = Corpus([part]).best(question, 999)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(words, "LOOKED_UP", 9_999)
+        patch.setattr(vocabulary, "LOOKED_UP", 9_999)
         [few] = Corpus([part]).best(question, 999)
     assert len(many.texts) > 50
     assert all(np.array_equal(a, b) for a, b in zip(many, few, strict=True))
@@ -127,5 +129,22 @@ def test_offsets_out_of_range_are_refused(forged: dict[str, Any]) -> None:
     assert from_bytes(to_bytes(counted._replace(**forged))) is None
 
 
+def test_a_question_has_at_most_ten_beginnings_and_similar_words() -> None:
+    asked = parse(" ".join(f"begin{n:02}* like{n:02}~" for n in range(20)), "none")
+    kinds = [term.kind for term in asked.terms]
+    assert (kinds.count(Kind.PREFIX), kinds.count(Kind.SIMILAR)) == (5, 5)
+    assert len(asked.terms) == 40
+
+
 def test_a_text_that_was_not_counted_differs_from_one_without_words() -> None:
     assert count_words([(0, ""), (2, None)], 4).lengths.tolist() == [0, -1, 0, -1]
+
+
+def test_the_language_is_that_of_the_texts_that_are_left() -> None:
+    german = ["der Wein ist rot und trocken", "die Frucht ist reif und nicht zu schwer"]
+    english = ["the wine is red and it is dry", "the fruit is ripe and not too heavy"] * 3
+    counted = words.count_words(enumerate(german + english), len(german + english))
+    every = np.ones(len(german + english), bool)
+    left = np.arange(len(every)) < len(german)
+    assert words.language_of_parts([words.Part(counted, every)]) == "english"
+    assert words.language_of_parts([words.Part(counted, left)]) == "german"

@@ -213,8 +213,8 @@ def test_a_delete_of_an_older_version_than_the_indexed_one_raises(choosy):
 class TwoCopies(MemoryTable):
     """A table in which the deleted version of a row is an older copy; another one stays."""
 
-    def changes(self, look, frontier, pending):
-        found = super().changes(look, frontier, pending)
+    def changes(self, look, frontier, pending, shared=None):
+        found = super().changes(look, frontier, pending, shared)
         return replace(found, deleted=(rid("k0"),), removed={rid("k0"): "2000"})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 
 import pyarrow as pa
@@ -489,10 +490,62 @@ def test_cleaned_files_are_reconciled_and_nothing_is_lost(parts):
 
 
 def test_another_recipe_is_refused_with_what_differs(parts):
-    other = replace(parts, recipe=replace(parts.recipe, payload=()))
+    other = replace(parts, recipe=replace(parts.recipe, metric="dot"))
     with pytest.raises(RecipeMismatch) as error:
         sync(other)
-    assert "payload was ['num'], is now []" in error.value.fact
+    assert "metric was 'cosine', is now 'dot'" in error.value.fact
+    assert "--rebuild" in error.value.hint
+
+
+def with_payload(parts, *columns):
+    recipe = replace(parts.recipe, payload=columns)
+    table = copy(parts.table)
+    table._recipe = recipe
+    return replace(parts, recipe=recipe, table=table, vector_cache=MemoryVectorCache())
+
+
+@pytest.mark.parametrize("columns", [(), ("num", "txt"), ("txt", "num")])
+def test_another_payload_alone_is_applied_by_a_sync_that_embeds_nothing(parts, columns):
+    known = len(parts.embedder.received)
+    parts.table.upsert({rid("k0"): values("new"), rid("k9"): values("newer")})
+    other = with_payload(parts, *columns)
+    plan = plan_next(other)
+    assert (plan.action, plan.new_generation, plan.to_embed) == (Action.BUILD, True, 2)
+    assert "the configured payload changed: " in plan.why
+    report = sync(other)
+    assert (report.action, report.embedded) == (Action.BUILD, 2)
+    assert sorted(parts.embedder.received[known:]) == ["new", "newer"]
+    assert indexed(other) == built_from_nothing(other)
+    assert sync(other).action is Action.NOTHING
+
+
+def test_a_payload_that_changes_with_another_part_of_the_recipe_needs_a_rebuild(parts):
+    other = with_payload(parts)
+    other = replace(other, recipe=replace(other.recipe, metric="dot"))
+    with pytest.raises(RecipeMismatch, match=r"metric was .*; payload was|payload was .*; metric"):
+        sync(other)
+
+
+def test_a_change_of_payload_whose_outcome_is_unknown_lands_once(parts):
+    def lost() -> None:
+        parts.store.fail_after_commit = lambda: None
+        raise OutcomeUnknown("the connection broke", hint="run the sync again")
+
+    parts.store.fail_after_commit = lost
+    other = with_payload(parts)
+    generation = parts.store.generation()
+    assert sync(other).embedded == 0
+    assert parts.store.generation() == generation + 1
+    assert indexed(other) == built_from_nothing(other)
+
+
+def test_the_plan_of_a_rebuild_counts_all_texts_and_embeds_none(parts):
+    known = len(parts.embedder.received)
+    parts.table.upsert({rid("k0"): values("new")})
+    plan = plan_next(parts, SyncOptions(rebuild=True))
+    assert (plan.action, plan.to_embed, plan.reused) == (Action.BUILD, 1, 2)
+    assert len(parts.embedder.received) == known
+    assert sync(parts).action is Action.FOLLOW
 
 
 def test_a_mistyped_column_is_not_reported_as_another_recipe(parts):

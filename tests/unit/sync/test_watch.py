@@ -1,6 +1,7 @@
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 
@@ -122,6 +123,27 @@ def test_an_index_that_fails_does_not_hold_up_the_others() -> None:
     assert wines.calls == 5
     assert shown == [["wines"]] * 5
     assert broken.calls == 2
+
+
+def test_each_round_is_within_a_context_that_gets_the_names_of_what_is_synced() -> None:
+    rounds: list[tuple[list[str], int]] = []
+    broken, wines = Sync("broken", *[TableError("gone")] * 9), Sync("wines")
+
+    @contextmanager
+    def around(names: Sequence[str]) -> Iterator[None]:
+        before = wines.calls
+        yield
+        rounds.append((list(names), wines.calls - before))
+
+    watch(
+        {s.name: s for s in (broken, wines)},
+        interval=5,
+        wait=Round(3),
+        say=lambda _: None,
+        show=lambda _: None,
+        around=around,
+    )
+    assert rounds == [(["broken", "wines"], 1), (["wines"], 1), (["broken", "wines"], 1)]
 
 
 @pytest.mark.parametrize("error", [ConfigError("x"), RecipeMismatch("x"), SetupError("x")])

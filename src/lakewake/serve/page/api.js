@@ -70,7 +70,7 @@ export async function commits(index) {
  * @returns {Promise<string>}
  */
 export async function lastFailure(index) {
-  const [newest] = listed(await answer(await ask(path(index, "history?limit=1"))), "history");
+  const [newest] = await syncs(index, 1);
   return newest?.error ?? "";
 }
 
@@ -80,6 +80,56 @@ export async function lastFailure(index) {
  */
 export async function facets(index) {
   return listed(await answer(await ask(path(index, "facets"))), "facets");
+}
+
+/**
+ * The facets of the rows that a question and its filters leave.
+ *
+ * @param {string} index
+ * @param {Record<string, unknown>} question
+ * @param {AbortSignal} signal
+ * @returns {Promise<import("./shapes.js").Facet[]>}
+ */
+export async function countFacets(index, question, signal) {
+  return listed(await answer(await ask(path(index, "facets"), { body: question, signal })), "facets");
+}
+
+/**
+ * What the last syncs did, newest first.
+ *
+ * @param {string} index
+ * @param {number} limit
+ * @returns {Promise<import("./shapes.js").SyncRecord[]>}
+ */
+export async function syncs(index, limit) {
+  return listed(await answer(await ask(path(index, `history?limit=${limit}`))), "history");
+}
+
+/**
+ * @param {string} index
+ * @returns {Promise<{rows: number, quarantine: import("./shapes.js").QuarantinedRow[]}>}
+ */
+export async function quarantine(index) {
+  return answer(await ask(path(index, "quarantine")));
+}
+
+/**
+ * @param {string} index
+ * @returns {Promise<{may_ask: boolean, jobs: import("./shapes.js").Job[]}>}
+ */
+export async function jobs(index) {
+  return answer(await ask(path(index, "jobs")));
+}
+
+/**
+ * Ask the syncing process for a job.
+ *
+ * @param {string} index
+ * @param {string} kind
+ * @returns {Promise<import("./shapes.js").Job>}
+ */
+export async function askFor(index, kind) {
+  return answer(await ask(path(index, "jobs"), { body: { kind } }));
 }
 
 /**

@@ -1,6 +1,6 @@
 // Makes elements. Text always becomes a text node, so no content of a table is ever markup.
 
-import { cut } from "./words.js";
+import { ago, cut, moment } from "./words.js";
 
 /** The most code points of a tooltip. */
 const TOOLTIP = 2_000;
@@ -51,4 +51,23 @@ export function short(text, most, attributes = {}) {
  */
 export function say(words) {
   at("said").textContent = words;
+}
+
+/**
+ * How long ago something was. `keepTime` keeps it true; the tooltip has the time with its zone.
+ *
+ * @param {string} iso
+ */
+export function when(iso) {
+  return make("time", { datetime: iso, title: moment(iso), "data-ago": true }, ago(iso));
+}
+
+/** Keep all times of `when` true. */
+export function keepTime() {
+  setInterval(() => {
+    for (const time of document.querySelectorAll("time[data-ago]")) {
+      const words = ago(/** @type {HTMLTimeElement} */ (time).dateTime);
+      if (time.textContent !== words) time.textContent = words;
+    }
+  }, 1_000);
 }

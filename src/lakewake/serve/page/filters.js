@@ -1,12 +1,19 @@
 // Filters for the payload columns, and the `where` that they make together.
 
 import { make, short } from "./elements.js";
-import { number } from "./words.js";
+import { cut, number } from "./words.js";
 
 /** How many values are shown at first. */
 const FEW = 6;
 /** The most code points of a value that are shown; its tooltip has the rest. */
 const LABEL = 80;
+/** The same on a chip, and in an example question. */
+const CHIP = 40;
+/** What the fields for days and times return. */
+const DAY = /^\d{4}-\d\d-\d\d$/;
+const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,3})?)?$/;
+/** The most characters of filters that are read from an address. */
+const ADDRESS = 4_000;
 
 /**
  * What the user chose for one column: values, or the ends of a range as typed.
@@ -18,11 +25,15 @@ const LABEL = 80;
 export class Filters {
   /**
    * @param {HTMLElement} root
+   * @param {HTMLElement} chips  the list of the filters in use
    * @param {() => void} changed
    */
-  constructor(root, changed) {
+  constructor(root, chips, changed) {
     this.root = root;
+    this.chips = chips;
     this.changed = changed;
+    /** What is counted for the question and the other filters; null: all rows. @type {Map<string, import("./shapes.js").Facet> | null} */
+    this.counted = null;
     /** @type {import("./shapes.js").Facet[]} */
     this.facets = [];
     /** @type {Map<string, Choice>} */
@@ -48,9 +59,50 @@ export class Filters {
     this.changed();
   }
 
+  /** What was chosen, for the address; '' if nothing was. */
+  get kept() {
+    const kept = this.facets
+      .filter((facet) => this.condition(facet))
+      .map((facet) => {
+        const { chosen, low, high } = this.choice(facet.column);
+        const values = [...chosen].filter((value) => fits(facet, value));
+        return [facet.column, facet.values ? values : { low, high }];
+      });
+    return kept.length ? JSON.stringify(Object.fromEntries(kept)) : "";
+  }
+
+  /**
+   * Choose what an address says. Anybody may have written it: what is not a choice is left out, and
+   * columns that have no filter here are.
+   *
+   * @param {string | null} kept
+   */
+  restore(kept) {
+    this.choices.clear();
+    for (const [column, value] of Object.entries(parsed(kept))) {
+      const values = Array.isArray(value) ? value.filter(isValue) : [];
+      const end = (/** @type {unknown} */ typed) => (typeof typed === "string" ? typed : "");
+      this.choices.set(column, { chosen: new Set(values), low: end(value?.low), high: end(value?.high) });
+    }
+    this.draw();
+  }
+
+  /**
+   * Show these counts: those of the rows that the question and the other filters leave.
+   *
+   * @param {import("./shapes.js").Facet[] | null} facets  null: those of all rows
+   */
+  count(facets) {
+    const counted = facets && new Map(facets.map((facet) => [facet.column, facet]));
+    if (JSON.stringify(facets) === JSON.stringify(this.counted && [...this.counted.values()])) return;
+    this.counted = counted;
+    this.draw();
+  }
+
   /** Forget everything, for another index. */
   reset() {
     this.facets = [];
+    this.counted = null;
     this.choices.clear();
     this.unfolded.clear();
     this.draw();
@@ -66,7 +118,10 @@ export class Filters {
   /** @param {import("./shapes.js").Facet} facet */
   condition(facet) {
     const { chosen, low, high } = this.choice(facet.column);
-    if (facet.values) return oneOf(facet.column, [...chosen]);
+    if (facet.values) {
+      const fitting = [...chosen].filter((value) => fits(facet, value));
+      return (facet.of_list ? anyOf : oneOf)(facet.column, fitting);
+    }
     const least = limit(facet, low);
     const most = limit(facet, high);
     if (least === null && most === null) return null;
@@ -84,7 +139,9 @@ export class Filters {
 
   draw() {
     const focused = /** @type {HTMLElement | null} */ (document.activeElement)?.id;
-    const groups = this.facets.map((facet, i) => this.group(facet, `filter-${i}`)).filter((g) => g !== null);
+    const groups = this.facets
+      .map((facet, i) => (isChoosable(facet) ? this.group(facet, `filter-${i}`) : null))
+      .filter((g) => g !== null);
     const clear = make(
       "button",
       { type: "button", class: "quiet", id: "clear", onclick: () => this.clear() },
@@ -96,21 +153,75 @@ export class Filters {
         ? [clear]
         : [make("p", { class: "small" }, "Nothing to filter by: no payload column is suitable.")]),
     );
-    this.count();
+    this.mark();
     if (focused && this.root.querySelector(`#${CSS.escape(focused)}`))
       document.getElementById(focused)?.focus();
   }
 
-  /** Show how many filters are set. */
-  count() {
+  /** Show which filters are set. */
+  mark() {
     const clear = this.root.querySelector("#clear");
     if (clear) /** @type {HTMLElement} */ (clear).hidden = this.active === 0;
     const title = document.getElementById("filters-title");
     if (title) title.dataset.active = this.active ? String(this.active) : "";
+    const chips = this.facets.flatMap((facet) => this.chipsOf(facet));
+    this.chips.hidden = chips.length === 0;
+    if (chips.length > 1) {
+      const all = { type: "button", class: "quiet", onclick: () => this.clear() };
+      chips.push(make("li", {}, make("button", all, "Clear all filters")));
+    }
+    this.chips.replaceChildren(...chips);
+  }
+
+  /**
+   * A chip for each filter of a column. A click removes the filter.
+   *
+   * @param {import("./shapes.js").Facet} facet
+   */
+  chipsOf(facet) {
+    if (!this.condition(facet)) return [];
+    const choice = this.choice(facet.column);
+    if (!facet.values) {
+      const words = between(choice.low, choice.high);
+      const remove = () => {
+        choice.low = choice.high = "";
+      };
+      return [this.chip(facet.column, words, remove)];
+    }
+    return [...choice.chosen].filter((value) => fits(facet, value)).map((value) =>
+      this.chip(facet.column, value === null ? "(none)" : String(value), () => choice.chosen.delete(value)),
+    );
+  }
+
+  /**
+   * @param {string} column
+   * @param {string} words
+   * @param {() => void} remove
+   */
+  chip(column, words, remove) {
+    const shown = cut(words, CHIP);
+    const button = make(
+      "button",
+      {
+        type: "button",
+        class: "chip",
+        title: shown === words ? null : cut(words, 2_000),
+        "aria-label": `Remove the filter ${column}: ${cut(words, LABEL)}`,
+        onclick: () => {
+          remove();
+          this.draw();
+          this.changed();
+        },
+      },
+      make("span", {}, column),
+      shown,
+      make("span", { class: "cross", "aria-hidden": "true" }),
+    );
+    return make("li", {}, button);
   }
 
   touched() {
-    this.count();
+    this.mark();
     this.changed();
   }
 
@@ -139,13 +250,17 @@ export class Filters {
    */
   values(facet, id) {
     const { chosen } = this.choice(facet.column);
-    const known = (facet.values ?? []).map(({ value }) => value);
-    // A chosen value that a commit removed stays in the list, so that it can be unchecked.
-    const gone = [...chosen].filter((value) => !known.includes(value)).map((value) => ({ value, count: 0 }));
-    const all = [...gone, ...(facet.values ?? [])];
-    if (!all.length) return null;
+    if (!facet.values?.length && !chosen.size) return null;
+    const now = this.counted?.get(facet.column);
+    const { values, more = 0 } = now?.values ? now : facet;
+    const known = (values ?? []).map(({ value }) => value);
+    // A chosen value that no row has stays in the list, so that it can be unchecked.
+    const gone = [...chosen]
+      .filter((value) => fits(facet, value) && !known.includes(value))
+      .map((value) => ({ value, count: 0 }));
+    const all = [...gone, ...(values ?? [])];
+    if (!all.length) return [make("p", { class: "small" }, "no row of these has a value")];
     const few = this.unfolded.has(facet.column) || all.length <= FEW + 1 ? all : all.slice(0, FEW);
-    const more = facet.more ?? 0;
     const folded = few.length < all.length;
     const label = more ? `${all.length} of ${number(all.length + more)}` : `all ${all.length}`;
     return [
@@ -303,12 +418,91 @@ export class Filters {
 }
 
 /**
+ * An example of a question: frequent values of up to two columns; '' if there are none.
+ *
+ * @param {import("./shapes.js").Facet[]} facets
+ */
+export function example(facets) {
+  const words = facets
+    .filter((facet) => facet.type === "text" && isChoosable(facet))
+    .sort((a, b) => many(b) - many(a))
+    .map((facet) => facet.values?.find(({ value }) => isWord(value))?.value)
+    .filter((value) => value !== undefined);
+  return words.slice(0, 2).join(", ");
+}
+
+/** @param {unknown} value */
+function isWord(value) {
+  return typeof value === "string" && value.length <= CHIP && /^\p{L}[\p{L}\p{M}\p{N} '’.-]*$/u.test(value);
+}
+
+/** How many values a column has. @param {import("./shapes.js").Facet} facet */
+function many(facet) {
+  return (facet.values?.length ?? 0) + (facet.more ?? 0);
+}
+
+/**
+ * Whether there is a choice: in a column of names nearly every row has its own value.
+ *
+ * @param {import("./shapes.js").Facet} facet
+ */
+function isChoosable(facet) {
+  return !facet.values || !facet.more || facet.values.some(({ count }) => count > 2);
+}
+
+/** @param {string | null} kept @returns {Record<string, any>} */
+function parsed(kept) {
+  if (!kept || kept.length > ADDRESS) return {};
+  try {
+    const value = JSON.parse(kept);
+    return value !== null && typeof value === "object" && !Array.isArray(value) ? value : {};
+  } catch {
+    return {};
+  }
+}
+
+/** @param {unknown} value */
+function isValue(value) {
+  return value === null || typeof value === "string" || typeof value === "boolean";
+}
+
+/**
+ * Whether a column of this type can have a value; one from an address may be of another.
+ *
+ * @param {import("./shapes.js").Facet} facet
+ * @param {string | boolean | null} value
+ */
+function fits(facet, value) {
+  return value === null || (typeof value === "boolean") === (facet.type === "boolean");
+}
+
+/** A range in words. @param {string} low @param {string} high */
+function between(low, high) {
+  if (low && high) return `${low} to ${high}`;
+  return low ? `at least ${low}` : `at most ${high}`;
+}
+
+/**
  * @param {string} column
  * @param {(string | boolean | null)[]} values
  */
 function oneOf(column, values) {
   const given = values.filter((value) => value !== null);
   const some = given.length > 1 ? { [column]: { in: given } } : given.length ? { [column]: given[0] } : null;
+  if (given.length === values.length) return some;
+  const none = { [column]: { is_null: true } };
+  return some ? { or: [some, none] } : none;
+}
+
+/**
+ * The same for a list: it has one of these elements.
+ *
+ * @param {string} column
+ * @param {(string | boolean | null)[]} values
+ */
+function anyOf(column, values) {
+  const given = values.filter((value) => value !== null);
+  const some = given.length ? { [column]: { contains_any: given } } : null;
   if (given.length === values.length) return some;
   const none = { [column]: { is_null: true } };
   return some ? { or: [some, none] } : none;
@@ -322,7 +516,8 @@ function oneOf(column, values) {
  */
 function limit(facet, typed) {
   if (typed === "") return null;
-  if (facet.type === "number") return Number(typed);
+  if (facet.type === "number") return Number.isFinite(Number(typed)) ? Number(typed) : null;
+  if (!(isDay(facet) ? DAY : TIME).test(typed) || Number.isNaN(Date.parse(typed))) return null;
   return isDay(facet) ? { date: typed } : { timestamp: typed };
 }
 

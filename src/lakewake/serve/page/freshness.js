@@ -1,6 +1,6 @@
 // Shows how fresh the index is: commits of the table above the water, the index's work on them below.
 
-import { at, make, say } from "./elements.js";
+import { at, make, say, when } from "./elements.js";
 import { between, commitHour, commitName, count, duration, number } from "./words.js";
 
 /** Pixels between two times below the commits. */
@@ -27,19 +27,19 @@ export function standing(status, marks) {
   if (!status.instant) return { state: "step", words: "in step: the table has no commit yet" };
   const newest = marks.find((mark) => mark.instant === status.instant);
   const after = between(newest?.completed, newest?.synced);
-  const words = `in step with commit ${commitName(status.instant)}`;
+  const words = `in step with commit ${commitName(status.instant, newest?.completed)}`;
   return { state: "step", words: after === null ? words : `${words}, ${duration(after)} after it` };
 }
 
 /**
- * The newest sync in one sentence; '' if there was none.
+ * The newest sync in one sentence; nothing if there was none.
  *
  * @param {import("./shapes.js").CommitMark[]} marks
+ * @returns {(Node | string)[]}
  */
 export function newestSync(marks) {
   const record = marks.findLast((mark) => mark.record)?.record;
-  if (!record) return "";
-  return `${new Date(record.time).toLocaleTimeString("en", { hour12: false })}: ${summary(record)}`;
+  return record ? [when(record.time), `: ${summary(record)}`] : [];
 }
 
 /** @param {import("./shapes.js").SyncRecord} record */
@@ -80,6 +80,8 @@ export class Freshness {
   show(status, marks, trouble) {
     this.marks = marks;
     this.trouble = trouble;
+    at("trouble").textContent = trouble;
+    at("trouble").hidden = trouble === "";
     const { state, words } = standing(status, marks);
     this.badge(state, words, status.freshness_limit);
     this.draw();
@@ -100,6 +102,19 @@ export class Freshness {
     at("badge-words").textContent = words;
   }
 
+  /**
+   * Fold the strip into its badge, or unfold it.
+   *
+   * @param {boolean} folded
+   */
+  fold(folded) {
+    if (at("strip").hidden === folded) return;
+    at("strip").hidden = folded;
+    at("fold").setAttribute("aria-expanded", String(!folded));
+    at("freshness").dataset.folded = String(folded);
+    if (!folded) this.frame.scrollLeft = this.strip.scrollWidth;
+  }
+
   /** The server is gone: the badge shows the last known state. */
   lost() {
     const { state } = at("badge").dataset;
@@ -111,6 +126,7 @@ export class Freshness {
   reset() {
     this.marks = [];
     this.trouble = "";
+    at("trouble").hidden = true;
     this.pinned = this.pointed = "";
     this.badge("looking", "looking at the table …");
     this.draw();
@@ -177,7 +193,7 @@ export class Freshness {
       },
       make("span", { class: "buoy" }),
       depth,
-      make("span", { class: "hour" }, commitHour(mark.instant)),
+      make("span", { class: "hour" }, commitHour(mark)),
     );
     this.buttons.set(mark.instant, button);
     return button;
@@ -237,12 +253,11 @@ export class Freshness {
       this.marks.find((each) => each.instant === wanted) ??
       this.marks.findLast((each) => each.record) ??
       this.marks.at(-1);
-    const key = JSON.stringify([mark, this.trouble, wanted]);
+    const key = JSON.stringify([mark, wanted]);
     if (key === this.drawn) return;
     this.drawn = key;
     at("sync").toggleAttribute("data-wanted", wanted !== "");
     at("sync").replaceChildren(
-      ...(this.trouble ? [make("p", { class: "failed" }, this.trouble)] : []),
       ...(mark ? detail(mark) : []),
     );
   }
@@ -275,7 +290,7 @@ function reflect(button, record, absorbed) {
 
 /** @param {import("./shapes.js").CommitMark} mark */
 function spoken(mark) {
-  const name = `commit ${commitName(mark.instant)}`;
+  const name = `commit ${commitName(mark.instant, mark.completed)}`;
   if (!mark.absorbed) return `${name}, ${mark.completed ? "not in the index yet" : "in flight"}`;
   return `${name}, in the index${mark.record ? `: ${summary(mark.record)}` : ""}`;
 }
@@ -286,7 +301,7 @@ function spoken(mark) {
  */
 function detail(mark) {
   const after = between(mark.completed, mark.synced);
-  const when = !mark.absorbed
+  const arrived = !mark.absorbed
     ? mark.completed
       ? "not in the index yet"
       : "in flight"
@@ -296,10 +311,11 @@ function detail(mark) {
   const head = make(
     "p",
     { class: "which" },
-    make("strong", {}, `Commit ${commitName(mark.instant)}`),
+    make("strong", {}, `Commit ${commitName(mark.instant, mark.completed)}`),
+    mark.completed && when(mark.completed),
     make("code", {}, mark.instant),
     make("br"),
-    make("span", { class: "when" }, when),
+    make("span", { class: "when" }, arrived),
     make("span", { class: "small" }, mark.action),
   );
   return mark.record ? [head, figures(mark.record), reasons(mark.record)] : [head];

@@ -2,11 +2,11 @@
 
 import * as api from "./api.js";
 import { Answer } from "./answer.js";
-import { at, make, say } from "./elements.js";
-import { Filters } from "./filters.js";
+import { at, keepTime, make, say, when } from "./elements.js";
+import { Filters, example } from "./filters.js";
 import { Freshness, newestSync } from "./freshness.js";
 import { Results, failure, welcome } from "./results.js";
-import { rowName } from "./words.js";
+import { commitName, cut, rowName } from "./words.js";
 import { Watch } from "./watch.js";
 
 const PAGE = 10;
@@ -37,15 +37,25 @@ const now = {
   tries: 0,
   /** The question whose answer is shown, as JSON. */
   shown: "",
+  /** What the text in the place of results was made of, as JSON. */
+  greeted: "",
+  /** The user's own choice whether the strip is folded; null: it is while there is a question. @type {boolean | null} */
+  folded: null,
 };
 
 let search = new AbortController();
+let counting = new AbortController();
 let typing = 0;
 
 const freshness = new Freshness();
-const filters = new Filters(at("filters"), () => later());
-const results = new Results({ like: moreLike, more: () => start("more") });
+const filters = new Filters(at("filters"), at("chips"), () => {
+  remember();
+  later();
+});
+const results = new Results({ like: moreLike, more: () => start("more"), when: commitTime });
 const answer = new Answer({
+  has_model: () => now.indexes.find(({ name }) => name === now.index)?.has_language_model ?? true,
+  when: commitTime,
   jump: (row) => results.focus(row),
   again: recommend,
   failed: (error) => refused(error) || watch.now(),
@@ -65,13 +75,33 @@ async function look() {
     ]);
     if (index !== now.index) return;
     now.commits = commits;
-    if (facets) filters.show(facets);
+    results.dated();
+    if (facets) {
+      const before = JSON.stringify(filters.where());
+      filters.show(facets);
+      // Filters of the address apply once their columns are known.
+      if (JSON.stringify(filters.where()) !== before) now.answered = null;
+    }
   }
   const trouble = status.in_step ? "" : await troubleOf(status);
   if (index !== now.index) return;
   now.status = status;
   freshness.show(status, now.commits, trouble);
+  if (changed && !asking()) void countFacets();
   await follow(status);
+  remember();
+}
+
+/**
+ * The time of a commit, and how long ago that was, as far as they are known.
+ *
+ * @param {string} instant
+ * @returns {(Node | string)[]}
+ */
+function commitTime(instant) {
+  const completed = now.commits.find((mark) => mark.instant === instant)?.completed;
+  const name = commitName(instant, completed);
+  return completed ? [`${name} (`, when(completed), ")"] : [name];
 }
 
 /** Why an index that lags does not catch up, if known. @param {import("./shapes.js").Status} status */
@@ -115,19 +145,23 @@ async function follow(status) {
 /** Load the list of indexes. */
 async function loadIndexes() {
   now.indexes = await api.indexes();
-  const asked = new URLSearchParams(location.hash.slice(1));
   chooser.replaceChildren(...now.indexes.map(({ name }) => make("option", { value: name }, name)));
   chooser.disabled = now.indexes.length < 2;
-  box.value ||= asked.get("q") ?? "";
-  const mode = document.querySelector(
-    `input[name=mode][value="${CSS.escape(asked.get("mode") ?? "vector")}"]`,
-  );
-  if (mode) /** @type {HTMLInputElement} */ (mode).checked = true;
-  choose(now.indexes.find(({ name }) => name === asked.get("index"))?.name ?? now.indexes[0].name);
+  restore();
 }
 
-/** @param {string} name */
-function choose(name) {
+/** Ask what the address asks. */
+function restore() {
+  const asked = new URLSearchParams(location.hash.slice(1));
+  const name = now.indexes.find((index) => index.name === asked.get("index"))?.name ?? now.indexes[0].name;
+  box.value ||= asked.get("q") ?? "";
+  const input = document.querySelector(`input[name=mode][value="${CSS.escape(asked.get("mode") ?? "hybrid")}"]`);
+  if (input) /** @type {HTMLInputElement} */ (input).checked = true;
+  choose(name, asked.get("filters"));
+}
+
+/** @param {string} name @param {string | null} [kept]  filters of an address */
+function choose(name, kept = null) {
   Object.assign(now, {
     index: name,
     like: null,
@@ -150,16 +184,26 @@ function choose(name) {
       ).checked = true;
   }
   filters.reset();
+  filters.restore(kept);
+  at("operators").setAttribute("href", `operators#${new URLSearchParams({ index: name })}`);
   freshness.reset();
   answer.clear();
   results.clear();
   showLike();
-  remember();
+  if (!kept) remember();
 }
 
 /** Keep the question in the address, after the #: it can be shared, and no server logs it. */
 function remember() {
-  const kept = new URLSearchParams({ index: now.index, mode: mode(), ...(box.value && { q: box.value }) });
+  // Before the facets are there, the filters of an address are not known to be ours.
+  if (!now.status) return;
+  const chosen = filters.kept;
+  const kept = new URLSearchParams({
+    index: now.index,
+    mode: mode(),
+    ...(box.value && { q: box.value }),
+    ...(chosen && { filters: chosen }),
+  });
   history.replaceState(null, "", `#${kept}`);
 }
 
@@ -207,7 +251,13 @@ async function find(how) {
   search.abort();
   const mine = (search = new AbortController());
   remember();
-  if (!asking() || !now.index) return greet();
+  box.parentElement?.toggleAttribute("data-filled", box.value !== "");
+  at("clear-question").hidden = box.value === "";
+  freshness.fold(now.folded ?? asking());
+  if (!asking() || !now.index) {
+    void countFacets();
+    return greet();
+  }
   const asked = JSON.stringify(question(0, 0));
   // The same question again: every difference comes from the table.
   if (how === "new" && asked === now.shown) how = "refresh";
@@ -219,10 +269,27 @@ async function find(how) {
     if (mine.signal.aborted) return;
     show(how, result);
     now.shown = asked;
+    if (how !== "more") void countFacets();
   } catch (error) {
     if (!mine.signal.aborted) failed(error);
   } finally {
     if (mine === search) results.busy(false);
+  }
+}
+
+/** Count the filters' values for the question. Without these counts those of all rows are shown. */
+async function countFacets() {
+  counting.abort();
+  const mine = (counting = new AbortController());
+  const where = filters.where();
+  const text = now.like ? "" : box.value.trim();
+  if (!now.index || !now.status?.built || (!where && !text)) return filters.count(null);
+  const asked = { ...(text && { text, mode: mode() }), ...(where && { where }) };
+  try {
+    const found = await api.countFacets(now.index, asked, mine.signal);
+    if (!mine.signal.aborted) filters.count(found);
+  } catch {
+    if (!mine.signal.aborted) filters.count(null);
   }
 }
 
@@ -257,8 +324,25 @@ function failed(error) {
 function greet() {
   now.answered = null;
   now.shown = "";
-  const words = welcome(now.index, now.status, newestSync(now.commits));
-  if (at("state").textContent !== words.textContent || results.hits.length) results.clear(words);
+  const newest = now.commits.findLast((mark) => mark.record)?.record?.time;
+  const drawn = JSON.stringify([now.index, now.status, newest, filters.facets.length]);
+  const shown = at("state").querySelector(".welcome") && !results.hits.length;
+  if (shown && drawn === now.greeted) return;
+  now.greeted = drawn;
+  results.clear(welcome(now.index, now.status, newestSync(now.commits), exampleButton()));
+}
+
+/** A button for a question that the index can answer. */
+function exampleButton() {
+  const question = example(filters.facets);
+  const ask = () => {
+    box.value = question;
+    typed();
+    box.focus();
+  };
+  return question
+    ? make("button", { type: "button", class: "example", onclick: ask }, "Try ", make("q", {}, cut(question, 80)))
+    : null;
 }
 
 function recommend() {
@@ -354,6 +438,12 @@ function key(event) {
 function escape(target) {
   if (now.like) return unlike();
   if (target !== box) return box.focus();
+  startOver();
+}
+
+function startOver() {
+  now.like = null;
+  showLike();
   box.value = "";
   answer.clear();
   start("new");
@@ -376,6 +466,20 @@ at("ask").addEventListener("submit", (event) => {
   recommend();
 });
 at("modes").addEventListener("change", () => start("new"));
+at("clear-question").addEventListener("click", () => {
+  startOver();
+  box.focus();
+});
+at("fold").addEventListener("click", () => {
+  now.folded = !at("strip").hidden;
+  freshness.fold(now.folded);
+});
+window.addEventListener("hashchange", () => {
+  if (!now.index) return;
+  box.value = "";
+  restore();
+  watch.now();
+});
 chooser.addEventListener("change", () => {
   choose(chooser.value);
   watch.now();
@@ -390,5 +494,6 @@ keyForm.addEventListener("submit", (event) => {
   watch.now();
 });
 document.addEventListener("keydown", key);
+keepTime();
 if (matchMedia("(max-width: 60rem)").matches) at("filters-fold").removeAttribute("open");
 void watch.run();

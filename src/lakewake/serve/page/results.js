@@ -4,6 +4,9 @@ import { at, make, short } from "./elements.js";
 import { passage } from "./passage.js";
 import { commitName, count, cut, plain, rowKey, rowName, titleColumn } from "./words.js";
 
+/** The shortest bar of a score, as a share of the longest. */
+const SHORTEST = 0.12;
+
 /** Milliseconds that a row changed by a commit stays marked. */
 const MARKED = 8_000;
 /** The most code points of a payload value that are shown; its tooltip has the rest. */
@@ -17,7 +20,12 @@ const VALUE = 160;
 
 /** The list of hits. */
 export class Results {
-  /** @param {{like: (hit: import("./shapes.js").Hit) => void, more: () => void}} actions */
+  /**
+   * @param {{
+   *   like: (hit: import("./shapes.js").Hit) => void, more: () => void,
+   *   when: (instant: string) => (Node | string)[]
+   * }} actions
+   */
   constructor(actions) {
     this.actions = actions;
     this.list = at("hits");
@@ -26,6 +34,8 @@ export class Results {
     /** @type {Map<string, Mark & {until: number}>} */
     this.marks = new Map();
     this.instant = "";
+    /** @type {import("./shapes.js").SearchResult | null} */
+    this.result = null;
     at("more").addEventListener("click", () => actions.more());
     this.list.addEventListener("keydown", (event) => this.key(event));
   }
@@ -72,8 +82,9 @@ export class Results {
   put(result, hits) {
     const focused = this.focused();
     this.hits = hits;
-    const best = Math.max(...hits.map((hit) => hit.score), 1e-9);
-    this.list.replaceChildren(...hits.map((hit, i) => this.item(hit, i + 1, best)));
+    const scores = hits.map((hit) => hit.score);
+    const ends = { best: Math.max(...scores), last: Math.min(...scores) };
+    this.list.replaceChildren(...hits.map((hit, i) => this.item(hit, i + 1, ends)));
     at("state").replaceChildren(...(hits.length ? [] : [nothing()]));
     at("more").hidden = !result.more;
     this.describe(result);
@@ -84,10 +95,20 @@ export class Results {
   /** @param {import("./shapes.js").SearchResult} result */
   describe(result) {
     this.instant = result.instant;
+    this.result = result;
     const words = at("found-words");
     const scanned = result.fallback ? `; the table was scanned: ${result.fallback}` : "";
-    words.textContent = `${count(this.hits.length, "row")}${result.more ? " and more" : ""}, as of commit ${commitName(result.instant)}${scanned}`;
+    words.replaceChildren(
+      `${count(this.hits.length, "row")}${result.more ? " and more" : ""}, as of commit `,
+      ...this.actions.when(result.instant),
+      scanned,
+    );
     words.title = result.instant;
+  }
+
+  /** Show the time of the commit as it is known by now. */
+  dated() {
+    if (this.result && this.instant) this.describe(this.result);
   }
 
   /**
@@ -145,9 +166,9 @@ export class Results {
   /**
    * @param {import("./shapes.js").Hit} hit
    * @param {number} rank
-   * @param {number} best
+   * @param {{best: number, last: number}} ends
    */
-  item(hit, rank, best) {
+  item(hit, rank, ends) {
     const { name, body } = passage(hit);
     const mark = this.marks.get(rowKey(hit));
     const item = make(
@@ -161,7 +182,7 @@ export class Results {
       },
       make("p", { class: "rank", "aria-hidden": "true" }, String(rank)),
       make("h3", {}, name, mark ? make("span", { class: "mark" }, mark.kind) : null),
-      score(hit, best),
+      score(hit, ends),
       body,
       make(
         "div",
@@ -191,9 +212,10 @@ export class Results {
  *
  * @param {string} index
  * @param {import("./shapes.js").Status | null} status
- * @param {string} newest  the newest sync, in words
+ * @param {(Node | string)[]} newest  the newest sync, in words
+ * @param {HTMLElement | null} example  a button that asks an example question
  */
-export function welcome(index, status, newest) {
+export function welcome(index, status, newest, example) {
   if (status && !status.built) return missing(index);
   const rows = status ? `${count(status.rows, "row")} of ${index}` : "the rows of your table";
   return make(
@@ -205,7 +227,8 @@ export function welcome(index, status, newest) {
       {},
       `Results appear as you type, from ${rows}. Change a row in the table and watch it arrive here.`,
     ),
-    newest ? make("p", { class: "newest" }, make("strong", {}, "Newest sync "), newest) : null,
+    example && make("p", {}, example),
+    newest.length > 0 && make("p", { class: "newest" }, make("strong", {}, "Newest sync "), ...newest),
     make(
       "p",
       { class: "keys" },
@@ -277,12 +300,16 @@ function differences(before, after) {
 }
 
 /**
+ * The score, with a bar between those of the last and the best row of the list: scores of one list
+ * are often close together, and what they mean depends on the mode.
+ *
  * @param {import("./shapes.js").Hit} hit
- * @param {number} best
+ * @param {{best: number, last: number}} ends
  */
-function score(hit, best) {
+function score(hit, { best, last }) {
   const bar = make("span", { class: "gauge", "aria-hidden": "true" }, make("i"));
-  bar.style.setProperty("--part", `${Math.max(0, Math.min(100, (100 * hit.score) / best))}%`);
+  const share = best > last ? (hit.score - last) / (best - last) : 1;
+  bar.style.setProperty("--part", `${100 * (SHORTEST + (1 - SHORTEST) * share)}%`);
   const near = hit.similarity === null ? "by words" : `similarity ${hit.similarity.toFixed(3)}`;
   return make(
     "p",

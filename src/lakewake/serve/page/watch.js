@@ -10,9 +10,11 @@ export class Watch {
   /**
    * @param {() => Promise<void>} look
    * @param {{back: () => void, gone: (wait: number) => void, refused: (error: ServerError) => void}} report
+   * @param {number} every  milliseconds between two calls
    */
-  constructor(look, report) {
+  constructor(look, report, every = EVERY) {
     this.look = look;
+    this.every = every;
     this.report = report;
     this.misses = 0;
     this.again = false;
@@ -39,7 +41,7 @@ export class Watch {
       await this.look();
       this.misses = 0;
       this.report.back();
-      return EVERY;
+      return this.every;
     } catch (error) {
       return this.missed(error);
     }

@@ -1,6 +1,14 @@
 // Numbers, times and commits as people read them.
 
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const dated = new Intl.DateTimeFormat("en-GB", {
+  day: "numeric",
+  month: "short",
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  timeZoneName: "short",
+});
 const whole = new Intl.NumberFormat("en");
 const decimal = new Intl.NumberFormat("en", { maximumFractionDigits: 3 });
 
@@ -35,25 +43,52 @@ export function duration(s) {
 }
 
 /**
- * The time of a commit: "15 Nov 17:04:12". Hudi's instants are times in the table's own zone.
+ * A moment in the reader's zone: "15 Nov, 17:04:12 UTC"; '' if it is not a time.
+ *
+ * @param {string} iso
+ */
+export function moment(iso) {
+  const time = Date.parse(iso);
+  // Non-breaking spaces keep a time on one line.
+  return Number.isNaN(time) ? "" : dated.format(time).replace(/,? /g, "\u00a0");
+}
+
+/**
+ * How long ago a moment was: "12 s ago", "2 min ago". Clocks may differ, so the future is now.
+ *
+ * @param {string} iso
+ */
+export function ago(iso) {
+  const seconds = (Date.now() - Date.parse(iso)) / 1000;
+  if (Number.isNaN(seconds)) return "";
+  if (seconds < 2) return "just now";
+  return seconds < 99.5 ? `${Math.round(seconds)} s ago` : `${duration(seconds)} ago`;
+}
+
+/**
+ * The time of a commit: when it completed, if that is known: "15 Nov 17:04:12 UTC". Its instant
+ * alone is a time in the table's own zone, which is not known here: "15 Nov 17:04:12".
  *
  * @param {string} instant
+ * @param {string | null} [completed]
  */
-export function commitName(instant) {
+export function commitName(instant, completed) {
+  const known = completed ? moment(completed) : "";
+  if (known) return known;
   const parts = /^\d{4}(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)/.exec(instant);
   if (!parts || !MONTHS[Number(parts[1]) - 1]) return instant;
   const [, month, day, hours, minutes, seconds] = parts;
-  // Non-breaking spaces keep a time on one line.
   return `${Number(day)}\u00a0${MONTHS[Number(month) - 1]}\u00a0${hours}:${minutes}:${seconds}`;
 }
 
 /**
- * The hour and minute of a commit, for the strip: "17:04".
+ * The hour and minute of a commit, for the strip: "17:04", in the same zone as `commitName`.
  *
- * @param {string} instant
+ * @param {import("./shapes.js").CommitMark} mark
  */
-export function commitHour(instant) {
-  return /^\d{12}/.test(instant) ? `${instant.slice(8, 10)}:${instant.slice(10, 12)}` : "";
+export function commitHour({ instant, completed }) {
+  if (!completed) return /^\d{12}/.test(instant) ? `${instant.slice(8, 10)}:${instant.slice(10, 12)}` : "";
+  return new Date(completed).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
 }
 
 /**

@@ -1,13 +1,16 @@
 """The builds of one index in a folder, on this machine or in S3.
 
     g1.json          {"format": 1, "generation": 1, "table": "g1-3f0c…"}
+    g2.json          the same, and if generation 1 was retrained: "former": 1, "since": "2025…"
     g1-3f0c…/        the Hudi table of that generation
     staging/3f0c…/   Parquet files on their way into a table
     pins/3f0c…       a state that is being read
     lock             locked by the process that writes, or its lease
+    g2.json          {"format": 1, "generation": 2, "table": "", "dropped": true}
 
 A builder writes its own table and then claims the generation's number with the small file, which
-can be created only once. The highest claimed generation is the active one.
+can be created only once. The highest claimed generation is the active one. A drop claims the next
+number for nothing, so a builder that still runs cannot have it.
 """
 
 from __future__ import annotations
@@ -28,9 +31,46 @@ from lakewake.store.location import Folder, Location
 FORMAT = 1
 #: Staging folders and pins that no live process can need any more are removed at this age.
 FORGOTTEN = 24 * 3600.0
-STAGING, PINS = "staging", "pins"
+STAGING, PINS, WORDS = "staging", "pins", "words"
+#: In the claim of a drop.
+DROPPED = b'"dropped": true'
 _CLAIM = re.compile(r"g([1-9][0-9]*)\.json")
 _TABLE = re.compile(r"g([1-9][0-9]*)-.+")
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One generation, as its small file names it.
+
+    Attributes:
+        number: 0 if there is none.
+        former: the generation that it was retrained from; 0 if it was built from the table.
+        since: its first state that anybody read, if it was retrained.
+    """
+
+    number: int = 0
+    table: str = ""
+    former: int = 0
+    since: str = ""
+
+    def to_bytes(self) -> bytes:
+        """The content of its file."""
+        value = {"format": FORMAT, "generation": self.number, "table": self.table}
+        more = {"former": self.former, "since": self.since} if self.former else {}
+        return json.dumps(value | more).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes, number: int) -> Generation:
+        """The inverse of `to_bytes`.
+
+        Raises:
+            ValueError: it is the file of another generation, or of none.
+        """
+        value = json.loads(content)
+        if value.get("format") != FORMAT or value.get("generation") != number:
+            raise ValueError(f"it holds {content[:80]!r}")
+        former, since = int(value.get("former", 0)), str(value.get("since", ""))
+        return cls(number, str(value["table"]), former, since)
 
 
 @dataclass(frozen=True)
@@ -40,24 +80,38 @@ class Generations:
     location: Location
     name: str
 
-    def active(self) -> tuple[int, str]:
-        """The active generation and the name of its table; 0 if there is none.
+    def active(self) -> Generation:
+        """The active generation; number 0 if there is none, or it was dropped.
 
         Raises:
             IndexDamaged: the small file cannot be read.
         """
         number = self.highest()
-        if not number:
-            return 0, ""
-        claim = _claim(number)
+        found = self._claimed(number) if number else Generation()
+        return found if found.table else Generation()
+
+    def lineage(self) -> Iterator[Generation]:
+        """The active generation, then those that it was retrained from, as far as they are kept."""
+        one = self.active()
+        while one.number:
+            yield one
+            content = self._read(one.former) if one.former else b""
+            one = self._parsed(one.former, content) if content else Generation()
+
+    def _claimed(self, number: int) -> Generation:
+        return self._parsed(number, self._read(number))
+
+    def _read(self, number: int) -> bytes:
         with reaching(self.location, self.name):
-            content = self.location.read(claim) or b""
+            return self.location.read(_claim(number)) or b""
+
+    def _parsed(self, number: int, content: bytes) -> Generation:
         try:
-            return number, _table_of(content, number)
+            return Generation.from_bytes(content, number)
         except ValueError as error:
+            address = self.location.address(_claim(number))
             raise IndexDamaged(
-                f"{self.location.address(claim)} does not name the table of generation {number}: "
-                f"{error}",
+                f"{address} does not name the table of generation {number}: {error}",
                 hint=rebuild(self.name),
             ) from error
 
@@ -80,23 +134,34 @@ class Generations:
         """The name of a table that no other builder uses."""
         return f"g{number}-{uuid4().hex[:12]}"
 
-    def claim(self, number: int, table: str) -> bool:
-        """Make a table the generation with this number; False if another has it.
+    def claim(self, one: Generation) -> bool:
+        """Make a table the generation with its number; False if another has it.
 
         Raises:
             OutcomeUnknown: it may or may not be.
         """
-        value = {"format": FORMAT, "generation": number, "table": table}
         with writing(self.location, self.name):
             try:
-                return self.location.create(_claim(number), json.dumps(value).encode())
+                return self.location.create(_claim(one.number), one.to_bytes())
             except Unsure as error:
                 raise OutcomeUnknown(
-                    f"it is not known whether generation {number} of index '{self.name}' is "
+                    f"it is not known whether generation {one.number} of index '{self.name}' is "
                     f"active: {error}",
                     landed="the build may or may not have landed",
                     hint=f"run `lakewake sync {self.name}` again to find out",
                 ) from error
+
+    def is_dropped(self) -> bool:
+        """Whether the last that was done to the index was to drop it."""
+        with reaching(self.location, self.name):
+            number = max(self._claims(), default=0)
+            content = self.location.read(_claim(number)) if number else None
+        return content is not None and DROPPED in content
+
+    def claim_for_nothing(self, number: int) -> bool:
+        """Claim a number so that no builder can; False if another has it."""
+        value = {"format": FORMAT, "generation": number, "table": "", "dropped": True}
+        return self.location.create(_claim(number), json.dumps(value).encode())
 
     def retire(self, before: int) -> int:
         """Remove the generations with lower numbers, and tables that were never claimed."""
@@ -104,7 +169,7 @@ class Generations:
             former = [_claim(n) for n in self._claims() if n < before]
             if former:
                 self.location.discard("", former)
-            kept = {_table_of(self.location.read(_claim(n)) or b"", n) for n in self._claims()}
+            kept = {self._claimed(n).table for n in self._claims()}
             tables = {n: int(m[1]) for n in self.location.names() if (m := _TABLE.fullmatch(n))}
             gone = [
                 table
@@ -194,10 +259,3 @@ def _hint(location: Location) -> str:
 
 def _claim(number: int) -> str:
     return f"g{number}.json"
-
-
-def _table_of(content: bytes, number: int) -> str:
-    value = json.loads(content)
-    if value.get("format") != FORMAT or value.get("generation") != number:
-        raise ValueError(f"it holds {content[:80]!r}")
-    return str(value["table"])

@@ -1,7 +1,7 @@
-"""How an index lies in a Hudi table. Pure.
+"""How an index is laid out in a Hudi table. Pure.
 
 Every chunk is a row, in the partition of its cell. The rows of cell -1 are notes: they carry what
-the index says about itself, have no vector, and so no vector search finds them.
+the index records about itself, and have no vector, so no vector search finds them.
 """
 
 from __future__ import annotations

@@ -20,17 +20,19 @@ from lakewake.model.query import Query, Words
 from lakewake.model.recall import CellSizes, Effort, Searching
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
-from lakewake.model.where import Where
+from lakewake.model.where import Compare, Where
 from lakewake.store.filters import fitted
 from lakewake.store.held import STORED, chunks_by_row, of_rows, vectors_by_hash, with_identity
 from lakewake.store.hints import rebuild
-from lakewake.store.hudi.cells import Cells
-from lakewake.store.hudi.filters import columns_of, passing
+from lakewake.store.hudi.cells import CHUNKS, Cells
+from lakewake.store.hudi.closeness import closeness_within
 from lakewake.store.hudi.generations import PINS, reaching
 from lakewake.store.hudi.layout import ABOUT_ID, CELLS_ID, About
-from lakewake.store.hudi.recall import Coverage, Found, nearest_scores
-from lakewake.store.hudi.table import IndexTable, Slice, among, as_vectors
+from lakewake.store.hudi.recall import Counted, Coverage, Found, nearest_scores
+from lakewake.store.hudi.slices import Slice
+from lakewake.store.hudi.table import IndexTable, among, as_vectors
 from lakewake.store.hudi.words import SliceWords
+from lakewake.store.passing import columns_of, passing
 from lakewake.store.ranking import (
     HIDDEN,
     as_matrix,
@@ -48,6 +50,9 @@ from lakewake.store.recall import Asking, choose, how_searched
 class HudiReader:
     """One state of one generation.
 
+    Attributes:
+        probed: what the last probe found; None if it is not valid for this state.
+
     Raises:
         StoreError: the table is not an index of ours, or cannot be read.
     """
@@ -61,7 +66,7 @@ class HudiReader:
     ) -> None:
         self._table, self._generation = table, generation
         self._asking = asking or Asking()
-        self._probed = probed
+        self.probed = probed
         self.notes = table.notes()
         self.about: About = _parsed(table, self.notes, ABOUT_ID, About.from_json)
         self.cells: Cells = _parsed(table, self.notes, CELLS_ID, Cells.from_json)
@@ -70,7 +75,7 @@ class HudiReader:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return HudiReader, (self._table, self._generation, self._asking, self._probed)
+        return HudiReader, (self._table, self._generation, self._asking, self.probed)
 
     @property
     def table(self) -> IndexTable:
@@ -80,6 +85,10 @@ class HudiReader:
     @property
     def generation(self) -> int:
         return self._generation
+
+    @property
+    def is_service(self) -> bool:
+        return False
 
     @contextmanager
     def pinned(self) -> Iterator[None]:
@@ -161,11 +170,12 @@ class HudiReader:
         for one in self._table.every():
             yield self._read(one, columns)
 
-    def scan_parts(self, columns: Sequence[str]) -> ScanParts:
+    def scan_parts(self, columns: Sequence[str], at_most: int | None = None) -> ScanParts:
         names = tuple(columns)
         schema = pa.schema([self.schema().field(c) for c in names])
         parts = tuple(ScanPart(self._table, one, schema) for one in self._table.every())
-        return ScanParts(schema, parts)
+        # Not counted: that would read every cell.
+        return ScanParts(schema, parts, len(parts) * CHUNKS)
 
     def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         every = list(self._table.every())
@@ -192,13 +202,29 @@ class HudiReader:
         )
 
     def searching(self) -> Searching:
-        return replace(how_searched(self.coverage, self._asking), cells=self.cell_sizes)
+        retrained = self.probed.retrained if self.probed else None
+        how = how_searched(self.coverage, self._asking)
+        return replace(how, cells=self.cell_sizes, retrained=retrained)
 
     def keyword(self, words: Words) -> pa.Table:
         where = None if words.where is None else fitted(words.where, self.schema())
         every = list(self._table.every())
         shown = None if where is None else [self._passing(one, where) for one in every]
-        return self._words.search(words.text, words.limit, shown, self._take, self._shown_schema)
+        return self._words.search(words, shown, self._take, self._shown_schema)
+
+    def languages(self) -> dict[str, str]:
+        return self._languages
+
+    @lazy
+    def _languages(self) -> dict[str, str]:
+        names = [field.name for field in self.about.recipe.fields]
+        # One field: all texts are its own.
+        return {n: self._words.language(self._of_field(n) if names[1:] else None) for n in names}
+
+    def _of_field(self, name: str) -> list[np.ndarray]:
+        """Which chunks of each slice belong to a text field."""
+        where = fitted(Compare("_field", "=", name), self.schema())
+        return [self._passing(one, where) for one in self._table.every()]
 
     def nearest(
         self, vector: np.ndarray, wanted: int, where: Where | None, effort: Effort | None
@@ -219,15 +245,25 @@ class HudiReader:
             [*self._shown, "_vector"],
         )
 
-    def nearness(self, vector: np.ndarray, probes: int | None) -> np.ndarray:
+    def nearness(self, vector: np.ndarray, probes: int) -> np.ndarray:
         """How near the nearest chunks are that a search of this many cells finds."""
         metric = self.about.recipe.metric
-        effort = None if probes is None else Effort(probes, 1)
         scores = [
             closeness_within(self._table, one, metric, vector)
-            for one in self._searched(vector, effort)
+            for one in self._searched(vector, Effort(probes, 1))
         ]
         return nearest_scores(np.concatenate(scores) if scores else np.empty(0))
+
+    def exactly(self, vectors: np.ndarray) -> list[np.ndarray]:
+        """How near the nearest chunks of all are, for each vector. Each slice is read once."""
+        best = [np.empty(0, np.float32)] * len(vectors)
+        for one in self._table.every():
+            near = closeness_within(self._table, one, self.about.recipe.metric, vectors.T)
+            best = [
+                nearest_scores(np.concatenate([held, column]))
+                for held, column in zip(best, near.T, strict=True)
+            ]
+        return best
 
     def _searched(self, vector: np.ndarray, effort: Effort | None) -> Iterator[Slice]:
         """The slices to search: those of the nearest cells, or all."""
@@ -251,7 +287,8 @@ class HudiReader:
 
     def _passing(self, one: Slice, where: Where) -> np.ndarray:
         """Which rows of a slice pass a filter."""
-        names = sorted(columns_of(where))
+        # A filter without columns still needs as many answers as there are rows.
+        names = sorted(columns_of(where)) or ["_chunk"]
         rows = self._read(one, names)
         columns = dict(zip(names, rows.columns, strict=True))
         mask: np.ndarray = np.asarray(passing(where, columns, rows.num_rows))
@@ -307,11 +344,19 @@ class HudiReader:
     def coverage(self) -> Coverage:
         """What is known about searching it approximately."""
         cells, chunks = len(self.cells.numbers), self.counts()[1]
-        if self._probed is None:
+        if self.probed is None:
             return Coverage(chunks, cells)
-        written, deleted = self._table.changed_since(self._probed.instant)
-        decision = replace(self._probed.decision, covered=chunks + deleted, taken=written)
+        since = self.changed
+        covered = chunks + since.deleted
+        decision = replace(self.probed.decision, covered=covered, taken=since.written)
         return Coverage(chunks, cells, decision)
+
+    @lazy
+    def changed(self) -> Counted:
+        """What changed since the last probe, up to this state."""
+        assert self.probed is not None
+        since = self.probed.since
+        return since.plus(*self._table.changed_since(since.instant), self._table.instant)
 
     @lazy
     def _words(self) -> SliceWords:
@@ -354,23 +399,6 @@ def _as(column: pa.Array, type: pa.DataType) -> pa.Array:
             pa.array(flat.reshape(-1), pa.float32()), type=type, mask=mask
         )
     return column if column.type.equals(type) else column.cast(type)
-
-
-def closeness_within(table: IndexTable, one: Slice, metric: str, vector: np.ndarray) -> np.ndarray:
-    """How near each row of a slice is, in single precision; minus infinity if incomparable."""
-    matrix = table.matrix(one, len(vector))
-    products = matrix @ vector
-    with np.errstate(invalid="ignore", divide="ignore"):
-        if metric == "dot":
-            near = products
-        else:
-            squares = table.derived(one, "squares")
-            if squares is None:
-                squares = np.einsum("ij,ij->i", matrix, matrix)
-                table.keep(one, "squares", squares)
-            near = products / np.sqrt(squares) if metric == "cosine" else 2 * products - squares
-    out: np.ndarray = np.where(np.isfinite(near), near, -np.inf)
-    return out
 
 
 def _parsed(table: IndexTable, notes: dict[str, str], id: str, parse: Any) -> Any:

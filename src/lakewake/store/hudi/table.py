@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
@@ -24,10 +21,9 @@ from lakewake.lazy import lazy
 from lakewake.model.cleaning import parse_clean_plan
 from lakewake.store.hints import rebuild
 from lakewake.store.hudi.layout import CELL, FRONTIER_KEY, NOTES
+from lakewake.store.hudi.slices import Slice, SliceCache
 from lakewake.store.location import Folder, Location
 
-#: How many bytes of slices one process keeps in memory.
-MEMORY = 1024 * 1024 * 1024
 _COMPLETED = re.compile(r"(\d+)_(\d+)\.(commit|deltacommit|replacecommit|restore)")
 _PENDING = re.compile(r"(\d+)\.(?:deltacommit|rollback)\.(?:requested|inflight)")
 _LOG = re.compile(r"_(\d+)\.log\.")
@@ -37,15 +33,6 @@ PLAN = ".clean.requested"
 _WRITTEN = re.compile(r"_(\d+)\.(?:parquet$|log\.)")
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Slice:
-    """What a state of the table holds of one cell: a base file and the logs on top of it."""
-
-    cell: int
-    base: str
-    logs: tuple[str, ...]
 
 
 def completed(location: Location, table: str) -> tuple[str, ...]:
@@ -128,37 +115,6 @@ def bury(location: Location, table: str) -> None:
         location.discard(table, left)
     for instant in dead:
         location.remove(f"{meta}/.temp/{instant}")
-
-
-class SliceCache:
-    """Columns of slices that were read before, within a bound of memory; the oldest go first."""
-
-    def __init__(self, memory: int = MEMORY) -> None:
-        self.memory = memory
-        self._held: OrderedDict[tuple[str, Slice], dict[str, Any]] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def get(self, path: str, one: Slice) -> dict[str, Any]:
-        """The columns of a slice that are in memory, by name."""
-        with self._lock:
-            held = self._held.get((path, one))
-            if held is None:
-                return {}
-            self._held.move_to_end((path, one))
-            return dict(held)
-
-    def put(self, path: str, one: Slice, columns: dict[str, Any]) -> None:
-        """Keep further columns of a slice."""
-        with self._lock:
-            held = self._held.setdefault((path, one), {})
-            self._held.move_to_end((path, one))
-            for name in columns.keys() - held.keys():
-                held[name] = columns[name]
-                self._bytes += columns[name].nbytes
-            while self._bytes > self.memory and len(self._held) > 1:
-                _, gone = self._held.popitem(last=False)
-                self._bytes -= sum(column.nbytes for column in gone.values())
 
 
 class IndexTable:
@@ -274,12 +230,14 @@ class IndexTable:
 
     def matrix(self, one: Slice, dimension: int) -> np.ndarray:
         """The vectors of a slice, one per row, ordered by `_id`; NaN for a null vector."""
-        held = self._cache.get(self.path, one)
-        if "matrix" not in held:
-            column = self.columns(one, ["_vector"])["_vector"]
-            held["matrix"] = as_vectors(column, dimension)
-            self._cache.put(self.path, one, {"matrix": held["matrix"]})
-        found: np.ndarray = held["matrix"]
+        column = self.columns(one, ["_vector"])["_vector"]
+        if column.null_count == 0:
+            # The memory of the column itself.
+            return as_vectors(column, dimension)
+        found: np.ndarray | None = self.derived(one, "matrix")
+        if found is None:
+            found = as_vectors(column, dimension)
+            self.keep(one, "matrix", found)
         return found
 
     def derived(self, one: Slice, name: str) -> Any:

@@ -15,10 +15,20 @@ from contextlib import suppress
 import numpy as np
 import pyarrow as pa
 
-from lakewake.store.hudi.table import IndexTable, Slice
+from lakewake.model.query import Words
+from lakewake.store.hudi.slices import Slice
+from lakewake.store.hudi.table import IndexTable
 from lakewake.store.location import Location
 from lakewake.store.ranking import best_positions, first_rows
-from lakewake.store.words import Corpus, Counted, Part, best_first, count_words, from_bytes
+from lakewake.store.words import (
+    Corpus,
+    Counted,
+    Part,
+    best_first,
+    count_words,
+    from_bytes,
+    language_of_parts,
+)
 
 ENDING = ".words"
 #: Slices, how many rows each has, positions in all of them, columns → those rows.
@@ -41,23 +51,21 @@ class SliceWords:
     """
 
     def __init__(self, table: IndexTable, slices: Sequence[Slice], folder: str) -> None:
-        self._slices = slices
+        self._table, self._slices = table, slices
         counted = [counted_words(table, one, folder) for one in slices]
         self._sizes = [len(words.lengths) for words in counted]
-        self._corpus = Corpus([Part(words, words.lengths >= 0) for words in counted])
+        self._parts = [Part(words, words.lengths >= 0) for words in counted]
+        self._corpora: dict[str, Corpus] = {}
 
     def search(
-        self,
-        text: str,
-        limit: int,
-        passing: list[np.ndarray] | None,
-        take: Take,
-        shown: pa.Schema,
+        self, words: Words, filtered: list[np.ndarray] | None, take: Take, shown: pa.Schema
     ) -> pa.Table:
         """The best chunks of at most `limit` rows, with these columns and `_relevance`."""
-        wanted = limit
+        corpus = self._corpus(words.language)
+        passing = corpus.containing(words.text, filtered, self._read)
+        limit = wanted = words.limit
         while True:
-            positions, scores = self._best(text, wanted, passing)
+            positions, scores = self._best(corpus, words.text, wanted, passing)
             ranked = best_first(
                 take(self._slices, self._sizes, positions, shown.names),
                 self._ordered(positions, scores),
@@ -67,12 +75,27 @@ class SliceWords:
                 return best
             wanted *= 4
 
+    def language(self, passing: list[np.ndarray] | None) -> str:
+        """The language of the texts that pass a filter, which is given for each slice."""
+        pairs = zip(self._parts, passing or [part.live for part in self._parts], strict=True)
+        return language_of_parts([Part(part.counted, part.live & some) for part, some in pairs])
+
+    def _corpus(self, language: str) -> Corpus:
+        if language not in self._corpora:
+            self._corpora[language] = Corpus(self._parts, language)
+        return self._corpora[language]
+
+    def _read(self, part: int, numbers: np.ndarray) -> list[str | None]:
+        """The texts of a slice with these numbers."""
+        texts = self._table.columns(self._slices[part], ["_text"])["_text"]
+        return list(texts.take(pa.array(numbers)).to_pylist())
+
     def _best(
-        self, text: str, wanted: int, passing: list[np.ndarray] | None
+        self, corpus: Corpus, text: str, wanted: int, passing: Sequence[np.ndarray] | None
     ) -> tuple[np.ndarray, np.ndarray]:
         if not self._slices:
             return np.empty(0, np.int64), np.empty(0)
-        found = self._corpus.best(text, wanted, passing)
+        found = corpus.best(text, wanted, passing)
         starts = np.cumsum([0, *self._sizes[:-1]])
         every = np.concatenate([f.texts + start for f, start in zip(found, starts, strict=True)])
         scores = np.concatenate([f.scores for f in found])

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 from lakewake.spark.options import WITHOUT_SERVER, is_local
+from lakewake.spark.own import active, literal, own_session, plain_reader
 from lakewake.store.hudi.layout import CELL, FRONTIER_KEY
 from lakewake.store.hudi.lock import Check
 from lakewake.store.hudi.table import completed, moving
@@ -24,6 +26,33 @@ BY_LOGS = "org.apache.hudi.table.action.compact.strategy.LogFileNumBasedCompacti
 CLEANED_EVERY = 10
 #: How many more commits stay on the timeline than are kept; twice as many before some leave it.
 SPARE = 10
+#: Hudi's own defaults. If hudi-defaults.conf sets others, a write could leave out rows, make files
+#: that hudi-rs cannot read, regroup chunks, or take the lock of another table.
+AS_USUAL: Mapping[str, str] = {
+    "hoodie.clean.async.enabled": "false",
+    "hoodie.clean.failed.writes.policy": "EAGER",
+    "hoodie.clustering.async.enabled": "false",
+    "hoodie.clustering.inline": "false",
+    "hoodie.clustering.schedule.inline": "false",
+    # A compaction with `skip_merge` brings deleted chunks back.
+    "hoodie.datasource.merge.type": "payload_combine",
+    "hoodie.datasource.hive_sync.enable": "false",
+    "hoodie.datasource.meta.sync.enable": "false",
+    "hoodie.datasource.insert.dup.policy": "none",
+    "hoodie.datasource.write.drop.partition.columns": "false",
+    "hoodie.datasource.write.insert.drop.duplicates": "false",
+    "hoodie.file.group.reader.enabled": "true",
+    "hoodie.index.bucket.engine": "SIMPLE",
+    "hoodie.log.compaction.inline": "false",
+    "hoodie.populate.meta.fields": "true",
+    "hoodie.table.base.file.format": "PARQUET",
+    "hoodie.table.cdc.enabled": "false",
+    "hoodie.write.concurrency.mode": "SINGLE_WRITER",
+    # There is no value for no lock. This one is within the process.
+    "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider",
+    # hudi-rs reads this version.
+    "hoodie.write.table.version": "9",
+}
 TABLE_OPTIONS: Mapping[str, str] = {
     "hoodie.datasource.write.table.type": "MERGE_ON_READ",
     "hoodie.datasource.write.recordkey.field": "_id",
@@ -60,14 +89,10 @@ LOSABLE: Mapping[str, str] = {
 IN_PROPERTIES = ("hoodie.datasource.", "hoodie.index.type", "hoodie.bucket.")
 #: The group that a thread's jobs belong to.
 GROUP = "spark.jobGroup.id"
-#: Settings of the session that writes: files without Spark's mark are read and written as they are.
-SESSION = {
-    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
-    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.caseSensitive": "false",
-}
+#: A setting of the session that writes: dates before 1583 are written as they are.
+AS_THEY_ARE = {"spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED"}
+
+_made: WeakKeyDictionary[SparkSession, SparkSession] = WeakKeyDictionary()
 
 
 def failures() -> tuple[type[Exception], ...]:
@@ -83,12 +108,24 @@ def on_cluster(spark: SparkSession) -> bool:
     return not is_local(spark.sparkContext.master)
 
 
-def writing_session(given: SparkSession) -> SparkSession:
+@contextmanager
+def writing_session(given: SparkSession) -> Iterator[SparkSession]:
     """A session for writing: the caller's Spark, without the caller's settings."""
-    ours = given.newSession()
-    for key, value in SESSION.items():
-        ours.conf.set(key, value)
-    return ours
+    if given not in _made:
+        ours = own_session(given)
+        for key, value in AS_THEY_ARE.items():
+            ours.conf.set(key, value)
+        _made[given] = ours
+    with active(_made[given]):
+        yield _made[given]
+
+
+def as_usual(spark: SparkSession) -> Mapping[str, str]:
+    """What keeps hudi-defaults.conf from changing a write; nothing if there is no such file."""
+    jvm = spark._jvm
+    assert jvm is not None
+    defaults = jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration.getGlobalProps()
+    return {} if defaults.isEmpty() else AS_USUAL
 
 
 def cleaning(commits: int, *, clean: bool) -> dict[str, str]:
@@ -204,6 +241,7 @@ def save(
 ) -> None:
     """Write rows in one commit, with the options of every index."""
     options = {
+        **as_usual(frame.sparkSession),
         **TABLE_OPTIONS,
         # The same for all: a table that was copied or renamed is still the same index.
         "hoodie.table.name": "lakewake_index",
@@ -221,20 +259,23 @@ def frame_of(spark: SparkSession, parts: Sequence[str], dimension: int) -> DataF
     from pyspark.sql import DataFrame
     from pyspark.sql.types import ArrayType, FloatType, StructField, StructType
 
-    read = spark.read.parquet(*parts)
+    read = plain_reader(spark).parquet(*map(literal, parts))
     vector = StructField(
         "_vector", ArrayType(FloatType(), False), True, {"hudi_type": f"VECTOR({dimension})"}
     )
     fields = [vector if f.name == "_vector" else f for f in read.schema.fields]
     session = spark._jsparkSession
     schema = session.parseDataType(StructType(fields).json())
-    return DataFrame(session.createDataFrame(read._jdf.toJavaRDD(), schema), spark)
+    # As Spark holds them: each float of a vector would become an object otherwise.
+    rows = read._jdf.queryExecution().toRdd()
+    return DataFrame(session.internalCreateDataFrame(rows, schema, False), spark)
 
 
 def compact(spark: SparkSession, path: str, cleaning: Mapping[str, str], *, logs: int) -> None:
     """Merge logs into base files where a file has at least this many."""
     options = {
         **{k: v for k, v in TABLE_OPTIONS.items() if not k.startswith(IN_PROPERTIES)},
+        **as_usual(spark),
         **cleaning,
         "hoodie.clean.automatic": "false",
         "hoodie.compaction.strategy": BY_LOGS,

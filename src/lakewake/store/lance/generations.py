@@ -5,6 +5,10 @@
 
 A builder may die between the two. So the file is a pointer, not the proof: if it is missing, or
 names a generation that is gone, the highest whole generation is the active one.
+
+    wines.g1.lance/_versions/dropped.manifest
+
+A generation with this mark was dropped. It does not count, whatever a writer adds to it later.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from uuid import uuid4
 
@@ -23,6 +28,8 @@ from lakewake.store.location import Location, Stamp
 FORMAT = 1
 #: How the names of manifests end; each version of a dataset has one manifest.
 MANIFEST = ".manifest"
+#: Ends like a manifest, so that the listing of the versions shows it.
+DROPPED = f"dropped{MANIFEST}"
 
 
 @dataclass(frozen=True)
@@ -53,14 +60,28 @@ class Generations:
     def stamp(self, number: int) -> Stamp:
         """A value that stays equal while no version of the generation is added or removed.
 
-        Empty if a build was interrupted or there is no such generation.
+        Empty if a build was interrupted, or there is no such generation, or it was dropped.
         """
         with self._reaching():
-            return self.location.stamp(self._versions(number), MANIFEST)
+            found = self.location.stamp(self._versions(number), MANIFEST)
+        return () if any(DROPPED in _names(part) for part in found) else found
 
     def whole(self, number: int) -> bool:
         """Whether a generation was built to its end."""
         return bool(self.stamp(number))
+
+    def is_dropped(self, number: int) -> bool:
+        """Whether a generation has the mark of a drop."""
+        with self._reaching():
+            return DROPPED in self.location.names(self._versions(number))
+
+    def mark_dropped(self, number: int) -> str:
+        """Make a generation count no more, for good; return the name of the mark."""
+        mark = f"{self._versions(number)}/{DROPPED}"
+        with self._reaching():
+            self.location.prepare(self._versions(number))
+            self.location.replace(mark, b"")
+        return mark
 
     def check(self) -> None:
         """Raise if there can be no index at this location."""
@@ -74,7 +95,7 @@ class Generations:
             StoreError: the pointer is damaged.
         """
         try:
-            return self._read_pointer()
+            return self.read_pointer()
         except ValueError as error:
             location = self.location.address(self._pointer)
             raise StoreError(
@@ -95,11 +116,12 @@ class Generations:
         return max((n for n in self.numbers() if self.whole(n)), default=0)
 
     def replaceable(self) -> int:
-        """The generation that a build replaces, even if the pointer is damaged."""
+        """The generation that a build follows, even if the pointer is damaged or it was dropped."""
         try:
-            return self._else_newest(self._read_pointer())[0]
+            active = self._else_newest(self.read_pointer())[0]
         except ValueError:
-            return self.newest()
+            active = self.newest()
+        return active or max((n for n in self.numbers() if self.is_dropped(n)), default=0)
 
     def switch(self, number: int) -> bool:
         """Make a generation the active one, unless that or a later one is named already.
@@ -111,7 +133,7 @@ class Generations:
         """
         # A damaged pointer is replaced: only an explicit rebuild gets here with one.
         with suppress(ValueError):
-            named = self._read_pointer()
+            named = self.read_pointer()
             if named >= number and self.whole(named):
                 return False
         self.location.replace(self._pointer, pointer_text(self.name, number))
@@ -144,7 +166,7 @@ class Generations:
     def _pointer(self) -> str:
         return f"{self.name}.json"
 
-    def _read_pointer(self) -> int:
+    def read_pointer(self) -> int:
         """The generation that the pointer names; raises `ValueError` if it is damaged."""
         with self._reaching():
             text = self.location.read(self._pointer)
@@ -170,6 +192,11 @@ class Generations:
             ) from error
 
 
+def _names(part: object) -> tuple[object, ...]:
+    """The name in a part of a stamp, which may have a time beside it."""
+    return part if isinstance(part, tuple) else (part,)
+
+
 def dataset_name(name: str, number: int) -> str:
     """The folder name of a generation."""
     return f"{name}.g{number}.lance"
@@ -187,6 +214,7 @@ def pointer_text(name: str, number: int) -> bytes:
     return json.dumps(value).encode()
 
 
+@lru_cache(maxsize=64)
 def parse_pointer(text: bytes, name: str) -> int:
     """The inverse of `pointer_text`.
 

@@ -9,8 +9,6 @@ import re
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import numpy as np
@@ -27,7 +25,9 @@ from lakewake.model.query import Query, Words
 from lakewake.model.recall import Effort, Searching
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
+from lakewake.model.where import Compare
 from lakewake.net.s3 import HINT
+from lakewake.store import Piece
 from lakewake.store.filters import to_sql
 from lakewake.store.held import STORED, chunks_by_row, of_rows, vectors_by_hash, with_identity
 from lakewake.store.hints import rebuild
@@ -65,7 +65,6 @@ EXACT = {"use_index": False}
 NEAR, FAR = 5.0, 60.0
 #: How the tags that pin a version begin.
 PIN = "lakewake-pin-"
-PINNED_FOR = timedelta(days=1)
 # Otherwise the statistics of an index list every coordinate of its centroids, with a warning.
 os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
 
@@ -101,6 +100,10 @@ class LanceReader:
     @property
     def generation(self) -> int:
         return self._generation
+
+    @property
+    def is_service(self) -> bool:
+        return False
 
     def frontier(self) -> Frontier:
         return self._frontier
@@ -160,12 +163,24 @@ class LanceReader:
         with reading(self._dataset, self._name):
             yield from self._dataset.to_batches(columns=list(columns), filter=IS_CHUNK, **SCANNED)
 
-    def scan_parts(self, columns: Sequence[str]) -> ScanParts:
+    def scan_parts(self, columns: Sequence[str], at_most: int | None = None) -> ScanParts:
+        from lakewake.store.lance.parts import ScanPart, ranges
+
         with reading(self._dataset, self._name):
-            numbers = [f.fragment_id for f in self._dataset.get_fragments()]
+            sizes = {f.fragment_id: f.count_rows() for f in self._dataset.get_fragments()}
         names = tuple(columns)
-        parts = tuple(ScanPart(self._dataset, n, names, self._name) for n in numbers)
-        return ScanParts(pa.schema([self.schema().field(c) for c in names]), parts)
+        parts = tuple(
+            ScanPart(self._dataset, n, names, self._name, rows)
+            for n, size in sizes.items()
+            for rows in ranges(size, at_most)
+        )
+        schema = pa.schema([self.schema().field(c) for c in names])
+        return ScanParts(schema, parts, sum(sizes.values()))
+
+    def pieces(self) -> Sequence[Piece]:
+        from lakewake.store.lance.pieces import pieces_of
+
+        return pieces_of(self._dataset, self._name)
 
     def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         # The checkpoint row and its pages may be in the sample, and are left out.
@@ -211,7 +226,21 @@ class LanceReader:
     def keyword(self, words: Words) -> pa.Table:
         where = None if words.where is None else to_sql(words.where, self.schema())
         with reading(self._dataset, self._name):
-            return self._words.search(words.text, words.limit, where, self._shown)
+            return self._words.search(words, where, self._shown)
+
+    def languages(self) -> dict[str, str]:
+        return self._languages
+
+    @lazy
+    def _languages(self) -> dict[str, str]:
+        names = [field.name for field in self._recipe.fields]
+        of_field = {n: to_sql(Compare("_field", "=", n), self.schema()) for n in names}
+        with reading(self._dataset, self._name):
+            # One field: all texts are its own.
+            return {
+                name: self._words.language(where if len(names) > 1 else None)
+                for name, where in of_field.items()
+            }
 
     def _read_pages(self, names: Collection[str]) -> dict[str, str]:
         ids = [f"{PAGE_ID}{name}" for name in sorted(names)]
@@ -284,38 +313,10 @@ class LanceReader:
                 )
 
 
-@dataclass(frozen=True)
-class ScanPart:
-    """Some columns of the chunks in one fragment of a pinned version; can be pickled."""
-
-    dataset: LanceDataset
-    fragment: int
-    columns: tuple[str, ...]
-    name: str
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        with reading(self.dataset, self.name):
-            scanner = self.dataset.scanner(
-                columns=list(self.columns),
-                filter=IS_CHUNK,
-                **SCANNED,
-                fragments=[self.dataset.get_fragment(self.fragment)],
-            )
-            yield from scanner.to_batches()
-
-
 def in_list(column: str, values: Sequence[str]) -> str:
     """`column IN (…)` with every value quoted."""
     quoted = ("'" + v.replace("'", "''") + "'" for v in values)
     return f"{column} IN ({','.join(quoted)})"
-
-
-def unpin_forgotten(dataset: LanceDataset) -> None:
-    """Remove the pins of readers that were killed."""
-    before = datetime.now(UTC) - PINNED_FOR
-    for tag, info in dataset.tags.list().items():
-        if tag.startswith(PIN) and info["created_at"] < before:
-            dataset.tags.delete(tag)
 
 
 def read_checkpoint(dataset: LanceDataset, name: str) -> str:
@@ -349,6 +350,12 @@ def _not_one_checkpoint(dataset: LanceDataset, found: int, name: str) -> StoreEr
     )
 
 
+def is_index(dataset: LanceDataset) -> bool:
+    """Whether a dataset is an index of Lakewake, in any format."""
+    marked = b"lakewake.format" in (dataset.schema.metadata or {})
+    return marked and "_checkpoint" in dataset.schema.names
+
+
 def read_recipe(dataset: LanceDataset, name: str) -> Recipe:
     """The recipe that the index was built with.
 
@@ -356,7 +363,7 @@ def read_recipe(dataset: LanceDataset, name: str) -> Recipe:
         StoreError: not an index of ours, or in a format that this Lakewake does not read.
     """
     metadata = dataset.schema.metadata or {}
-    if metadata.get(b"lakewake.format") != FORMAT or "_checkpoint" not in dataset.schema.names:
+    if not is_index(dataset) or metadata[b"lakewake.format"] != FORMAT:
         raise StoreError(
             f"{dataset.uri} is a Lance dataset, but not an index that this Lakewake reads",
             hint="move it away, or choose another name or store for the index",

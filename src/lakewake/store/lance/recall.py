@@ -8,7 +8,7 @@ again does so only for questions about what the index still holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +43,7 @@ class Coverage:
         partitions: how many the approximate index has; 0 if there is no such index.
         covered: chunks that are in it and were not deleted.
         trained: chunks that changed between its training and the probe; None if unknown.
+        kind: the kind of that index; '' if there is none.
     """
 
     chunks: int
@@ -50,6 +51,7 @@ class Coverage:
     covered: int = 0
     decision: Decision | None = None
     trained: int | None = None
+    kind: str = ""
 
     @property
     def absent(self) -> str:
@@ -76,7 +78,8 @@ def coverage_of(dataset: LanceDataset) -> Coverage:
             kept = dataset.config()
             decision = Decision.from_json(kept.get(KEY))
             trained = int(kept[CHANGED]) if kept.get(CHANGED, "").isdigit() else None
-            return Coverage(chunks, partitions, index.num_rows_indexed, decision, trained)
+            kind = index.index_type.lower()
+            return Coverage(chunks, partitions, index.num_rows_indexed, decision, trained, kind)
     return Coverage(chunks)
 
 
@@ -124,8 +127,11 @@ class Probe:
 
     def measure(self, effort: Effort) -> Probed:
         """Measure what share of the nearest chunks an approximate search finds."""
-        shares = [self._share(n, q, effort) for n, q in enumerate(recall.every(self.questions))]
-        return recall.judged(self.questions, shares, effort)
+        return recall.judged(self.questions, self.shares(effort), effort)
+
+    def shares(self, effort: Effort) -> list[float]:
+        """What share of the nearest chunks it finds for each question."""
+        return [self._share(n, q, effort) for n, q in enumerate(recall.every(self.questions))]
 
     def _share(self, n: int, question: np.ndarray, effort: Effort) -> float:
         vector = pa.array(question.tolist(), pa.float32())
@@ -139,18 +145,39 @@ class Probe:
 
 def make_probe(dataset: LanceDataset, metric: str, questions: Questions) -> Probe:
     """Answer the questions exactly, in one pass over all vectors."""
-    asked = recall.every(questions)
+    nearest = nearest_distances(dataset, metric, recall.every(questions))
+    return Probe(dataset, metric, questions, farthest(nearest))
+
+
+def nearest_distances(
+    dataset: LanceDataset, metric: str, asked: np.ndarray, fragments: Sequence[int] | None = None
+) -> np.ndarray:
+    """The distances of the `K` nearest vectors of each question, in one pass; infinite if fewer.
+
+    Args:
+        fragments: those to read; None: all.
+    """
     nearest = np.full((len(asked), K), np.inf, np.float32)
-    for vectors in _vectors(dataset, asked.shape[1]):
+    for vectors in _vectors(dataset, asked.shape[1], fragments):
         both = np.concatenate([nearest, distances(metric, asked, vectors)], axis=1)
         nearest = np.partition(both, K - 1, axis=1)[:, :K]
+    return nearest
+
+
+def farthest(nearest: np.ndarray) -> np.ndarray:
+    """The distance of the farthest of the nearest vectors of each question."""
     finite = np.where(np.isfinite(nearest), nearest, -np.inf)
-    return Probe(dataset, metric, questions, finite.max(axis=1))
+    found: np.ndarray = finite.max(axis=1)
+    return found
 
 
-def _vectors(dataset: LanceDataset, dimension: int) -> Iterator[np.ndarray]:
+def _vectors(
+    dataset: LanceDataset, dimension: int, fragments: Sequence[int] | None
+) -> Iterator[np.ndarray]:
     rows = max(1, min(SCAN_ROWS, SCAN_BYTES // (4 * dimension)))
-    for batch in dataset.to_batches(columns=["_vector"], batch_size=rows):
+    chosen = None if fragments is None else [dataset.get_fragment(n) for n in fragments]
+    scanner = dataset.scanner(columns=["_vector"], batch_size=rows, fragments=chosen)
+    for batch in scanner.to_batches():
         yield as_matrix(batch["_vector"].drop_null(), dimension)
 
 

@@ -7,24 +7,37 @@ touch the same row, Lance lets only one of them through, and the other re-reads 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from lance import LanceDataset
 
-from lakewake.errors import IndexMissing, OutcomeUnknown, StaleFrontier, StoreError
+from lakewake.errors import (
+    IndexMissing,
+    OutcomeUnknown,
+    StaleFrontier,
+    StoreError,
+    StoreUnreachable,
+)
+from lakewake.model.ann import ANN_MIN_CHUNKS, AUTO
 from lakewake.model.chunks import Batch
+from lakewake.model.drop import Dropped
 from lakewake.model.frontier import Frontier
 from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Recipe
 from lakewake.store.deleted import DeletedVectors
+from lakewake.store.executors import Executors, nobody
+from lakewake.store.hints import dropped
 from lakewake.store.lance import upkeep
 from lakewake.store.lance.commit import first_rows, try_merge, write_first
+from lakewake.store.lance.distributed import DISTRIBUTED_CHUNKS
+from lakewake.store.lance.drop import Dropping
 from lakewake.store.lance.generations import Generations
-from lakewake.store.lance.reader import FOREIGN, LanceReader, brief, read_checkpoint
+from lakewake.store.lance.kinds import RQ, kind_for
+from lakewake.store.lance.reader import FOREIGN, LanceReader, brief, is_index, read_checkpoint
 from lakewake.store.lance.staging import LanceStaging
 from lakewake.store.lance.versions import Versions
 from lakewake.store.location import location_at
-from lakewake.store.recall import ANN_MIN_CHUNKS, Asking
+from lakewake.store.recall import Asking
 
 #: A compaction or an index refresh may interfere a few times, but not forever.
 ATTEMPTS = 4
@@ -39,6 +52,9 @@ class LanceStore:
         lookup_min_chunks: it indexes the columns that chunks are looked up by from this many on.
         words_min_chunks: it keeps the words of the texts in files from this many on.
         recall: the share of the nearest chunks that a vector search has to find; 1 means exact.
+        kind: which approximate index it makes; `flat`: none.
+        executors: the machines that do upkeep of many chunks; called when there are many.
+        distributed_min_chunks: they do it from this many chunks on.
     """
 
     def __init__(
@@ -50,13 +66,22 @@ class LanceStore:
         lookup_min_chunks: int = upkeep.LOOKUP_MIN_CHUNKS,
         words_min_chunks: int = upkeep.WORDS_MIN_CHUNKS,
         recall: float = RECALL,
+        kind: str = AUTO,
+        executors: Callable[[], Executors | None] = nobody,
+        distributed_min_chunks: int = DISTRIBUTED_CHUNKS,
     ) -> None:
         self.name = name
         self._generations = Generations(location_at(folder), name)
-        asking = Asking(recall, ann_min_chunks)
+        asking = Asking(recall, ann_min_chunks, kind)
         self._versions = Versions(name, self._generations, asking)
         deleted = DeletedVectors(self._generations.location, name)
-        self._upkeep = upkeep.Upkeep(asking, deleted, lookup_min_chunks, words_min_chunks)
+        self._dropping = Dropping(self._generations, self._is_foreign)
+        self._kind = kind
+
+        def helpers(chunks: int) -> Executors | None:
+            return executors() if chunks >= distributed_min_chunks else None
+
+        self._upkeep = upkeep.Upkeep(asking, deleted, lookup_min_chunks, words_min_chunks, helpers)
 
     def generation(self) -> int:
         return self._generations.replaceable()
@@ -69,6 +94,7 @@ class LanceStore:
 
     def create(self, recipe: Recipe, batch: Batch, then: Frontier, after: int) -> None:
         number = after + 1
+        kind_for(self._kind, recipe.model.dimension)
         self._check_free(number)
         schema, source = first_rows(recipe, batch, then)
         location, address = self._generations.location, self._generations.address(number)
@@ -79,10 +105,12 @@ class LanceStore:
             source.raise_own()
             self._check_free(number)
             raise self._not_written(error) from error
+        self._check_not_dropped(number)
         with self._writing(landed=f"generation {number} is built, but not active yet"):
             self._generations.switch(number)
             active = self._generations.active()
         if active != number:
+            self._check_not_dropped(number)
             raise self._stale(f"generation {active} of index '{self.name}' came first")
         self._versions.opened = number
 
@@ -148,6 +176,9 @@ class LanceStore:
         # Two generations can have equal frontiers but different recipes: vectors must not mix.
         if self._versions.opened not in (None, number):
             raise self._stale(f"index '{self.name}' was rebuilt as generation {number}")
+        if self._kind == RQ:
+            # Before anything is written: upkeep could only report it after the commit.
+            kind_for(RQ, self._versions.dataset(number).schema.field("_vector").type.list_size)
         return number
 
     def _read_newest(self, number: int, failure: Exception | None) -> tuple[LanceDataset, str]:
@@ -175,6 +206,7 @@ class LanceStore:
 
         If a builder died before it named its generation, that generation is made active here.
         """
+        self._check_not_dropped(number)
         with self._writing():
             if self._generations.whole(number):
                 self._versions.own(number)
@@ -184,6 +216,32 @@ class LanceStore:
             raise self._stale(
                 f"generation {active} of index '{self.name}' is active, not {number - 1}"
             )
+
+    def _is_foreign(self, number: int) -> bool:
+        """Whether a generation's folder holds a dataset that is not ours; not if it is damaged."""
+        try:
+            return not is_index(self._versions.dataset(number))
+        except StoreUnreachable:
+            raise
+        except StoreError:
+            return False
+
+    def _check_not_dropped(self, number: int) -> None:
+        """Raise if this generation may never be active, and remove what was written of it."""
+        if self._generations.is_dropped(number):
+            with suppress(OSError):
+                self._dropping.clear(number)
+            raise dropped(self.name)
+
+    def was_dropped(self) -> bool:
+        # Of files that were lost, no mark is left.
+        return self.open() is None and self.generation() > 0
+
+    def drop(self, *, dry_run: bool = False) -> Dropped:
+        if dry_run:
+            return self._dropping.found()
+        with self._writing("some of the index is removed"):
+            return self._dropping.drop()
 
     def _stale(self, fact: str) -> StaleFrontier:
         return StaleFrontier(

@@ -7,27 +7,32 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import numpy as np
 from lance import LanceDataset
 
+from lakewake.model.ann import FLAT
 from lakewake.model.recall import Decision
 from lakewake.model.recipe import Recipe
 from lakewake.store import recall
 from lakewake.store.deleted import KEPT, DeletedVectors
+from lakewake.store.executors import Helpers, nobody
+from lakewake.store.lance import distributed
 from lakewake.store.lance.deleted import deleted_vectors
-from lakewake.store.lance.reader import FOREIGN, unpin_forgotten
+from lakewake.store.lance.kinds import kind_for
+from lakewake.store.lance.reader import FOREIGN, PIN
 from lakewake.store.lance.recall import (
     CHANGED,
     KEY,
+    Coverage,
     coverage_of,
     decide,
     make_probe,
     stored_vectors,
 )
-from lakewake.store.lance.words import WordFiles, count, slices_of
+from lakewake.store.lance.words import WordFiles, slices_of, write_words
 from lakewake.store.recall import Asking, is_due, now
 
 #: The approximate index is dropped below this share of `Asking.least`. A little below `least` it is
@@ -51,6 +56,8 @@ SMALL_FRAGMENT = 16_384
 #: a quarter slower. Adding them costs time in proportion to the index: 1 s for that one.
 MIN_WAITING, WAITING_SHARE = 500, 256
 KEEP_VERSIONS = 10
+#: A pin of a reader that was killed is removed after this time.
+PINNED_FOR = timedelta(days=1)
 #: Longer than any search; longer reads pin their version.
 KEEP_FOR = timedelta(minutes=10)
 #: Dropping versions means reading all their manifests, which a few do not justify.
@@ -65,26 +72,29 @@ class Upkeep:
         deleted: where the sample of deleted vectors is kept.
         lookup_min_chunks: lookups are made from this many chunks on.
         words_min_chunks: words are kept in files from this many chunks on.
+        helpers: the executors that do the work on many chunks.
     """
 
     asking: Asking
     deleted: DeletedVectors
     lookup_min_chunks: int
     words_min_chunks: int
+    helpers: Helpers
 
     def steps(
         self, words: WordFiles, written: Sequence[float]
     ) -> dict[str, Callable[[LanceDataset], int]]:
         """Each step, by the name of what it counts; `written` is when each version was made."""
-        asking, deleted = self.asking, self.deleted
+        asking, deleted, helpers = self.asking, self.deleted, self.helpers
+        lookups, texts = self.lookup_min_chunks, self.words_min_chunks
         return {
             "deleted_sampled": partial(sample_deleted, asking=asking, sample=deleted),
             "fragments_compacted": compact,
-            "lookups_made": partial(make_lookups, least=self.lookup_min_chunks),
-            "texts_indexed": partial(count_words, files=words, least=self.words_min_chunks),
-            "chunks_indexed": partial(index_chunks, asking=asking),
+            "lookups_made": partial(make_lookups, least=lookups, helpers=helpers),
+            "texts_indexed": partial(count_words, files=words, least=texts, helpers=helpers),
+            "chunks_indexed": partial(index_chunks, asking=asking, helpers=helpers),
             "approximate_dropped": partial(drop_approximate, asking=asking),
-            "questions_probed": partial(probe, asking=asking, sample=deleted),
+            "questions_probed": partial(probe, asking=asking, sample=deleted, helpers=helpers),
             "versions_removed": partial(drop_versions, written=written),
         }
 
@@ -98,18 +108,24 @@ def compact(dataset: LanceDataset) -> int:
     return int(done.fragments_removed)
 
 
-def make_lookups(dataset: LanceDataset, *, least: int) -> int:
+def make_lookups(dataset: LanceDataset, *, least: int, helpers: Helpers = nobody) -> int:
     """Index the columns that chunks are looked up by, if there are more than `least` chunks."""
-    if dataset.count_rows() <= least:
+    rows = dataset.count_rows()
+    if rows <= least:
         return 0
     there = {column for i in dataset.describe_indices() for column in i.field_names}
     wanted = [column for column in LOOKUPS if column not in there]
+    if wanted and (executors := helpers(rows)):
+        distributed.make_lookups(dataset, wanted, executors)
+        return len(wanted)
     for column in wanted:
         dataset.create_scalar_index(column, "BTREE")
     return len(wanted)
 
 
-def count_words(dataset: LanceDataset, *, files: WordFiles, least: int) -> int:
+def count_words(
+    dataset: LanceDataset, *, files: WordFiles, least: int, helpers: Helpers = nobody
+) -> int:
     """Write the words of the texts to files, once more than a few are missing there."""
     if not built_by(dataset).fields:
         return 0
@@ -117,13 +133,14 @@ def count_words(dataset: LanceDataset, *, files: WordFiles, least: int) -> int:
     slices = [s for f in dataset.get_fragments() for s in slices_of(f)]
     there = files.names()
     missing = [s for s in slices if s.name not in there]
-    rows = sum(s.rows for s in slices)
-    if sum(s.rows for s in missing) <= max(least, rows // WORDS_SHARE):
+    rows, lacking = sum(s.rows for s in slices), sum(s.rows for s in missing)
+    if lacking <= max(least, rows // WORDS_SHARE):
         return 0
-    texts = 0
-    for name, counted in count(dataset, missing):
-        files.write(name, counted)
-        texts += int((counted.lengths >= 0).sum())
+    if executors := helpers(lacking):
+        names = [s.name for s in missing]
+        texts = distributed.count_words(dataset, files, names, executors)
+    else:
+        texts = write_words(dataset, files, missing)
     files.discard(there - {s.name for s in slices})
     return min(texts, int(dataset.count_rows()) - 1)
 
@@ -143,7 +160,7 @@ def built_by(dataset: LanceDataset) -> Recipe:
 def drop_approximate(dataset: LanceDataset, *, asking: Asking) -> int:
     """Remove the approximate index if it is not used."""
     there = coverage_of(dataset)
-    if not there.partitions or (asking.recall < 1 and there.chunks >= asking.least * KEEP_SHARE):
+    if not there.partitions or (_wants(asking) and there.chunks >= asking.least * KEEP_SHARE):
         return 0
     for index in dataset.describe_indices():
         if index.field_names == ["_vector"]:
@@ -152,19 +169,22 @@ def drop_approximate(dataset: LanceDataset, *, asking: Asking) -> int:
     return 1
 
 
-def index_chunks(dataset: LanceDataset, *, asking: Asking) -> int:
+def index_chunks(dataset: LanceDataset, *, asking: Asking, helpers: Helpers = nobody) -> int:
     """Make the approximate index, if there are enough chunks, and add new chunks to all indexes."""
     there = coverage_of(dataset)
-    chunks, wanted = there.chunks, partitions_for(there.chunks)
-    if asking.recall < 1 and chunks >= asking.least and _misshapen(there.partitions, wanted):
-        return _make_vector_index(dataset, chunks)
+    chunks = there.chunks
+    if _wants(asking) and chunks >= asking.least and _unfit(dataset, there, asking):
+        return _make_vector_index(dataset, chunks, asking, helpers)
     indexed = [i.num_rows_indexed for i in dataset.describe_indices()]
     waiting: int = chunks - min(indexed, default=chunks)
     if waiting <= max(MIN_WAITING, chunks // WAITING_SHARE):
         return 0
     # Keep the partitions: left to itself, Lance would merge them into a few large ones, and a
     # search of some partitions would be a search of everything.
-    dataset.optimize.optimize_indices(num_indices_to_merge=1)
+    if executors := helpers(chunks):
+        distributed.add_to_indexes(dataset, executors)
+    else:
+        dataset.optimize.optimize_indices(num_indices_to_merge=1)
     if there.decision:
         added = coverage_of(dataset).covered - there.covered
         last = there.decision
@@ -186,18 +206,34 @@ def _misshapen(there: int, wanted: int) -> bool:
     return there > 2 * wanted or wanted > 2 * there
 
 
-def _make_vector_index(dataset: LanceDataset, chunks: int) -> int:
+def _wants(asking: Asking) -> bool:
+    """Whether searches may be approximate at all."""
+    return asking.recall < 1 and asking.kind != FLAT
+
+
+def _unfit(dataset: LanceDataset, there: Coverage, asking: Asking) -> bool:
+    """Whether the approximate index is missing, of another kind, or of another size."""
+    wanted = kind_for(asking.kind, _dimension(dataset))
+    return there.kind != wanted or _misshapen(there.partitions, partitions_for(there.chunks))
+
+
+def _dimension(dataset: LanceDataset) -> int:
+    return int(dataset.schema.field("_vector").type.list_size)
+
+
+def _make_vector_index(dataset: LanceDataset, chunks: int, asking: Asking, helpers: Helpers) -> int:
+    dimension = _dimension(dataset)
+    kind = kind_for(asking.kind, dimension)
+    metric, partitions = built_by(dataset).metric, partitions_for(chunks)
     # The decision was about the former partitions: no version may hold it with the new ones.
     _keep(dataset, None, None)
-    vectors = dataset.schema.field("_vector").type
-    dataset.create_index(
-        "_vector",
-        # RQ builds faster and finds as well, but only in dimensions that are a multiple of 8.
-        "IVF_HNSW_SQ" if vectors.list_size % 8 else "IVF_RQ",
-        metric=built_by(dataset).metric,
-        num_partitions=partitions_for(chunks),
-        replace=True,
-    )
+    if executors := helpers(chunks):
+        wanted = distributed.VectorIndex(kind, metric, partitions, dimension)
+        distributed.make_vector_index(dataset, wanted, executors)
+    else:
+        dataset.create_index(
+            "_vector", kind.upper(), metric=metric, num_partitions=partitions, replace=True
+        )
     _keep(dataset, None, 0)
     return chunks
 
@@ -222,18 +258,20 @@ def sample_deleted(dataset: LanceDataset, *, asking: Asking, sample: DeletedVect
     found = np.empty((0, 0), np.float32)
     # They only make better questions: upkeep goes on without them.
     with suppress(*FOREIGN):
-        found = deleted_vectors(dataset, KEPT // 2, rng)
+        found = deleted_vectors(dataset, KEPT, rng)
     if len(found):
         sample.add(built_by(dataset).fingerprint, found, rng)
     return len(found)
 
 
-def probe(dataset: LanceDataset, *, asking: Asking, sample: DeletedVectors) -> int:
+def probe(
+    dataset: LanceDataset, *, asking: Asking, sample: DeletedVectors, helpers: Helpers = nobody
+) -> int:
     """Probe the approximate index and decide how to search it; return the number of questions.
 
     A probe is due when the index was made, and again once a 256th of its chunks (and more than 500)
     have been deleted since, or twice as many have been deleted or added. It takes one pass over the
-    vectors and one or two hundred searches.
+    vectors and some hundred searches.
     """
     there = coverage_of(dataset)
     if not is_due(there, asking):
@@ -244,11 +282,16 @@ def probe(dataset: LanceDataset, *, asking: Asking, sample: DeletedVectors) -> i
         # Nothing can be compared, so no recall can be promised.
         _keep(dataset, Decision(None, None, now(), 0, asking.recall, there.covered), there.trained)
         return 0
-    measure = make_probe(dataset, built_by(dataset).metric, asked).measure
+    metric, executors = built_by(dataset).metric, helpers(there.chunks)
+    measure = (
+        distributed.make_probe(dataset, metric, asked, executors).measure
+        if executors
+        else make_probe(dataset, metric, asked).measure
+    )
     trained = None if there.trained is None else there.trained + recall.changed(there)
     found = decide(measure, there.partitions, promised=asking.recall, may_train=there.may_train)
     if found is None:
-        _make_vector_index(dataset, there.chunks)
+        _make_vector_index(dataset, there.chunks, asking, helpers)
         there, trained = coverage_of(dataset), 0
         found = decide(measure, there.partitions, promised=asking.recall, may_train=False)
     assert found is not None
@@ -272,3 +315,11 @@ def drop_versions(dataset: LanceDataset, *, written: Sequence[float]) -> int:
         KEEP_FOR, KEEP_VERSIONS, error_if_tagged_old_versions=False
     )
     return int(stats.old_versions)
+
+
+def unpin_forgotten(dataset: LanceDataset) -> None:
+    """Remove the pins of readers that were killed."""
+    before = datetime.now(UTC) - PINNED_FOR
+    for tag, info in dataset.tags.list().items():
+        if tag.startswith(PIN) and info["created_at"] < before:
+            dataset.tags.delete(tag)

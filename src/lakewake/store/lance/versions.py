@@ -136,6 +136,8 @@ class Versions:
         self._generations.check()
         number, stamp = self._generations.active_and_stamp()
         if not number and (lost := self._generations.named()):
+            if self._generations.is_dropped(lost):
+                return 0, ()
             raise IndexDamaged(
                 f"index '{self._name}' is gone: {self._generations.address(lost)} is not there",
                 hint=rebuild(self._name),

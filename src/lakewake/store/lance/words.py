@@ -24,6 +24,7 @@ from lance import LanceDataset
 from lance.fragment import LanceFragment
 
 from lakewake.lazy import lazy
+from lakewake.model.query import Words
 from lakewake.store.location import Location
 from lakewake.store.ranking import best_positions, first_rows
 from lakewake.store.words import (
@@ -33,6 +34,7 @@ from lakewake.store.words import (
     best_first,
     count_words,
     from_bytes,
+    language_of_parts,
     to_bytes,
 )
 
@@ -174,6 +176,15 @@ def count(dataset: LanceDataset, slices: Iterable[Slice]) -> Iterator[tuple[str,
         yield one.name, count_words((), one.rows)
 
 
+def write_words(dataset: LanceDataset, files: WordFiles, slices: Iterable[Slice]) -> int:
+    """Count the words of each slice and write them to its file; return the number of texts."""
+    texts = 0
+    for name, counted in count(dataset, slices):
+        files.write(name, counted)
+        texts += int((counted.lengths >= 0).sum())
+    return texts
+
+
 def _texts(dataset: LanceDataset, fragment: LanceFragment) -> Iterator[tuple[int, str | None]]:
     """The texts of a fragment, with the numbers of their rows within it, ascending."""
     scanner = dataset.scanner(
@@ -203,23 +214,38 @@ class LanceWords:
     def __getstate__(self) -> dict[str, Any]:
         return {"_dataset": self._dataset, "_files": self._files}
 
-    def search(self, text: str, limit: int, where: str | None, columns: list[str]) -> pa.Table:
+    def search(self, words: Words, where: str | None, columns: list[str]) -> pa.Table:
         """The best chunks of at most `limit` rows, with these columns and `_relevance`."""
-        passing = None if where is None else self._passing(where)
-        wanted = limit
+        corpus = self._corpus(words.language)
+        filtered = None if where is None else self._passing(where)
+        passing = corpus.containing(words.text, filtered, self._read)
+        wanted = words.limit
         while True:
-            positions, scores = self._best(text, wanted, passing)
+            positions, scores = self._best(corpus, words.text, wanted, passing)
             ranked = self._ranked(positions, scores, wanted, columns)
-            best, rows = first_rows(ranked, limit)
-            if rows == limit or len(scores) < wanted:
+            best, rows = first_rows(ranked, words.limit)
+            if rows == words.limit or len(scores) < wanted:
                 return best
             wanted *= 4
 
+    def language(self, where: str | None) -> str:
+        """The language of the texts that pass a filter."""
+        if where is None:
+            return language_of_parts(self._parts)
+        passing = self._passing(where)
+        pairs = zip(self._parts, passing, strict=True)
+        return language_of_parts([Part(part.counted, part.live & some) for part, some in pairs])
+
+    def _read(self, part: int, numbers: np.ndarray) -> list[str | None]:
+        """The texts of a slice with these numbers."""
+        positions = self._present[part].positions[numbers].tolist()
+        return list(self._dataset.take(positions, columns=["_text"])["_text"].to_pylist())
+
     def _best(
-        self, text: str, wanted: int, passing: list[np.ndarray] | None
+        self, corpus: Corpus, text: str, wanted: int, passing: Sequence[np.ndarray] | None
     ) -> tuple[np.ndarray, np.ndarray]:
         """The positions of the best chunks and their scores."""
-        found = self._corpus.best(text, wanted, passing)
+        found = corpus.best(text, wanted, passing)
         positions = [p.positions[f.texts] for p, f in zip(self._present, found, strict=True)]
         every, scores = np.concatenate(positions), np.concatenate([f.scores for f in found])
         best = best_positions(scores, wanted)
@@ -252,11 +278,19 @@ class LanceWords:
         slices = [s for f in self._dataset.get_fragments() for s in slices_of(f)]
         return [present_of(one, ascending, order, chunks) for one in slices]
 
+    def _corpus(self, language: str) -> Corpus:
+        if language not in self._corpora:
+            self._corpora[language] = Corpus(self._parts, language)
+        return self._corpora[language]
+
     @lazy
-    def _corpus(self) -> Corpus:
+    def _corpora(self) -> dict[str, Corpus]:
+        return {}
+
+    @lazy
+    def _parts(self) -> list[Part]:
         counted = self._files.counted(self._dataset, self._present)
-        parts = [Part(words, one.live) for words, one in zip(counted, self._present, strict=True)]
-        return Corpus(parts)
+        return [Part(words, one.live) for words, one in zip(counted, self._present, strict=True)]
 
 
 def present_of(one: Slice, ascending: np.ndarray, order: np.ndarray, chunks: np.ndarray) -> Present:

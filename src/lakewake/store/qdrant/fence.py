@@ -110,6 +110,10 @@ class Head:
         """Whether a decision was accepted: it is being finished, or is finished."""
         return self.decided == decision or any(c.decision == decision.id for c in self.commits)
 
+    def is_dropped(self, after: int) -> bool:
+        """Whether the index was dropped since its generation was `after`."""
+        return not self.version and self.generation > after
+
     def reached(self, version: int, checkpoint: str, decision: str) -> Head:
         """The head after a commit."""
         commit = Commit(version, time.time(), decision)
@@ -252,6 +256,9 @@ class Fence:
             raise self._unknown(failure or error) from error
         if now is not None and now.state == written.state:
             return written
+        if now is None and not self.points.exists(self.collection):
+            # It was dropped, and a write that arrives late finds no point of that state.
+            return None
         if failure is not None and (now is None or now.state == seen.state):
             raise self._unknown(failure) from failure
         return None

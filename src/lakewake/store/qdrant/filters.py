@@ -2,7 +2,7 @@
 
 Qdrant compares numbers as doubles and times as microseconds. It cannot order texts and has no LIKE.
 So a filter is translated to one that uses payload indexes and finds at least what it should; what
-is found is then checked against the filter itself, by `store.filters.matches`.
+is found is then checked against the filter itself, by `store.passing.passing`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from qdrant_client.models import Filter
 from lakewake.model.where import (
     And,
     Compare,
+    Contains,
     In,
     IsNull,
     Leaf,
@@ -27,9 +28,11 @@ from lakewake.model.where import (
     Or,
     Where,
     column_kind,
+    element_type,
+    found,
 )
 from lakewake.store.qdrant.points import NOTHING
-from lakewake.store.qdrant.rows import FOREVER, field_key, is_whole, moment_text
+from lakewake.store.qdrant.rows import FOREVER, is_whole, moment_text, path_key
 
 #: Whole numbers below this are exact as doubles.
 _EXACT_BELOW = 2**53
@@ -108,14 +111,21 @@ def to_filter(where: Where, schema: pa.Schema) -> Filter:
         return Filter(must=parts) if isinstance(where, And) else Filter(should=parts)
     leaf = where.inner if isinstance(where, Not) else where
     assert isinstance(leaf, Leaf)
-    return _leaf(leaf, schema.field(leaf.column).type, negated=isinstance(where, Not))
+    leaf, type = found(leaf, schema)
+    return _leaf(leaf, type, negated=isinstance(where, Not))
 
 
 def _leaf(leaf: Leaf, type: pa.DataType, negated: bool) -> Filter:
-    key = field_key(leaf.column)
+    key = path_key(leaf.column, leaf.inside)
+    if key is None or (leaf.inside and not _is_plain(element_type(type) or type)):
+        return Filter()
+    if isinstance(leaf, Contains):
+        return _contains(key, element_type(type), leaf, negated)
     is_null = models.IsEmptyCondition(is_empty=models.PayloadField(key=key))
     if isinstance(leaf, IsNull):
-        return Filter(must_not=[is_null]) if negated else every(is_null)
+        # To Qdrant, an empty list is the same as null.
+        unclear = negated and column_kind(type) is None
+        return Filter() if unclear else Filter(must_not=[is_null]) if negated else every(is_null)
     if isinstance(leaf, Compare) and leaf.op == "!=" and isinstance(leaf.value, bool):
         leaf = Compare(leaf.column, "=", not leaf.value)
     if isinstance(leaf, Compare) and not negated and leaf.op != "!=":
@@ -126,6 +136,26 @@ def _leaf(leaf: Leaf, type: pa.DataType, negated: bool) -> Filter:
     # The rest are negations: any value may pass, except an equal one.
     same = _equal(key, type, leaf.value) if isinstance(leaf, Compare) else None
     return Filter(must_not=[is_null, *([same] if same else [])])
+
+
+def _is_plain(type: pa.DataType) -> bool:
+    """Whether Qdrant holds values in structs in a form that it compares exactly.
+
+    Points record only for whole columns which of their numbers and times it cannot compare.
+    """
+    return column_kind(type) in ("text", "boolean", None) or is_whole(type)
+
+
+def _contains(key: str, element: pa.DataType, leaf: Contains, negated: bool) -> Filter:
+    """A condition on a list in Qdrant holds if it holds for any of the elements."""
+    if negated:
+        # To Qdrant, an empty list is the same as null; a negation holds for the empty list only.
+        same = [_equal(key, element, value) for value in leaf.values]
+        return Filter(must_not=[one for one in same if one])
+    equal = [_compare(key, element, Compare(leaf.column, "=", v)) for v in leaf.values]
+    if None in equal:
+        return Filter()
+    return Filter(should=equal) if equal else NOTHING
 
 
 def _compare(key: str, type: pa.DataType, leaf: Compare) -> Filter | None:

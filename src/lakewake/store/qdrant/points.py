@@ -108,6 +108,11 @@ class Points:
         )
         self._ask("update_collection_aliases", [delete, create])
 
+    def remove_alias(self, name: str) -> None:
+        """Delete an alias; the collection stays."""
+        delete = models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=name))
+        self._ask("update_collection_aliases", [delete])
+
     def payload(
         self, collection: str, point: str, fields: Sequence[str] | None = None
     ) -> dict[str, Any] | None:
@@ -198,6 +203,34 @@ class Points:
         )
         return list(found.points)
 
+    def request(
+        self,
+        query: Sequence[float],
+        where: Filter,
+        limit: int,
+        fields: Sequence[str],
+        *,
+        exact: bool,
+        ef: int | None,
+    ) -> models.QueryRequest:
+        """What `nearest` would ask, for `nearest_many`."""
+        params = models.SearchParams(exact=exact, hnsw_ef=ef)
+        return models.QueryRequest(
+            query=list(query),
+            filter=where,
+            limit=limit,
+            with_payload=list(fields) or False,
+            with_vector=True,
+            params=params if self.location.has_indexes else None,
+        )
+
+    def nearest_many(
+        self, collection: str, requests: Sequence[models.QueryRequest]
+    ) -> list[list[Any]]:
+        """The points nearest to several vectors, in one call."""
+        found = self._ask("query_batch_points", collection, requests=list(requests))
+        return [list(one.points) for one in found]
+
     def _write(self, call: str, collection: str, *args: Any, **named: Any) -> None:
         strong = models.WriteOrdering.STRONG
         self._ask(call, collection, *args, **named, wait=True, ordering=strong)
@@ -241,10 +274,18 @@ NOTHING = Filter(must=[models.FieldCondition(key="_to", range=models.Range(lt=-1
 
 
 def _next_limit(found: Sequence[Any]) -> int:
-    """How many points to ask for next: fewer if the last ones had long texts."""
-    values = (value for point in found for value in (point.payload or {}).values())
-    texts = sum(len(value) for value in values if isinstance(value, str))
-    return max(1, min(PAGE, PAGE_BYTES * len(found) // max(texts, 1)))
+    """How many points to ask for next: fewer if one of the last ones had a long text.
+
+    The longest decides, not the mean: points are in the order of their ids, so that one long text
+    among short ones may be followed by a page of long ones.
+    """
+    longest = max((_characters(point) for point in found), default=0)
+    return max(1, min(PAGE, PAGE_BYTES // max(longest, 1)))
+
+
+def _characters(point: Any) -> int:
+    values = (point.payload or {}).values()
+    return sum(len(value) for value in values if isinstance(value, str))
 
 
 def _status(error: Exception) -> int | None:

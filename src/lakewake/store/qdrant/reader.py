@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -22,8 +23,9 @@ from lakewake.model.recall import Effort, Searching
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowId
 from lakewake.model.where import Where, leaves
-from lakewake.store.filters import fitted, matches
+from lakewake.store.filters import fitted
 from lakewake.store.held import STORED, chunks_by_row, of_rows, vectors_by_hash, with_identity
+from lakewake.store.passing import columns_of, passing
 from lakewake.store.qdrant.fence import Fence, Head
 from lakewake.store.qdrant.filters import among, every, exactly, to_filter, valid_at
 from lakewake.store.qdrant.points import Points
@@ -31,6 +33,7 @@ from lakewake.store.qdrant.recall import Coverage, coverage_of
 from lakewake.store.qdrant.rows import Decoder
 from lakewake.store.ranking import (
     HIDDEN,
+    SPARE,
     check_query,
     count_rows,
     first_rows,
@@ -39,8 +42,10 @@ from lakewake.store.ranking import (
     settled,
 )
 from lakewake.store.recall import Asking, choose, how_searched
-from lakewake.store.words import best_first, relevance
+from lakewake.store.words import best_first, languages_of_texts, relevance
 
+#: How many searches are sent in one call: their answers hold vectors and texts.
+AT_ONCE = 16
 #: How many values are looked up in one call.
 LIST_LENGTH = 1_000
 #: In how many scan parts, each a range of point ids, an index is read; and from how many chunks.
@@ -59,6 +64,10 @@ class QdrantReader:
     @property
     def generation(self) -> int:
         return self.head.generation
+
+    @property
+    def is_service(self) -> bool:
+        return self._points.location.reached_by_all
 
     def frontier(self) -> Frontier:
         return self._frontier
@@ -111,7 +120,7 @@ class QdrantReader:
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         return self._read(self._valid, columns)
 
-    def scan_parts(self, columns: Sequence[str]) -> ScanParts:
+    def scan_parts(self, columns: Sequence[str], at_most: int | None = None) -> ScanParts:
         """The same chunks in ranges of point ids; read now if only this process can read them."""
         schema = Decoder(self.schema(), columns).schema
         if not self._points.location.reached_by_all:
@@ -132,6 +141,39 @@ class QdrantReader:
             yield decoder.batch(found)
 
     def search(self, query: Query) -> pa.Table:
+        return self._search(query, [])
+
+    def search_many(self, queries: Sequence[Query]) -> list[pa.Table]:
+        """What `search` finds for each query, with few calls."""
+        out: list[pa.Table] = []
+        for start in range(0, len(queries), AT_ONCE):
+            some = queries[start : start + AT_ONCE]
+            firsts = (
+                self._first_found(some) if self.recipe().metric == "cosine" else [[]] * len(some)
+            )
+            out += [self._search(q, first) for q, first in zip(some, firsts, strict=True)]
+        return out
+
+    def _first_found(self, queries: Sequence[Query]) -> list[list[pa.Table]]:
+        """What the first try of each query finds, by one call."""
+        requests, decoders = [], []
+        for query in queries:
+            vector = check_query(query, self.recipe().model.dimension)
+            where = None if query.where is None else fitted(query.where, self.schema())
+            effort = None if query.exact else self._effort(where is not None)
+            limit = query.limit + SPARE * (effort is None)
+            decoders.append(Decoder(self.schema(), self._shown(where)))
+            asked = self._asking_for(vector, limit, effort)
+            requests.append(
+                self._points.request(where=self._asked(where), fields=decoders[-1].fields, **asked)
+            )
+        found = self._points.nearest_many(self.head.collection, requests)
+        self._check_kept()
+        pairs = zip(decoders, found, strict=True)
+        return [[pa.Table.from_batches([decoder.batch(points)])] for decoder, points in pairs]
+
+    def _search(self, query: Query, first: list[pa.Table]) -> pa.Table:
+        """Search; `first` is what the first try finds, if that is known."""
         vector = check_query(query, self.recipe().model.dimension)
         where = None if query.where is None else fitted(query.where, self.schema())
         decoder = Decoder(self.schema(), self._shown(where))
@@ -141,7 +183,9 @@ class QdrantReader:
         return nearest_rows(
             query.limit,
             None if query.exact else self._effort(where is not None),
-            lambda wanted, effort: self._nearest(vector, wanted, where, decoder, effort),
+            lambda wanted, effort: (
+                first.pop() if first else self._nearest(vector, wanted, where, decoder, effort)
+            ),
             lambda found: self._ranked(found, vector, where, query.limit),
             lambda found, nearest: settled(_with_vectors(found), nearest, "cosine", vector),
         )
@@ -164,10 +208,22 @@ class QdrantReader:
         batches = list(self._read(self._valid, columns))
         found = pa.Table.from_batches(batches, Decoder(self.schema(), columns).schema)
         # Over all chunks: how rare a word is does not depend on the filter.
-        scores = relevance(found["_text"].to_pylist(), words.text)
+        scores = relevance(found["_text"].to_pylist(), words.text, words.language)
         keep = np.flatnonzero(scores)
         keep = keep[_passes(found.take(pa.array(keep)), where)]
         return first_rows(best_first(found.take(pa.array(keep)), scores[keep]), words.limit)[0]
+
+    def languages(self) -> dict[str, str]:
+        return self._languages
+
+    @lazy
+    def _languages(self) -> dict[str, str]:
+        texts: dict[str, list[str | None]] = {f.name: [] for f in self.recipe().fields}
+        for batch in self._read(self._valid, ["_field", "_text"]):
+            columns = (batch[name].to_pylist() for name in ("_field", "_text"))
+            for name, text in zip(*columns, strict=True):
+                texts.setdefault(name, []).append(text)
+        return languages_of_texts(texts)
 
     @property
     def _points(self) -> Points:
@@ -191,19 +247,23 @@ class QdrantReader:
         effort: Effort | None,
     ) -> pa.Table:
         """The `limit` nearest chunks by cosine, as Qdrant finds them."""
-        length = float(np.linalg.norm(vector.astype(np.float64)))
+        asked = self._asking_for(vector, limit, effort)
         found = self._points.nearest(
-            self.head.collection,
-            (vector.astype(np.float64) / (length or 1.0)).tolist(),
-            self._asked(where),
-            limit,
-            decoder.fields,
-            exact=effort is None,
-            # At least `limit`: Qdrant keeps no more candidates than this.
-            ef=max(effort.probes, limit) if effort else None,
+            self.head.collection, where=self._asked(where), fields=decoder.fields, **asked
         )
         self._check_kept()
         return pa.Table.from_batches([decoder.batch(found)])
+
+    def _asking_for(self, vector: np.ndarray, limit: int, effort: Effort | None) -> dict[str, Any]:
+        """What a request for the nearest chunks says, besides its filter."""
+        length = float(np.linalg.norm(vector.astype(np.float64)))
+        return {
+            "query": (vector.astype(np.float64) / (length or 1.0)).tolist(),
+            "limit": limit,
+            "exact": effort is None,
+            # At least `limit`: Qdrant keeps no more candidates than this.
+            "ef": max(effort.probes, limit) if effort else None,
+        }
 
     def _search_all(
         self, query: Query, vector: np.ndarray, where: Where | None, decoder: Decoder
@@ -296,8 +356,8 @@ def _passes(chunks: pa.Table, where: Where | None) -> np.ndarray:
     """Which chunks pass the filter itself."""
     if where is None:
         return np.ones(chunks.num_rows, bool)
-    shown = [name for name in chunks.column_names if name != "_vector"]
-    return np.array([matches(where, v) for v in chunks.select(shown).to_pylist()], bool)
+    columns = {name: chunks[name].combine_chunks() for name in columns_of(where)}
+    return np.asarray(passing(where, columns, chunks.num_rows))
 
 
 def _bound(n: int, of: int) -> str | None:

@@ -46,6 +46,10 @@ class Coverage:
     decision: Decision | None = None
 
     @property
+    def kind(self) -> str:
+        return "" if self.absent else "hnsw"
+
+    @property
     def partitions(self) -> int:
         """0: a graph has no partitions."""
         return 0
@@ -130,7 +134,7 @@ def sample_deleted(fence: Fence, head: Head, there: Coverage, asking: Asking) ->
     if there.absent or not (is_due(there, asking) or now_and_then):
         return 0
     rng = np.random.default_rng(head.version)
-    found = _vectors(fence.points, head, ended(head.version), KEPT // 2)
+    found = _vectors(fence.points, head, ended(head.version), KEPT)
     if len(found):
         # They only make better questions: upkeep goes on without them.
         with suppress(StoreError):

@@ -24,7 +24,7 @@ from qdrant_client import models
 
 from lakewake.errors import StoreError
 from lakewake.model.recipe import RESERVED
-from lakewake.model.where import column_kind
+from lakewake.model.where import column_kind, element_type
 from lakewake.store.qdrant.points import MOST_BYTES, WRITE_BYTES, WRITE_POINTS
 
 #: Later than every version; exact as a double, as which Qdrant compares ranges.
@@ -57,6 +57,8 @@ def indexes(schema: pa.Schema) -> dict[str, str]:
 
 
 def _index_kind(type: pa.DataType) -> str | None:
+    # The index of a list is that of its elements.
+    type = element_type(type) or type
     kind = column_kind(type)
     if kind == "number":
         return "integer" if is_whole(type) else "float"
@@ -71,6 +73,13 @@ def is_whole(type: pa.DataType) -> bool:
 def field_key(column: str) -> str:
     """The payload field of a column, without characters that are special in Qdrant's paths."""
     return column if _SIMPLE.fullmatch(column) else f"_x_{column.encode().hex()}"
+
+
+def path_key(column: str, inside: Sequence[str]) -> str | None:
+    """The payload field of a column, or of a field in it; None if Qdrant cannot name it."""
+    if not all(map(_SIMPLE.fullmatch, inside)):
+        return None
+    return ".".join([field_key(column), *inside])
 
 
 def dimension(schema: pa.Schema) -> int:
@@ -176,7 +185,8 @@ def _values(column: pa.Array) -> list[Any]:
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
-        return [None if v is None else f"{v}" for v in column.cast(pa.int64()).to_pylist()]
+        count = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
+        return [None if v is None else f"{v}" for v in column.cast(count).to_pylist()]
 
 
 def plain_value(value: Any) -> Any:
@@ -284,6 +294,9 @@ class Decoder:
 
 def _restoring(type: pa.DataType) -> Callable[[Any], Any]:
     """A function that turns a plain value back into the original."""
+    if pa.types.is_float16(type):
+        # Arrow before 21 takes no other number for one.
+        return lambda value: None if value is None else np.float16(_ODD.get(value, value))
     if pa.types.is_floating(type):
         return lambda value: _ODD[value] if isinstance(value, str) else value
     return lambda value: value

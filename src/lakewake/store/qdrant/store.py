@@ -32,14 +32,17 @@ from lakewake.errors import (
     StoreError,
     StoreUnreachable,
 )
+from lakewake.model.ann import ANN_MIN_CHUNKS, AUTO
 from lakewake.model.chunks import Batch
+from lakewake.model.drop import Dropped
 from lakewake.model.frontier import Frontier, page_names
 from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Recipe
-from lakewake.store.hints import rebuild
+from lakewake.store.hints import dropped, rebuild
 from lakewake.store.memory import check_columns
 from lakewake.store.qdrant import recall as qdrant_recall
 from lakewake.store.qdrant import upkeep
+from lakewake.store.qdrant.drop import Dropping
 from lakewake.store.qdrant.fence import Decision, Fence, Head, schema_text
 from lakewake.store.qdrant.filters import (
     among,
@@ -55,7 +58,7 @@ from lakewake.store.qdrant.points import Points
 from lakewake.store.qdrant.reader import QdrantReader
 from lakewake.store.qdrant.rows import dimension, indexes
 from lakewake.store.qdrant.staging import QdrantStaging, WrittenPart, read_parts, write_part
-from lakewake.store.recall import ANN_MIN_CHUNKS, Asking
+from lakewake.store.recall import Asking
 
 
 class QdrantStore:
@@ -66,6 +69,7 @@ class QdrantStore:
         sleep: how to wait between two tries of a call.
         recall: the share of the nearest chunks that a vector search has to find; 1 means exact.
         ann_min_chunks: an index with fewer chunks is searched exactly.
+        kind: `flat`: every search is exact.
     """
 
     def __init__(
@@ -77,9 +81,10 @@ class QdrantStore:
         sleep: Callable[[float], None] = time.sleep,
         recall: float = RECALL,
         ann_min_chunks: int = ANN_MIN_CHUNKS,
+        kind: str = AUTO,
     ) -> None:
         self.name = name
-        self._asking = Asking(recall, ann_min_chunks)
+        self._asking = Asking(recall, ann_min_chunks, kind)
         self._collection = collection
         self._points = Points(location, sleep)
         self._fence = Fence(self._points, name, collection=f"{collection}.frontier")
@@ -203,6 +208,13 @@ class QdrantStore:
         }
         return {what: n for what, n in done.items() if n}
 
+    def was_dropped(self) -> bool:
+        # A drop leaves no mark. Collections are not lost by chance: somebody removed them.
+        return self.open() is None
+
+    def drop(self, *, dry_run: bool = False) -> Dropped:
+        return Dropping(self._fence, self._collection).drop(dry_run=dry_run)
+
     def _name_of(self, generation: int) -> str:
         return upkeep.generation_name(self._collection, generation, uuid4().hex[:12])
 
@@ -256,7 +268,14 @@ class QdrantStore:
         """Make a generation the active one, if its predecessor is still active."""
         after = head.generation
         while not self._fence.move(head, built):
-            head = self._read()
+            found = self._fence.read()
+            # A drop changes the frontier point first, and then removes the collections.
+            gone = found is None or found.is_dropped(after)
+            if found is None or gone or not self._points.exists(built.collection):
+                with suppress(StoreError):
+                    self._points.drop(built.collection)
+                raise dropped(self.name)
+            head = found
             if head.collection == built.collection:
                 return
             if head.generation != after:
@@ -396,13 +415,15 @@ class QdrantStore:
 
     def _check_unmoved(self, seen: Head, error: BaseException) -> None:
         """Raise `StaleFrontier` if another writer was first: upkeep may have removed our points."""
-        moved = False
         if not isinstance(error, StoreError):
             return
-        with suppress(StoreError):
-            now = self._read()
-            moved = (now.collection, now.version) != (seen.collection, seen.version)
-        if moved:
+        try:
+            now = self._fence.read()
+        except StoreError:
+            return
+        if now is None or now.is_dropped(seen.generation):
+            raise dropped(self.name) from error
+        if (now.collection, now.version) != (seen.collection, seen.version):
             raise self._stale(f"index '{self.name}' moved on while a batch was written") from error
 
     def _stale(self, fact: str) -> StaleFrontier:

@@ -9,6 +9,7 @@ from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -30,7 +31,7 @@ VALUES: list[tuple[pa.DataType, list[Any]]] = [
     (pa.uint64(), [2**64 - 1, 0, None]),
     (pa.float32(), [0.1, -0.0, math.inf, None]),
     (pa.float64(), [1e308, 5e-324, -math.inf, math.nan, None]),
-    (pa.float16(), [0.5, None]),
+    (pa.float16(), [np.float16(0.5), None]),
     (pa.decimal128(38, 10), [Decimal("1234567890123456789012345678.0123456789"), None]),
     (pa.decimal256(70, 2), [Decimal("9" * 60 + ".01"), None]),
     (pa.date32(), [datetime.date(1, 1, 1), datetime.date(9999, 12, 31), None]),
@@ -147,6 +148,7 @@ def test_columns_that_can_be_filtered_are_indexed_by_their_types() -> None:
         "price": "float",
         "red": "bool",
         "day": "datetime",
+        "tags": "keyword",
     }
     assert found[field_key("two words")] == "keyword"
     assert {"_id", "_key", "_hash", "_part", "_from", "_to", "_base"} <= set(found)

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakewake.model.where import And, Compare, In, IsNull, Like, Not, Or, Where
+from lakewake.model.where import And, Compare, Contains, In, IsNull, Like, Not, Or, Where
 from lakewake.store.filters import like_pattern
 
 _COMPARISONS = {
@@ -23,7 +24,7 @@ _COMPARISONS = {
 
 
 def columns_of(where: Where) -> set[str]:
-    """The columns that a filter looks at."""
+    """The columns that a filter looks at. It has to be `fitted` if it names fields of structs."""
     if isinstance(where, And | Or):
         return {column for part in where.parts for column in columns_of(part)}
     return columns_of(where.inner) if isinstance(where, Not) else {where.column}
@@ -43,14 +44,26 @@ def _truth(where: Where, columns: Mapping[str, pa.Array], rows: int) -> pa.Array
         nothing = pa.array([isinstance(where, And)] * rows, pa.bool_())
         return reduce(join, (_truth(part, columns, rows) for part in where.parts), nothing)
     column = columns[where.column]
+    for name in where.inside:
+        column = pc.struct_field(column, name)
     if isinstance(where, IsNull):
         return pc.is_null(column)
+    if isinstance(where, Contains):
+        return _contains(where, column)
     return _holds(where, column)
+
+
+def _contains(leaf: Contains, column: pa.Array) -> pa.Array:
+    elements, of = pc.list_flatten(column), pc.list_parent_indices(column)
+    equal = pc.fill_null(_holds(In(leaf.column, leaf.values), elements), False)
+    found = np.zeros(len(column), bool)
+    found[of.filter(equal).to_numpy(zero_copy_only=False)] = True
+    return pa.array(found, mask=np.asarray(pc.is_null(column)))
 
 
 def _holds(leaf: Compare | In | Like, column: pa.Array) -> pa.Array:
     if isinstance(leaf, Like):
-        pattern = like_pattern(leaf.pattern)
+        pattern = like_pattern(leaf.pattern, leaf.any_case)
         texts = column.to_pylist()
         return pa.array(
             [None if t is None else bool(pattern.fullmatch(t)) for t in texts], pa.bool_()

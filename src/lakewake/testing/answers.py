@@ -36,14 +36,16 @@ class Answering:
 
     def assert_alike(self, index: StoreReader, built: StoreReader) -> None:
         """Check chunks, order and scores of vector, keyword and hybrid searches."""
+        assert index.languages() == built.languages()
         for text in self.texts:
             vector = self.embedder.embed([text])[0]
             for limit in self.limits:
                 for where, written in self.wheres:
                     near = Query(vector, limit, where, exact=True)
                     _same_table(index.search(near), built.search(near), "_similarity")
-                    words = Words(text, limit, where)
-                    _same_table(index.keyword(words), built.keyword(words), "_relevance")
+                    for language in ("none", "english"):
+                        words = Words(text, limit, where, language)
+                        _same_table(index.keyword(words), built.keyword(words), "_relevance")
                     both = Question(
                         "any", text, k=limit, where=written, mode=Mode.HYBRID, exact=True
                     )
@@ -56,19 +58,19 @@ def _same_table(found: pa.Table, expected: pa.Table, score: str) -> None:
 
 
 def _same_hits(found: SearchResult, expected: SearchResult) -> None:
-    assert [_told(h) for h in found.hits] == [_told(h) for h in expected.hits]
+    assert [_shown(h) for h in found.hits] == [_shown(h) for h in expected.hits]
     one, other = ([h.score for h in result.hits] for result in (found, expected))
     np.testing.assert_allclose(one, other, atol=CLOSE)
 
 
-def _told(hit: Any) -> tuple[Any, ...]:
+def _shown(hit: Any) -> tuple[Any, ...]:
     return hit.row, hit.field, hit.chunk, hit.text
 
 
 def built_of(index: StoreReader, chunks: Iterable[dict[str, Any]]) -> MemoryReader:
     """Build an index of these chunks from nothing, in the reference store."""
     table = pa.Table.from_pylist(list(chunks), schema=index.schema())
-    return MemoryReader(1, index.recipe(), index.frontier(), table)
+    return MemoryReader(index.recipe(), index.frontier(), 1, table)
 
 
 class ByText:
