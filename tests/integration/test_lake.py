@@ -18,11 +18,14 @@ from lakewake.model.keep import Keep
 from lakewake.model.options import SyncOptions
 from lakewake.model.plan import Action
 from lakewake.model.recall import Decision
+from lakewake.model.where import Compare
 from lakewake.source.memory import MemoryTable
 from lakewake.store.hudi import upkeep, writing
 from lakewake.store.hudi.reader import HudiReader
 from lakewake.store.hudi.recall import Found
+from lakewake.store.hudi.slices import Slice
 from lakewake.store.hudi.store import HudiStore
+from lakewake.store.hudi.table import IndexTable
 from lakewake.store.lance.store import LanceStore
 from lakewake.store.recall import now
 from lakewake.sync import sync
@@ -107,6 +110,29 @@ def test_the_sizes_of_the_cells_are_reported(store: HudiStore) -> None:
     held = [reader.table.columns(one, ["_id"])["_id"] for one in reader.table.every()]
     assert sizes.largest == max(map(len, held))
     assert sizes.skew == pytest.approx(sizes.largest * sizes.cells / 60)
+
+
+def test_a_filter_spares_the_vectors_of_slices_without_a_match(
+    store: HudiStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [chunk(f"k{n}", f"text {n}") for n in range(60)]
+    store.create(recipe(), batch(*rows), frontier(1), after=0)
+    reader = reader_of(store)
+    # Nothing that an earlier read kept in memory.
+    fresh = HudiReader(reader.table.at(reader.table.instant), 1)
+    read: list[int] = []
+    whole = IndexTable.matrix
+
+    def watched(table: IndexTable, one: Slice, dimension: int) -> np.ndarray:
+        read.append(one.cell)
+        return whole(table, one, dimension)
+
+    monkeypatch.setattr(IndexTable, "matrix", watched)
+    found = fresh.search(query("text 33", 10, exact=True, where=Compare("_key", "=", "k7")))
+    assert keys(found) == ["k7"]
+    assert set(read) == set(reader.whereabouts([rows[7]["_id"]]).values())
+    assert keys(fresh.search(query("text 33", exact=True, where=Compare("_key", "=", "no")))) == []
+    assert len(set(read)) == 1 < len(reader.cells.numbers)
 
 
 def test_spark_reads_the_chunks_without_us(store: HudiStore, spark: SparkSession) -> None:

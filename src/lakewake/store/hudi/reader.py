@@ -232,10 +232,12 @@ class HudiReader:
         """The chunks nearest to a vector, with the columns of a hit and `_vector`."""
         found = []
         for one in self._searched(vector, effort):
+            shown = None if where is None else self._passing(one, where)
+            if shown is not None and not shown.any():
+                # Its vectors are not read.
+                continue
             near = closeness_within(self._table, one, self.about.recipe.metric, vector)
-            if where is not None:
-                near = np.where(self._passing(one, where), near, -np.inf)
-            found.append((one, near))
+            found.append((one, near if shown is None else np.where(shown, near, -np.inf)))
         scores = np.concatenate([near for _, near in found]) if found else np.empty(0)
         best = best_positions(scores, wanted)
         return self._take(
