@@ -94,7 +94,7 @@ class Lakewake(Mapping[str, Index]):
             raise ConfigError(
                 f"there is no index '{name}' in {self.settings.path}",
                 hint=(f"did you mean '{near[0]}'? " if near else "")
-                + f"its indexes are {', '.join(self.names)}",
+                + f"pass one of its indexes: {', '.join(self.names)}",
             )
         return self._indexes[name]
 

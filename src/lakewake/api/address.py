@@ -44,7 +44,7 @@ def open_index(address: str, *, reporter: Reporter | None = None) -> Index:
     if reader is None:
         raise IndexMissing(
             f"there is no index '{name}' in {found.store}",
-            hint="its build did not finish; sync it with its configuration",
+            hint="sync it with its configuration: its build did not finish",
         )
     settings = settings_from(found.store, name, recall, reader.recipe(), reader.frontier())
     return AddressedIndex(settings, reporter or Silent(), reader.recipe())
@@ -102,8 +102,7 @@ class AddressedIndex(Index):
         if not self.settings.table:
             raise ConfigError(
                 f"index '{self.name}' does not record where its table is",
-                hint="the next sync that commits something records it; until then, use its "
-                "configuration",
+                hint="use its configuration; the next sync that commits something records it",
             )
 
     def plan(self, **_: bool) -> NoReturn:

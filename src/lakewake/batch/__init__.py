@@ -243,7 +243,7 @@ def to_dataframe(
     if unknown := [name for name in chosen if name not in known]:
         raise ConfigError(
             f"index '{parts.index}' has no column {unknown[0]!r}",
-            hint=f"its columns: {', '.join(known)}",
+            hint=f"pass some of its columns: {', '.join(known)}",
         )
     executors.equip(spark)
     size = _group_size(parts, spark)

@@ -125,7 +125,7 @@ class Nearest:
         return scores
 
     def _margin(self, block: Block) -> np.ndarray:
-        """By how much a product may be wrong."""
+        """How much the products of a block may differ from the true values, for each question."""
         heaviest = float(block.weights.max(initial=1.0))
         if self._metric != "cosine":
             heaviest = max(heaviest, float((1 / block.weights).max(initial=1.0)) ** 2)
@@ -136,7 +136,7 @@ class Nearest:
         return margin
 
     def _least(self, scores: np.ndarray, block: Block) -> np.ndarray:
-        """A bound for how near the last of the `k` rows in this block is; not needed later on."""
+        """A lower bound for the `k`-th best score, from this block; -inf once all have `k` rows."""
         if np.isfinite(self._last).all() or len(block) < self._k:
             return np.full(len(scores), -np.inf)
         order = np.argsort(block.rows, kind="stable")

@@ -81,7 +81,7 @@ def check_session(queries: DataFrame) -> None:
     if type(queries).__module__.startswith("pyspark.sql.connect"):
         raise SetupError(
             "the questions are in a session of Spark Connect, which has no JVM of its own",
-            hint="use a classic session",
+            hint="use a classic Spark session",
         )
     raise ConfigError(
         f"the questions are a {type(queries).__name__}, not a DataFrame of PySpark",
@@ -110,7 +110,8 @@ def check_questions(
     types = {field.name: field.dataType for field in queries.schema.fields}
     if name not in types:
         raise ConfigError(
-            f"the questions have no column {name!r}", hint=f"their columns: {', '.join(types)}"
+            f"the questions have no column {name!r}",
+            hint=f"pass one of their columns: {', '.join(types)}",
         )
     _check_type(name, types[name], text=text is not None)
     carried = tuple(c for c in queries.columns if text is not None or c != name)

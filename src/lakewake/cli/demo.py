@@ -24,7 +24,12 @@ EXAMPLE = "lakewake demo --csv winemag-data-130k-v2.csv --rows 5000"
     help="Folder for table and index; replaces an earlier demo.  [default: lakewake-demo, or "
     "lakewake-shop]",
 )
-@click.option("--csv", type=Path, metavar="FILE", help="Use the real wine reviews.")
+@click.option(
+    "--csv",
+    type=Path,
+    metavar="FILE",
+    help="Use the wine reviews of this file: winemag-data-130k-v2.csv.",
+)
 @click.option(
     "--rows",
     type=click.IntRange(min=10),

@@ -54,7 +54,7 @@ def _ask(report: DropReport, flags: Flags) -> None:
         raise ConfigError(
             f"`lakewake drop {report.index}` asks before it removes anything, and there is no "
             "terminal to ask on",
-            hint=f"`lakewake drop {report.index} --yes` does not ask; --dry-run shows what it does",
+            hint=f"run `lakewake drop {report.index} --yes`; --dry-run only shows what it would do",
         )
     show_drop(report)
     if not click.confirm(f"Remove index '{report.index}'?", err=True):

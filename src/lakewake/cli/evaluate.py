@@ -25,15 +25,21 @@ WAYS = "a mode, index=NAME, as-of=INSTANT, or a file that `eval --json` wrote"
 
 
 @click.argument("given", nargs=-1, required=True, metavar="[NAME] QUESTIONS")
-@click.option("--index", "address", metavar="ADDRESS", help="Instead of a name: an address.")
 @click.option(
-    "--mode", "modes", type=click.Choice(MODES), multiple=True, help="A mode to measure; or all."
+    "--index", "address", metavar="ADDRESS", help="Instead of a name: an index by its address."
 )
-@click.option("--split", default="test", metavar="S", help="Of a folder of BEIR: qrels/S.tsv.")
+@click.option(
+    "--mode",
+    "modes",
+    type=click.Choice(MODES),
+    multiple=True,
+    help="A mode to measure; may be given several times. All unless given.",
+)
+@click.option("--split", default="test", metavar="S", help="In a folder of BEIR: use qrels/S.tsv.")
 @click.option("--as-of", metavar="INSTANT", help="Measure the index as it was at this instant.")
 @click.option("--no-rerank", is_flag=True, help="Do not re-rank with the configured model.")
 @click.option("--compare", "other", metavar="WHAT", help=f"Compare with {WAYS}.")
-@click.option("--plot", type=Path, metavar="FILE", help="Write the means as a picture: FILE.svg.")
+@click.option("--plot", type=Path, metavar="FILE", help="Draw the means to this SVG file.")
 @config_option
 @with_flags
 def eval(
@@ -48,7 +54,7 @@ def eval(
 ) -> int:
     """Measure searches by questions with known answers. Starts no JVM.
 
-    QUESTIONS is a file with {"query": …, "relevant": [KEY, …]} in each line, or a folder of BEIR.
+    QUESTIONS is a file with {"query": …, "relevant": [KEY, …]} on each line, or a folder of BEIR.
     """
     *names, questions = given
     if len(names) > 1 or (names and address):
@@ -135,7 +141,7 @@ def read_evaluation(path: Path) -> Evaluation:
         return Evaluation.from_dict(json.loads(path.read_text()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"--compare {cut(str(path), 60)!r} is not what it can compare with",
+            f"--compare cannot use {cut(str(path), 60)!r}",
             hint=f"pass {WAYS}",
         ) from error
 
@@ -148,7 +154,8 @@ def write_plot(one: Evaluation, path: Path) -> None:
         path.write_text(as_svg(one))
     except OSError as error:
         raise ConfigError(
-            f"{path} cannot be written: {error.strerror}", hint="--plot quality.svg"
+            f"{path} cannot be written: {error.strerror}",
+            hint="check that its folder exists and is writable, or name another: --plot FILE.svg",
         ) from error
 
 

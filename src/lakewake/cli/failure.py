@@ -61,7 +61,9 @@ def explain(error: BaseException, args: Sequence[str]) -> LakewakeError:
         return InterruptError("interrupted", landed=landed, hint=hint)
     first_line = f"{type(error).__name__}: {error}".splitlines()[0]
     return BugError(
-        first_line, landed=landed, hint="this is a bug: run it again with -v for the traceback"
+        first_line,
+        landed=landed,
+        hint="run it again with -v and report the traceback: this is a bug",
     )
 
 

@@ -55,14 +55,14 @@ def with_flags(command: Callable[..., int]) -> Callable[..., int]:
         type=Path,
         metavar="FILE",
         envvar="LAKEWAKE_LOG_FILE",
-        help="Append what is reported to this file, as lines of JSON with times.",
+        help="Append what the command reports to this file, as lines of JSON.",
     )
     @click.option(
         "--log-level",
         type=click.Choice(LEVELS),
         default="info",
         envvar="LAKEWAKE_LOG_LEVEL",
-        help="The least important lines of that file.",
+        help="Leave out less important lines of --log-file.",
     )
     @wraps(command)
     def run(
@@ -99,7 +99,7 @@ config_option = click.option(
     "-c",
     type=Path,
     metavar="FILE",
-    help="Configuration file; ./lakewake.toml unless given.",
+    help="Configuration file; $LAKEWAKE_CONFIG or ./lakewake.toml unless given.",
 )
 name_argument = argument(
     "name", required=False, help="The index; all configured ones unless given."

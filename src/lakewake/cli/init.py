@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakewake.cli.flags import Flags, argument, config_option, with_flags
+from lakewake.cli.flags import Flags, argument, with_flags
 from lakewake.cli.screen import print_block, print_json
 from lakewake.net import schemes
 
@@ -26,7 +26,13 @@ EXAMPLE = "lakewake init lake/wine_reviews --name wines"
     is_flag=True,
     help="Allow file systems that were never tested.",
 )
-@config_option
+@click.option(
+    "--config",
+    "-c",
+    type=Path,
+    metavar="FILE",
+    help="The file to write; ./lakewake.toml unless given.",
+)
 @with_flags
 def init(
     table: str,

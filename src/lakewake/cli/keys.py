@@ -31,7 +31,7 @@ EXAMPLE = "lakewake keys add keys.json acme --where \"tenant = 'acme'\""
     default=0.0,
     callback=refuse_nan,
     metavar="N",
-    help="Requests a second; 0: any number.",
+    help="The most requests a second; 0: no limit.",
 )
 @with_flags
 def keys(
@@ -39,8 +39,9 @@ def keys(
 ) -> int:
     """Add, list or remove API keys. FILE holds only their hashes.
 
-    A new key is printed once. Scope read may search; scope admin may also read /metrics.
-    With --where, the key sees only rows that pass the filter, on every path.
+    A new key is printed once. A key with scope read may search. One with scope admin may also read
+    /metrics and ask for jobs. With --where, a key sees only the rows that pass the filter, on every
+    path.
     """
     if action == "list":
         return _list(file, flags)

@@ -33,9 +33,13 @@ EXAMPLE = "lakewake recommend wines 'a red for grilled lamb' --where \"price < 4
     "--min-score",
     type=float,
     metavar="SCORE",
-    help="Leave out rows with a lower score; if none is left, nothing fits.",
+    help="Leave out rows with a lower score; if none is left, the answer is that nothing fits.",
 )
-@click.option("--rerank/--no-rerank", default=None, help="Re-rank the rows, or do not.")
+@click.option(
+    "--rerank/--no-rerank",
+    default=None,
+    help="Re-rank the rows, or do not.",
+)
 @click.option(
     "--after",
     multiple=True,

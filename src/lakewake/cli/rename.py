@@ -16,8 +16,8 @@ EXAMPLE = "lakewake rename wines reds"
 def rename(old: str, new: str, flags: Flags) -> int:
     """Give an index another name in the configuration. Nothing is built or moved.
 
-    In its store it keeps the name that it has, which the configuration notes as `stored_as`. A sync
-    or a server that runs goes on with the same index.
+    In its store the index keeps its old name, which the configuration records as `stored_as`. A
+    running sync or server goes on with the same index.
     """
     with opened(flags) as lake:
         index = lake.rename(old, new)

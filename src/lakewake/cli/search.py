@@ -30,7 +30,7 @@ EXAMPLE = "lakewake search wines 'smoky red with leather' -k 5 --where \"price <
     "--index",
     "address",
     metavar="ADDRESS",
-    help="Instead of a name: an index by its address, such as hudi://FOLDER, without a "
+    help="Instead of a name: an index by its address, such as hudi://FOLDER. Needs no "
     "configuration.",
 )
 @click.option("-k", type=click.IntRange(min=1), default=5, metavar="N", help="Number of rows.")
@@ -54,10 +54,14 @@ EXAMPLE = "lakewake search wines 'smoky red with leather' -k 5 --where \"price <
 @click.option("--exact", is_flag=True, help="Compare with every vector, not only the likely ones.")
 @click.option("--as-of", metavar="INSTANT", help="Search the index as it was at this instant.")
 @click.option(
-    "--max-age", metavar="TIME", help="How far the index may be behind its table: 30s, 5m, 2h."
+    "--max-age",
+    metavar="TIME",
+    help="The most that the index may be behind its table: 30s, 5m, 2h.",
 )
 @click.option("--like", metavar="KEY", help="Instead of a text: find rows like this one.")
-@click.option("--partition", default="", metavar="P", help="Partition of the row in --like.")
+@click.option(
+    "--partition", default="", metavar="P", help="The partition of the row that --like names."
+)
 @click.option(
     "--vector", metavar="JSON|FILE", help="Instead of a text: a JSON list, or a file with one."
 )
@@ -85,7 +89,7 @@ def search(
         raise ConfigError("search takes exactly one of a text, --vector and --like", hint=EXAMPLE)
     if partition and like is None:
         raise ConfigError(
-            "--partition works only with --like", hint="filter by partition with --where"
+            "--partition works only with --like", hint="filter: --where \"_partition = '…'\""
         )
     from lakewake.model.rows import RowId
 

@@ -11,7 +11,7 @@ EXAMPLE = "lakewake setup"
 
 
 @click.option("--s3", is_flag=True, help="Also fetch what s3a:// tables need (282 MB).")
-@click.option("--force", is_flag=True, help="Fetch even what is already there.")
+@click.option("--force", is_flag=True, help="Fetch everything again, even what is already there.")
 @with_flags
 def setup(s3: bool, force: bool, flags: Flags) -> int:
     """Fetch the model weights, the Hudi bundle and, if missing, Java. Needed once."""

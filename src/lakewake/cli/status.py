@@ -21,7 +21,11 @@ OUT_OF_STEP = 3
 
 
 @name_argument
-@click.option("--check", is_flag=True, help="Exit 3 only if an index is not built or not fresh.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Exit 3 only if an index is not built or not fresh.",
+)
 @config_option
 @with_flags
 def status(name: str | None, check: bool, flags: Flags) -> int:

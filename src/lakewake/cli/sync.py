@@ -57,17 +57,17 @@ def refuse_nan(_context: click.Context, _option: click.Parameter, seconds: float
     help="Always compare the whole table, or never (exit 3 if history is lost).",
 )
 @click.option("--retry-quarantined", is_flag=True, help="Retry rows that the embedder refused.")
-@click.option("--allow-deletes", is_flag=True, help="Remove rows, even most of the index.")
+@click.option("--allow-deletes", is_flag=True, help="Allow this sync to remove many rows.")
 @click.option(
     "--retrain",
     is_flag=True,
-    help="Then train the cells of an index in the lake again; use them if not worse.",
+    help="In the lake: afterwards train new cells, and use them if they are not worse.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     metavar="ROWS",
-    help="First try: build the index of this many rows. A sync without it completes it.",
+    help="For a first try: index only this many rows. The next sync without --limit indexes all.",
 )
 @config_option
 @with_flags

@@ -148,8 +148,8 @@ def _refuse_shared(path: Path, indexes: Sequence[IndexSettings]) -> None:
         if other != index.name and in_the_lake:
             raise ConfigError(
                 f"{path}: indexes '{other}' and '{index.name}' are both in {index.store}",
-                hint="an index in the lake needs a folder of its own: give one of them another, as "
-                f"in {index.store.rstrip('/')}/{index.name}",
+                hint="give each index in the lake a folder of its own, such as "
+                f"{index.store.rstrip('/')}/{index.name}",
             )
         if other != index.name:
             raise ConfigError(

@@ -102,7 +102,7 @@ def _check_prefixes(section: Section, model: ModelSettings) -> None:
         raise section.fail('`service` works only with provider "http"', "remove `service`")
     if model.service not in ("", *SERVICES):
         raise section.fail(
-            f"there is no service {model.service!r}", f"valid ones: {', '.join(SERVICES)}"
+            f"there is no service {model.service!r}", f"use one of {', '.join(SERVICES)}"
         )
     for key in ("query_prefix", "passage_prefix"):
         if getattr(model, key) and model.provider not in PREFIXED:

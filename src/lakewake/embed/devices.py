@@ -68,7 +68,7 @@ def check_device(device: str) -> None:
     """
     if not re.fullmatch(DEVICE, device):
         raise ConfigError(
-            f"there is no device {device!r}", hint='valid ones: "auto", "cpu", "cuda", "cuda:1"'
+            f"there is no device {device!r}", hint='use "auto", "cpu", "cuda", or a card: "cuda:1"'
         )
 
 

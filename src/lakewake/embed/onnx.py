@@ -51,7 +51,7 @@ class OnnxEmbedder:
         if settings.precision not in PRECISIONS:
             raise ConfigError(
                 f"there is no precision {settings.precision!r}",
-                hint=f"valid ones: {', '.join(PRECISIONS)}",
+                hint=f"use one of {', '.join(PRECISIONS)}",
             )
         check_device(settings.device)
         if settings.precision == "int8" and settings.device.startswith("cuda"):

@@ -21,9 +21,9 @@ HINT = (
 
 
 class RecordedEmbedder:
-    """Embeds with the model of this identity. It is looked for when the first text comes.
+    """Embeds with the model of this identity, which it looks for when the first text comes.
 
-    Searches by vector and by words work without it, also where it is not installed.
+    Searches by vector and by words work even if the model is not installed.
     """
 
     def __init__(

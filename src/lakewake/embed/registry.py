@@ -31,7 +31,7 @@ def load_embedder(settings: ModelSettings, column: str | None = None) -> Embedde
     if factory is None:
         raise ConfigError(
             f"there is no embedding provider {settings.provider!r}",
-            hint=f"valid ones: {', '.join(PROVIDERS)}",
+            hint=f"use one of {', '.join(PROVIDERS)}",
         )
     return factory(settings)
 

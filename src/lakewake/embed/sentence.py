@@ -127,7 +127,7 @@ def _load(settings: ModelSettings) -> SentenceTransformer:
     except (OSError, ValueError) as error:
         raise SetupError(
             f"sentence-transformers cannot load model {settings.name!r}: {error}",
-            hint="give a model's name at its hub, or a folder with its files",
+            hint="set `name` to a model of its hub, or to a folder with its files",
         ) from error
     if settings.max_tokens:
         model.max_seq_length = settings.max_tokens

@@ -25,7 +25,7 @@ def compare(
         if asked not in evaluation.means:
             raise ConfigError(
                 f"mode {asked} of '{evaluation.index}' was not evaluated",
-                hint=f"compare one of: {', '.join(evaluation.means)}",
+                hint=f"compare one of {', '.join(evaluation.means)}",
             )
     texts = {q.id: q.text for q in one.questions}
     common = [q.id for q in other.questions if texts.get(q.id) == q.text]

@@ -57,4 +57,4 @@ def one_of(kind: type[Choice], what: str, given: str) -> Choice:
         return kind(given)
     except ValueError:
         valid = ", ".join(c.value for c in kind)
-        raise ConfigError(f"{what} cannot be {given!r}", hint=f"valid: {valid}") from None
+        raise ConfigError(f"{what} cannot be {given!r}", hint=f"use one of {valid}") from None

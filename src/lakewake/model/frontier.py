@@ -22,7 +22,7 @@ INLINE = 1_000
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a row is in quarantine: the embedder's reason, the row's version, and how often."""
+    """Why a row is in quarantine: the embedder's reason, the row's version, the attempts."""
 
     reason: str
     instant: str

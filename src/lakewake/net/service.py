@@ -269,7 +269,8 @@ def endpoint(url: str, path: str, what: str) -> httpx2.URL:
     if not usable:
         # The address is not shown: it may hold a key.
         raise ConfigError(
-            f"{what} is not an http address", hint='for example `url = "http://localhost:8080/v1"`'
+            f"{what} is not an http address",
+            hint='write it like this: `url = "http://localhost:8080/v1"`',
         )
     return found
 

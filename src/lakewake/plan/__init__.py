@@ -29,7 +29,7 @@ def check_columns(look: Look, recipe: Recipe) -> None:
     if missing:
         raise ConfigError(
             f"table '{look.table.name}' has no column {', '.join(map(repr, missing))}",
-            hint=f"its columns are {', '.join(sorted(look.schema))}",
+            hint=f"use one of its columns: {', '.join(sorted(look.schema))}",
         )
 
 

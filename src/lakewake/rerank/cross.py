@@ -60,5 +60,5 @@ def _load(name: str) -> CrossEncoder:
     except (OSError, ValueError) as error:
         raise SetupError(
             f"the cross-encoder {name!r} cannot be loaded: {error}",
-            hint="give a model's name at its hub, or a folder with its files",
+            hint="set `name` to a model of its hub, or to a folder with its files",
         ) from error

@@ -43,8 +43,9 @@ GIVEN = (
 #: Columns of Lakewake's own that can be filtered by.
 OWN_COLUMNS = ("_key", "_partition", "_field", "_instant")
 GRAMMAR = (
-    "column = 'text' | != <> < <= > >= with 'text', 40, -1.5, true, DATE '2024-01-31', "
-    "TIMESTAMP '2024-01-31 12:00:00' (UTC unless it ends in an offset); IN (…), BETWEEN … AND …, "
+    "write conditions: column = 'text' | != <> < <= > >= with 'text', 40, -1.5, true, "
+    "DATE '2024-01-31', TIMESTAMP '2024-01-31 12:00:00' (UTC unless it ends in an offset); "
+    "IN (…), BETWEEN … AND …, "
     "LIKE 'a%', ILIKE 'a%' for any case, IS NULL, NOT, AND, OR, ( ); for lists CONTAINS 'a', "
     "CONTAINS ANY ('a', 'b'); dates and timestamps may be plain texts; customer.country for a "
     'field of a struct; put a name that is not a plain word in "double quotes" or `backticks`'

@@ -13,9 +13,9 @@ from lakewake.model.where import And, Compare, Contains, In, IsNull, Like, Liter
 from lakewake.search.where import MAX_LENGTH, MAX_NESTING, parse_where
 
 SHAPE = (
-    '{"column": value} or {"column": {"<": 40, ">=": 10}}; = != < <= > >= with a text, a number, '
-    'true, {"date": "2024-01-31"} or {"timestamp": "2024-01-31 12:00:00"} (UTC unless it ends in '
-    'an offset); {"in": [...]}, {"between": [low, high]}, {"like": "a%"}, {"ilike": "a%"}, '
+    'write {"column": value} or {"column": {"<": 40, ">=": 10}}; = != < <= > >= with a text, a '
+    'number, true, {"date": "2024-01-31"} or {"timestamp": "2024-01-31 12:00:00"} (UTC unless it '
+    'ends in an offset); {"in": [...]}, {"between": [low, high]}, {"like": "a%"}, {"ilike": "a%"}, '
     '{"is_null": true}; for lists {"contains": "a"}, {"contains_any": [...]}; '
     '{"and": [...]}, {"or": [...]}, {"not": {...}}; all columns of one object must hold'
 )

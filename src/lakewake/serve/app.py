@@ -296,7 +296,7 @@ class Desk:
 
     def _index(self, name: str) -> Index:
         if name not in self._views:
-            hint = f"the indexes are {', '.join(self._views)}"
+            hint = f"use one of {', '.join(self._views)}"
             raise Refused(404, "unknown_index", f"there is no index {name[:80]!r} here", hint)
         return self._views[name]
 

@@ -113,7 +113,7 @@ class Views(Mapping[str, "Index"]):
         if name not in self._indexes:
             # The error of the configuration would name its file.
             fact = f"there is no index {name[:80]!r} here"
-            raise ConfigError(fact, hint=f"the indexes are {', '.join(self._indexes)}")
+            raise ConfigError(fact, hint=f"use one of {', '.join(self._indexes)}")
         index = self._indexes[name]
         return index if where is None else self._limited(index, where)
 

@@ -250,10 +250,10 @@ def _resolve(java: Java, jars: Jars, folder: Path) -> dict[str, Path]:
         paths = ", ".join(str(jar_path(coordinates)) for coordinates in jars.sha256)
         raise SetupError(
             f"{jars.what} ({jars.first}) could not be fetched: {reason}",
-            hint="check the network (behind a proxy, set its address in JAVA_TOOL_OPTIONS; for a"
-            " repository of your own, set spark.jars.ivySettings in spark-defaults.conf; for a"
-            f" mirror of the files, LAKEWAKE_MIRROR), or save the files as {paths} yourself, then"
-            " run `lakewake setup` again",
+            hint="check the network, then run `lakewake setup` again. Behind a proxy, set its"
+            " address in JAVA_TOOL_OPTIONS; for a repository of your own, spark.jars.ivySettings"
+            " in spark-defaults.conf; for a mirror of the files, LAKEWAKE_MIRROR. Or save the"
+            f" files yourself as {paths}",
         ) from error
     return {c: folder / "jars" / "{}_{}-{}.jar".format(*c.split(":")) for c in jars.sha256}
 

@@ -35,7 +35,7 @@ def reading(path: str, gone: Callable[[], Exception]) -> Iterator[None]:
         if vanished:
             raise gone() from error
         raise TableError(
-            f"table {path} cannot be read: {why}", hint="use -v to see Spark's output"
+            f"table {path} cannot be read: {why}", hint="run it with -v to see Spark's output"
         ) from error
 
 

@@ -179,7 +179,7 @@ def _refuse_unfollowable(base: str, properties: dict[str, str]) -> None:
         raise TableError(
             f"table {base} has table version {version}; Lakewake follows version {FIRST_VERSION} "
             "and later, whose timeline records when a commit completed",
-            hint="write to it once with Hudi 1.x and automatic upgrade, or CALL upgrade_table",
+            hint="write to it once with Hudi 1.x and automatic upgrade, or run CALL upgrade_table",
         )
 
 

@@ -34,11 +34,11 @@ def table_location(spark: SparkSession, parts: tuple[str, ...]) -> str:
     except AnalysisException as error:
         raise TableMissing(
             f"the session's catalog has no table {name}",
-            hint="SHOW TABLES lists them; a path is written in quotes",
+            hint="check the name with SHOW TABLES, or write a path in quotes",
         ) from error
     found = {row["col_name"]: row["data_type"] for row in rows}
     if found.get("Provider", "").lower() != "hudi" or "Location" not in found:
-        raise TableError(f"{name} is not a Hudi table", hint="choose a table that is USING hudi")
+        raise TableError(f"{name} is not a Hudi table", hint="name a table created USING hudi")
     return path_of(found["Location"])
 
 

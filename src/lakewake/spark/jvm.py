@@ -79,7 +79,9 @@ def ask_launcher(java: Path, spark_home: Path) -> list[str]:
     answer = subprocess.run(command, capture_output=True, text=True, env=environment)
     words = [word.strip("\n") for word in answer.stdout.split("\0")]
     if answer.returncode or MAIN not in words:
-        raise SetupError("Spark's launcher did not answer", hint="use -v to see Spark's output")
+        raise SetupError(
+            "Spark's launcher did not answer", hint="run it with -v to see Spark's output"
+        )
     # Before the class: java -cp PATH -Xmx1g OPTIONS…
     return [w for w in words[words.index("-cp") + 2 : words.index(MAIN)] if w[:4] != "-Xmx"]
 

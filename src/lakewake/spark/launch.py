@@ -169,7 +169,7 @@ def not_started(files: Files, error: Exception, *, verbose: bool) -> SetupError:
     """The error for a failed start, with the JVM's own message if there is one."""
     output = "" if verbose or not files.log.is_file() else files.log.read_text(errors="replace")
     reason = complaint(output) or complaint(str(error)) or type(error).__name__
-    return SetupError(f"Spark did not start: {reason}", hint="use -v to see Spark's output")
+    return SetupError(f"Spark did not start: {reason}", hint="run it with -v to see Spark's output")
 
 
 def complaint(output: str) -> str:

@@ -80,5 +80,6 @@ def _failed(error: Exception) -> StoreError:
         return StoreError(error.fact, hint=error.hint)
     lines = str(error).splitlines() or [type(error).__name__]
     return StoreError(
-        f"executors could not do the upkeep: {lines[0]}", hint="use -v to see Spark's output"
+        f"executors could not do the upkeep: {lines[0]}",
+        hint="run it with -v to see Spark's output",
     )

@@ -74,7 +74,8 @@ def index_values(statement: CreateIndex, seen: Seen, *, beside: bool) -> dict[st
     for column in statement.columns:
         if str(column) not in seen.columns:
             raise column.refused(
-                f"the table has no column `{column}`", f"its columns are {', '.join(seen.columns)}"
+                f"the table has no column `{column}`",
+                f"use one of its columns: {', '.join(seen.columns)}",
             )
     values: dict[str, Any] = {"name": str(statement.name), "table": seen.table}
     options = _by_key(statement.options)

@@ -241,7 +241,8 @@ def _question_column(call: Call, frame: DataFrame) -> str:
         if len(found) != 1:
             names = ", ".join(c.name for c in columns)
             raise named.refused(
-                f"the table of questions has no column `{wanted}`", f"its columns are {names}"
+                f"the table of questions has no column `{wanted}`",
+                f"use one of its columns: {names}",
             )
         return found[0]
     for kind in (StringType, ArrayType):

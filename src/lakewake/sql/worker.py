@@ -68,8 +68,8 @@ def opened(indexes: Indexes, name: str) -> Index:
     if name not in indexes and "://" not in name:
         raise ConfigError(
             f"there is no vector index '{name}'",
-            hint=f"the indexes of this session are {', '.join(sorted(indexes)) or 'none yet'}; the "
-            "address of an index works too; after a change of lakewake.toml, register again",
+            hint="name an index of this session, or pass the address of one; after a change of "
+            f"lakewake.toml, register again. It knows {', '.join(sorted(indexes)) or 'none yet'}",
         )
     known = indexes.get(name)
     key = repr(known) if known else name

@@ -79,7 +79,8 @@ def refuse_older(parts: IndexParts, index: StoreReader, max_age: float) -> None:
     if behind > max_age:
         raise IndexStale(
             f"index '{parts.name}' is {behind:.1f} s behind its table, more than {max_age:g} s",
-            hint=f'run `lakewake sync {parts.name}`, allow more, or write fallback = "scan"',
+            hint=f"run `lakewake sync {parts.name}`, allow a larger max_age, or set "
+            'fallback = "scan"',
         )
 
 

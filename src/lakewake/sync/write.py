@@ -80,5 +80,5 @@ def retrainable(parts: IndexParts) -> Retrainable:
         return parts.store
     raise ConfigError(
         f"index '{parts.name}' has no cells to train: it is not in the lake",
-        hint="sync without retraining; the upkeep of this store keeps its search index in shape",
+        hint="sync without --retrain: upkeep keeps the index of this store in shape",
     )

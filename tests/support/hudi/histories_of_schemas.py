@@ -121,7 +121,7 @@ SCHEMAS: dict[str, History] = {
             Step(
                 lambda t: t.sql("ALTER TABLE t DROP COLUMN txt"),
                 refused=ConfigError,
-                why=r"has no column 'txt'[\s\S]*its columns are id, num, part, sub, ts",
+                why=r"has no column 'txt'[\s\S]*its columns: id, num, part, sub, ts",
             ),
         ),
         options=EVOLVING,

@@ -357,7 +357,7 @@ def test_an_unexpected_error_is_one_line_that_calls_it_a_bug() -> None:
     error = explain(ZeroDivisionError("by\nzero"), ["sync"])
     assert error.exit_code == 1
     assert error.fact == "ZeroDivisionError: by"
-    assert error.hint == "this is a bug: run it again with -v for the traceback"
+    assert error.hint == "run it again with -v and report the traceback: this is a bug"
 
 
 def test_our_own_errors_are_shown_unchanged() -> None:

@@ -62,7 +62,7 @@ def _content(answer: Any) -> Any:
 
 
 def _comparable(answer: Any) -> Any:
-    """The answer without what is of the whole index by design: instants and ages."""
+    """The answer without what describes the whole index by design: instants and ages."""
     if isinstance(answer, dict) and answer.get("mode") in ("keyword", "hybrid"):
         # How rare a word is counts the rows of everybody (docs/security.md).
         hits = [{**hit, "score": None} for hit in answer["hits"]]
@@ -373,7 +373,7 @@ def test_a_key_that_sends_too_many_requests_waits_and_others_do_not(tmp_path: Pa
     assert int(statuses[1].headers["Retry-After"]) > 1
 
 
-def test_a_rate_allows_two_seconds_at_once_and_then_its_pace() -> None:
+def test_a_rate_allows_the_requests_of_two_seconds_at_once_and_then_its_pace() -> None:
     now = [0.0]
     rates = Rates(5, clock=lambda: now[0])
     caller = Caller("key a")

@@ -73,7 +73,7 @@ def test_reused_counts_only_chunks_that_are_written():
     assert (report.embedded, report.reused) == (2, 1)
 
 
-def test_verify_names_quarantined_rows_and_agrees(choosy):
+def test_verify_counts_quarantined_rows_and_agrees(choosy):
     choosy.table.upsert({rid("k0"): values("refused")})
     sync(choosy)
     report = verify(choosy)
@@ -96,14 +96,19 @@ def test_a_quarantined_row_that_is_deleted_is_forgotten(choosy):
     choosy.table.delete([rid("k0")])
     sync(choosy)
     assert choosy.store.open().frontier().quarantine == {}
+    assert indexed(choosy) == built_from_nothing(choosy)
 
 
 def test_other_changes_leave_the_quarantine_alone(choosy):
     choosy.table.upsert({rid("k0"): values("refused")})
     sync(choosy)
+    before = choosy.store.open().frontier().quarantine
+    choosy.embedder.received.clear()
     choosy.table.upsert({rid("k1"): values("other")})
     sync(choosy)
-    assert list(choosy.store.open().frontier().quarantine) == [rid("k0")]
+    assert list(before) == [rid("k0")]
+    assert choosy.store.open().frontier().quarantine == before
+    assert choosy.embedder.received == ["other"]
 
 
 def test_a_reconcile_tries_quarantined_rows_again(choosy):
@@ -172,7 +177,8 @@ def test_quarantined_rows_do_not_prevent_a_reconcile():
     rows |= {rid(f"r{n}"): values(f"refused {n}") for n in range(12)}
     parts.table.upsert(rows)
     assert sync(parts).quarantined == 12
-    assert sync(parts, SyncOptions(reconcile=True)).quarantined == 12
+    again = sync(parts, SyncOptions(reconcile=True))
+    assert (again.action, again.quarantined) == (Action.RECONCILE, 12)
     assert sync(parts, SyncOptions(retry_quarantined=True)).quarantined == 12
     assert len(parts.store.open().frontier().quarantine) == 12
 

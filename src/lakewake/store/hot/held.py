@@ -33,10 +33,11 @@ from lakewake.store.ranking import APART, SPARE, best_positions, closeness
 FILTERS = 16
 #: The largest share of the cells to read; beyond it, comparing all that pass is as quick.
 MOST = 1 / 3
-#: A probe asks for ten chunks. Twice this many chunks need twice the cells.
+#: A probe asks for ten chunks. A search for `n` times this many chunks reads `n` times the cells.
 DEEP = 50
-#: If a filter has nothing to do with the question, ten that pass are among this many times as many
-#: as it should take. If they are not, it excludes the neighbourhood, and others may be anywhere.
+#: A filter that is unrelated to the question lets its usual share of the nearest chunks pass. If
+#: the best `LEAST` that pass are among more than `AHEAD` times as many chunks as that share
+#: implies, the filter excludes the neighbourhood: the nearest that pass may be in any cell.
 AHEAD, LEAST = 3, 10
 
 
@@ -67,7 +68,7 @@ class Loose(NamedTuple):
 
 @dataclass(frozen=True)
 class Held:
-    """One version of an index in memory. A position counts first the base, then what came since.
+    """One version of an index in memory. Positions count the base first, then what came since.
 
     Attributes:
         there: which chunks of the base are in this version; None: all.

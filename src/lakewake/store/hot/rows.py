@@ -126,7 +126,7 @@ def one_batch(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Record
 
 
 def joined(rows: Sequence[HeldRows]) -> HeldRows:
-    """All of these, at least one."""
+    """All of these as one; `rows` is not empty."""
     if len(rows) == 1:
         return rows[0]
     batches = [one.columns for one in rows]

@@ -96,7 +96,7 @@ def waited(name: str, patience: float) -> StoreError:
     """What to raise if the lock cannot be had."""
     return StoreError(
         f"another process has been writing index '{name}' for {patience:.0f} seconds",
-        hint="find out what else syncs this index; then sync again",
+        hint="stop the other process, or wait until it is done; then sync again",
     )
 
 

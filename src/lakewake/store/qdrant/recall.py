@@ -28,7 +28,7 @@ from lakewake.store.recall import EQUAL, PER_KIND, Asking, K, Questions, is_due,
 
 #: Numbers of candidates, cheapest first. Beyond these an exact search costs about the same.
 EFFORTS = tuple(Effort(ef, 1) for ef in (128, 256, 512, 1024))
-#: At one version in this many, some deleted vectors are kept although no probe is due.
+#: At every sixteenth version, some deleted vectors are kept although no probe is due.
 SAMPLED_EVERY = 16
 
 
