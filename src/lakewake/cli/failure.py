@@ -18,7 +18,9 @@ from lakewake.show.plain import spelled_out
 from lakewake.show.redact import without_secrets
 
 #: Commands that never write, so nothing can be left behind when they are interrupted.
-READING = frozenset({"history", "mcp", "plan", "recommend", "search", "status", "verify"})
+READING = frozenset(
+    {"eval", "history", "list", "mcp", "plan", "recommend", "search", "status", "verify"}
+)
 WHOLE_OR_NOTHING = "earlier commits stand, and nothing was written partly"
 
 

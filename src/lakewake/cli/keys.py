@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from lakewake.cli.flags import Flags, with_flags
 from lakewake.cli.screen import count, print_block, print_json
@@ -43,6 +44,8 @@ def keys(
     /metrics and ask for jobs. With --where, a key sees only the rows that pass the filter, on every
     path.
     """
+    if action != "add":
+        _refuse_limits(action)
     if action == "list":
         return _list(file, flags)
     if name is None:
@@ -50,6 +53,16 @@ def keys(
     if action == "add":
         return _add(file, Given(name, scope, where, rate), flags)
     return _remove(file, name, flags)
+
+
+def _refuse_limits(action: str) -> None:
+    context = click.get_current_context()
+    for option in ("scope", "where", "rate"):
+        if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
+            raise ConfigError(
+                f"`keys {action}` takes no --{option}",
+                hint="to change a key, remove it and add it again",
+            )
 
 
 class Given(NamedTuple):

@@ -292,8 +292,11 @@ def test_an_invalid_interval_is_a_usage_error(
     assert "'--interval'" in capsys.readouterr().err
 
 
-def test_an_interrupted_search_reports_that_nothing_was_written() -> None:
-    error = explain(KeyboardInterrupt(), ["search", "wines"])
+@pytest.mark.parametrize("command", ["list", "eval", "search"])
+def test_an_interrupted_command_that_only_reads_reports_that_nothing_was_written(
+    command: str,
+) -> None:
+    error = explain(KeyboardInterrupt(), [command, "wines"])
     assert (error.exit_code, error.landed) == (130, "nothing was written")
 
 

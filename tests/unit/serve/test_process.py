@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from lakewake.cli import run
-from lakewake.serve.keys import add_key
+from lakewake.serve.keys import add_key, read_keys
 from lakewake.serve.logs import Lines
 from lakewake.serve.run import listening
 from support.sampling import rid, values
@@ -221,6 +221,18 @@ def test_a_key_file_that_cannot_be_used_stops_the_start(
     args = ["serve", "--config", str(lake.config), "--keys", str(tmp_path / "none.json")]
     assert run(args) == 2
     assert "lakewake keys add" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", [["--scope", "admin"], ["--where", "a = 1"], ["--rate", "1"]])
+@pytest.mark.parametrize("action", ["list", "remove"])
+def test_what_only_a_new_key_can_be_given_is_refused(
+    action: str, given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "keys.json"
+    add_key(file, "one", "read")
+    assert run(["keys", action, str(file), "one", *given]) == 2
+    assert f"`keys {action}` takes no {given[0]}" in capsys.readouterr().err
+    assert [key.name for key in read_keys(file)] == ["one"]
 
 
 def test_settings_come_from_the_file_and_flags_win(tmp_path: Path) -> None:
