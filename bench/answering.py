@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import threading
@@ -29,6 +30,8 @@ GENERATOR = (
     "16 threads of one Python process, each with a connection of its own: http.client and json for "
     "HTTP, psycopg with prepared statements and binary vectors for Postgres"
 )
+#: Processes of the server that is measured beside the one of a single process.
+WORKERS = max(2, os.cpu_count() or 2)
 #: Rows that each commit of bar 35 rewrites with the same number, and seconds from one to the next.
 TOGETHER, EVERY = 100, 10.0
 #: Seconds between two looks whether a commit is found.
@@ -81,7 +84,7 @@ def in_memory(served: Served) -> dict[str, Any]:
 
 
 def answers(ground: Ground) -> dict[str, dict[str, Any]]:
-    """The rates of bar 34, measured once: ours, and pgvector's."""
+    """The rates of bar 34, measured once: ours, with one process and more, and pgvector's."""
     made: dict[str, dict[str, Any]] = ground.once("answers over HTTP", lambda: _answers(ground))
     return made
 
@@ -89,13 +92,17 @@ def answers(ground: Ground) -> dict[str, dict[str, Any]]:
 def _answers(ground: Ground) -> dict[str, dict[str, Any]]:
     found, _ = held(ground)
     seconds, runs = ground.sizes.serve_seconds / 4, dict[str, list[dict[str, Any]]]()
+    bodies = by_vector(found)
     with (
         serving(ground, found.followed) as served,
+        serving(ground, found.followed, "--workers", str(WORKERS)) as shared,
         engine(ground, found, "in_postgres") as database,
     ):
         there = in_memory(served)
+        in_memory(shared)
         for _ in range(2):
-            runs.setdefault("http", []).append(over_http(ground, served, by_vector(found), seconds))
+            for side, server in (("http", served), ("http_workers", shared)):
+                runs.setdefault(side, []).append(over_http(ground, server, bodies, seconds))
             if database:
                 queries = ground.scratch / "engines" / "queries.npy"
                 args = (database.about["address"], queries, CLIENTS, seconds)
@@ -123,7 +130,13 @@ def bar_34(ground: Ground) -> Outcome:
             Measure("p99, of pgvector's", sooner, "≤", 1),
             Measure("failed", ours["failed"], "≤", 0),
         ),
-        {"clients": CLIENTS, "generator": GENERATOR, "ef_search": EF_SEARCH, **seen},
+        {
+            "clients": CLIENTS,
+            "workers": WORKERS,
+            "generator": GENERATOR,
+            "ef_search": EF_SEARCH,
+            **seen,
+        },
     )
 
 

@@ -84,7 +84,7 @@ def serving(ground: Ground, followed: Followed, *flags: str) -> Iterator[Served]
         "serve", "--config", str(followed.config), "--port", str(port), *flags
     )
     began = time.perf_counter()
-    log = (ground.scratch / "serve.log").open("wb")
+    log = (ground.scratch / f"serve-{port}.log").open("wb")
     with log, subprocess.Popen(command, stdout=log, stderr=log, env=environment()) as process:
         try:
             url = f"http://127.0.0.1:{port}"

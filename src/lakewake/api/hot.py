@@ -95,6 +95,18 @@ class Hot:
             return self._tier
 
 
+def is_held_alone(settings: IndexSettings, chunks: int) -> bool:
+    """Whether each process holds an index of this size in memory for itself: no file has it."""
+    from lakewake.store.hot.base import has_cells
+
+    if settings.hot == OFF or not has_cells(chunks, settings.recall):
+        return False
+    if settings.store.partition("://")[0] not in STORES:
+        return False
+    files = hot_files(settings)
+    return files is None or not files.token()
+
+
 def hot_files(settings: IndexSettings) -> HotFiles | None:
     """The files of the hot tier beside the index; None if its store has no local folder."""
     from lakewake.store.hot.files import HotFiles

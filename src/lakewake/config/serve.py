@@ -27,7 +27,9 @@ ALGORITHMS = (
     "EdDSA",
 )
 _HERE = ("localhost", "127.0.0.1", "::1")
-_LIMITS = ("max_k", "max_query_chars", "max_body_bytes", "concurrent")
+_LIMITS = ("max_k", "max_query_chars", "max_body_bytes", "concurrent", "workers")
+#: Each worker has models and memory of its own, so more of them are a slip of the pen.
+MOST_WORKERS = 64
 
 
 def check_hosts(section: Section, names: object) -> tuple[str, ...]:
@@ -101,6 +103,9 @@ def read_serve(section: Section) -> ServeSettings:
     )
     if found.port > 65_535:
         raise section.fail(f"`port` is {found.port}, expected 65535 or less", "port = 8377")
+    if found.workers > MOST_WORKERS:
+        fact = f"`workers` is {found.workers}, expected {MOST_WORKERS} or fewer"
+        raise section.fail(fact, "workers = 2")
     if not 0 <= found.rate < math.inf:
         raise section.fail(
             f"`rate` is {found.rate}, expected a number of requests a second, or 0", "rate = 20"

@@ -213,6 +213,7 @@ class ServeSettings:
         tokens: which tokens are accepted besides keys; None: none.
         mcp: answer the Model Context Protocol at /mcp.
         audit: the file that a line is appended to for each question; None: the log.
+        workers: processes that answer requests.
     """
 
     host: str = "127.0.0.1"
@@ -228,6 +229,7 @@ class ServeSettings:
     audit: str | None = None
     tokens: TokenSettings | None = None
     mcp: bool = False
+    workers: int = 1
 
     @property
     def has_callers(self) -> bool:

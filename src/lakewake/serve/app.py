@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from time import perf_counter
@@ -37,12 +38,13 @@ from lakewake.serve.metrics import CONTENT_TYPE, Metrics
 from lakewake.serve.page import PageFile, read_page
 from lakewake.serve.refusals import Json, Refused, misshapen, refusal, refused_by
 from lakewake.serve.remote import Remote
+from lakewake.serve.shared import Shared
 from lakewake.show.plain import json_value
 from lakewake.show.redact import without_secrets
 
 if TYPE_CHECKING:
     from lakewake.api import Index
-    from lakewake.serve.following import Follower
+    from lakewake.serve.following import Followed
     from lakewake.serve.tokens import Tokens
 
 _log = logging.getLogger("lakewake.serve")
@@ -97,7 +99,8 @@ def build_app(
     keys: KeyRing | None,
     *,
     tokens: Tokens | None = None,
-    follower: Follower | None = None,
+    follower: Followed | None = None,
+    shared: Shared | None = None,
     page: Mapping[str, PageFile] | None = None,
 ) -> FastAPI:
     """The application for the indexes of a configuration.
@@ -106,11 +109,13 @@ def build_app(
         keys: the accepted API keys; None: no key is needed, unless there are tokens.
         tokens: the accepted tokens; None: there are none.
         follower: the process that keeps the indexes up to date; None: there is none.
+        shared: the memory of all processes of the server; None: this is the only one.
         page: path → file; by default the page that comes with the package.
     """
     keyed = keys is not None or tokens is not None
     views = Views(indexes, keyed=keyed)
-    desk = Desk(views, settings, follower, keyed or is_loopback(settings.host))
+    shared = shared or Shared()
+    desk = Desk(views, settings, follower, shared, shows=keyed or is_loopback(settings.host))
     app = FastAPI(
         title="Lakewake",
         summary="Vector indexes that follow Apache Hudi tables, commit by commit.",
@@ -132,7 +137,8 @@ def build_app(
     app.add_middleware(BodyLimit, settings.max_body_bytes, settings.timeout)
     if keyed:
         needs = partial(scope_for, frozenset({"/health", *files}))
-        app.add_middleware(KeyCheck, keys, needs, Rates(settings.rate), tokens)
+        rates = Rates(settings.rate, shared=shared)
+        app.add_middleware(KeyCheck, keys, needs, rates, tokens)
     hosts = hosts_of(settings.host, settings.allowed_hosts, keyed=keyed)
     app.add_middleware(KnownHosts, hosts, numbers=not is_loopback(settings.host))
     app.add_middleware(LastResort, desk)
@@ -155,18 +161,21 @@ class Desk:
         self,
         views: Views,
         settings: ServeSettings,
-        follower: Follower | None,
-        shows_metrics: bool,
+        follower: Followed | None,
+        shared: Shared,
+        *,
+        shows: bool,
     ) -> None:
         self._views, self._limits, self._follower = views, settings, follower
-        self._shows_metrics = shows_metrics
-        seconds = settings.timeout
-        self.searching = Gate(settings.concurrent, seconds)
+        self._shows_metrics, self._shared = shows, shared
+        self._noting = threading.Lock()
+        seconds, gate = settings.timeout, partial(Gate, changed=self._note_running)
+        self.searching = gate(settings.concurrent, seconds)
         # A separate gate: if the model is slow or gone, searches that do not need it go on.
-        self.modelling = Gate(settings.concurrent, seconds, busy=BUSY_MODEL)
-        self.recommending = Gate(settings.concurrent, seconds * WRITING)
-        self.looking, self.counting = Gate(LOOKING, seconds), Gate(COUNTING, seconds)
-        self.metrics = Metrics(views.unlimited, lambda: self.running, self._restarts)
+        self.modelling = gate(settings.concurrent, seconds, busy=BUSY_MODEL)
+        self.recommending = gate(settings.concurrent, seconds * WRITING)
+        self.looking, self.counting = gate(LOOKING, seconds), gate(COUNTING, seconds)
+        self.metrics = Metrics(views.unlimited, shared, self._restarts)
 
     @property
     def running(self) -> int:
@@ -176,6 +185,11 @@ class Desk:
     @property
     def _gates(self) -> tuple[Gate, ...]:
         return self.searching, self.modelling, self.recommending, self.looking, self.counting
+
+    def _note_running(self) -> None:
+        # Counted under the lock, so that the last one that writes has seen all others.
+        with self._noting:
+            self._shared.set_running(self.running)
 
     def close(self) -> None:
         """Accept no more work. Does not wait for running work."""

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 from lakewake.errors import ConfigError, LakewakeError
 from lakewake.model.where import Where
 from lakewake.serve.refusals import Refused
+from lakewake.serve.shared import Shared
 from lakewake.show.redact import cleaned, without_secrets
 
 if TYPE_CHECKING:
     from lakewake.api import Index
 
 _audit = logging.getLogger("lakewake.audit")
-#: How many rights are kept with their facets and counts, and how many callers with their rate.
-MOST_VIEWS, MOST_CALLERS = 256, 10_000
+#: How many rights are kept with their facets and counts.
+MOST_VIEWS = 256
 #: The most characters of a question in the audit log, and of each other part of it.
 LOGGED = 300
 
@@ -143,12 +144,18 @@ class Views(Mapping[str, "Index"]):
 class Rates:
     """Limits how many requests a second each caller may send.
 
-    A caller that was idle may send those of two seconds at once.
+    A caller that was idle may send those of two seconds at once. All processes of a server count
+    in the same memory.
     """
 
-    def __init__(self, rate: float, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        rate: float,
+        clock: Callable[[], float] = monotonic,
+        shared: Shared | None = None,
+    ) -> None:
         self._rate, self._clock = rate, clock
-        self._kept: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._shared = shared or Shared()
 
     def take(self, caller: Caller) -> None:
         """Count one request.
@@ -159,17 +166,11 @@ class Rates:
         rate = caller.rate or self._rate
         if not rate:
             return
-        now, most = self._clock(), max(2 * rate, 1.0)
-        left, since = self._kept.get(caller.name, (most, now))
-        left = min(left + (now - since) * rate, most)
-        if left < 1:
-            wait = {"Retry-After": str(max(1, round((1 - left) / rate)))}
+        seconds = self._shared.take(caller.name, rate, max(2 * rate, 1.0), self._clock())
+        if seconds:
+            wait = {"Retry-After": str(max(1, round(seconds)))}
             fact = f"{caller.name} sends more than {rate:g} requests a second"
             raise Refused(429, "rate", fact, "wait, then send fewer requests", wait)
-        self._kept[caller.name] = left - 1, now
-        self._kept.move_to_end(caller.name)
-        if len(self._kept) > MOST_CALLERS:
-            self._kept.popitem(last=False)
 
 
 @contextmanager

@@ -41,6 +41,7 @@ class Gate:
         seconds: how long a request waits for its work.
         patience: how long a request waits for a thread.
         busy: the error if no thread becomes free.
+        changed: called whenever the number of working threads is another one.
     """
 
     def __init__(
@@ -49,12 +50,14 @@ class Gate:
         seconds: float,
         patience: float = PATIENCE,
         busy: str = "too many searches are running",
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.seconds = seconds
         self._patience, self._busy = patience, busy
         self._pool = ThreadPoolExecutor(threads, "lakewake-serve")
         self._free = asyncio.Semaphore(threads)
         self._running: set[Future[Any]] = set()
+        self._changed = changed
 
     @property
     def running(self) -> int:
@@ -113,6 +116,7 @@ class Gate:
             self._free.release()
             raise
         self._running.add(future)
+        self._changed()
         loop = asyncio.get_running_loop()
         future.add_done_callback(lambda f: self._over(f, loop, done))
 
@@ -136,6 +140,7 @@ class Gate:
     ) -> None:
         """Free the thread after its work. Called in the thread."""
         self._running.discard(future)
+        self._changed()
 
         def over() -> None:
             self._free.release()

@@ -6,10 +6,15 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from lakewake.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lakewake.progress import Reporter
 
 #: Address and port of the client whose bytes are being handled; `-` for none.
 CLIENT: ContextVar[str] = ContextVar("lakewake-client", default="-")
@@ -37,6 +42,11 @@ def stamp(seconds: float | None = None) -> str:
     """A time in the format of the log; by default now."""
     when = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
     return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def dated(reporter: Reporter) -> Callable[[str], None]:
+    """Show a line with the time before it, as in the lines of the log."""
+    return lambda line: reporter.say(f"{stamp()} {line}")
 
 
 def start_audit(file: str | None) -> None:

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-import threading
+import json
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from lakewake.errors import LakewakeError
 from lakewake.serve.asking import freshness
+from lakewake.serve.shared import Shared
 
 if TYPE_CHECKING:
     from lakewake.api import Index
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+#: What is counted: the seconds and buckets of a search, and refusals.
+SEARCHED, REFUSED = "searched", "refused"
 #: How many syncs are read each time, and how many if there were more since the last time.
 FEW, ALL = 20, 1000
 #: Name, help, and how to read the value from a status; an index without the value has no sample.
@@ -78,6 +88,27 @@ class Totals:
         self._counted: frozenset[tuple[str, str, str]] = frozenset()
         self._newest = ""
 
+    @classmethod
+    def of(cls, kept: Mapping[str, Any] | None) -> Totals:
+        """The totals that `as_dict` described; None: there are none yet."""
+        totals = cls()
+        if kept is not None:
+            totals.sums |= kept["sums"]
+            totals.syncs, totals.failed = kept["syncs"], kept["failed"]
+            totals._newest = kept["newest"]
+            totals._counted = frozenset((a, b, c) for a, b, c in kept["counted"])
+        return totals
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, for another process."""
+        return {
+            "sums": self.sums,
+            "syncs": self.syncs,
+            "failed": self.failed,
+            "newest": self._newest,
+            "counted": sorted(self._counted),
+        }
+
     def read(self, history: Callable[[int], list[Mapping[str, Any]]]) -> None:
         """Add the syncs since the last call."""
         records = history(FEW) if self._newest else []
@@ -105,10 +136,8 @@ def _mark(record: Mapping[str, Any]) -> tuple[str, str, str]:
 class IndexCollector:
     """A collector that reads the indexes when it is asked."""
 
-    def __init__(self, indexes: Mapping[str, Index]) -> None:
-        self._indexes = indexes
-        self._totals = {name: Totals() for name in indexes}
-        self._lock = threading.Lock()
+    def __init__(self, indexes: Mapping[str, Index], shared: Shared) -> None:
+        self._indexes, self._shared = indexes, shared
 
     def describe(self) -> list[Metric]:
         """Nothing: describing the metrics would read the indexes."""
@@ -143,12 +172,14 @@ class IndexCollector:
         return family
 
     def _work(self) -> Iterator[Metric]:
-        with self._lock:
+        sums = {}
+        with self._shared.totals() as kept:
             for name, index in self._indexes.items():
-                self._totals[name].read(partial(_records, index))
-            sums = {name: dict(t.sums) for name, t in self._totals.items()}
-            for name, totals in self._totals.items():
-                sums[name] |= {"syncs": totals.syncs, "failed_syncs": totals.failed}
+                totals = Totals.of(kept.get(name))
+                totals.read(partial(_records, index))
+                kept[name] = totals.as_dict()
+                more = {"syncs": totals.syncs, "failed_syncs": totals.failed}
+                sums[name] = totals.sums | more
         counters = [(name, text) for name, text, _ in WORK]
         counters += [("syncs", "Syncs that did something."), ("failed_syncs", "Syncs that failed.")]
         for metric, text in counters:
@@ -172,41 +203,70 @@ def _records(index: Index, limit: int) -> list[Mapping[str, Any]]:
         return []
 
 
+class ServerCollector:
+    """A collector of what all processes of the server counted together."""
+
+    def __init__(self, shared: Shared, restarts: Callable[[], int]) -> None:
+        self._shared, self._restarts = shared, restarts
+
+    def describe(self) -> list[Metric]:
+        """Nothing, as of the indexes."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Times of searches, errors, threads and processes."""
+        sums = {tuple(json.loads(name)): values for name, values in self._shared.sums().items()}
+        yield _seconds({key[1:]: v for key, v in sums.items() if key[0] == SEARCHED})
+        errors = CounterMetricFamily(
+            "lakewake_errors", "Requests refused or failed.", labels=["kind"]
+        )
+        for key, values in sums.items():
+            if key[0] == REFUSED:
+                errors.add_metric([key[1]], values[0])
+        yield errors
+        state = self._shared.state
+        for name, text, value in (
+            ("running", "Threads that are working.", self._shared.running),
+            ("watch_restarts", "Restarts of the syncing process.", self._restarts()),
+            ("workers", "Processes that answer requests now.", state.get("workers", 1)),
+            ("worker_restarts", "Restarts of these processes.", state.get("restarts", 0)),
+        ):
+            yield GaugeMetricFamily(f"lakewake_{name}", text, value=float(value))
+
+
+def _seconds(found: Mapping[tuple[str, ...], list[float]]) -> Metric:
+    family = HistogramMetricFamily(
+        "lakewake_search_seconds",
+        "Seconds that searches took, without the network.",
+        labels=["index", "mode"],
+    )
+    limits = [*map(str, BUCKETS), "+Inf"]
+    for labels, (seconds, *counts) in found.items():
+        upto = accumulate(counts[: len(limits)])
+        family.add_metric(labels, list(zip(limits, upto, strict=True)), seconds)
+    return family
+
+
 class Metrics:
-    """The metrics of one server, in a registry of its own."""
+    """The metrics of a server. Each of its processes reports those of all of them."""
 
     def __init__(
-        self,
-        indexes: Mapping[str, Index],
-        running: Callable[[], int],
-        restarts: Callable[[], int],
+        self, indexes: Mapping[str, Index], shared: Shared, restarts: Callable[[], int]
     ) -> None:
+        self._shared = shared
         self._registry = CollectorRegistry()
-        self._registry.register(IndexCollector(indexes))
-        self._seconds = Histogram(
-            "lakewake_search_seconds",
-            "Seconds that searches took, without the network.",
-            ["index", "mode"],
-            buckets=BUCKETS,
-            registry=self._registry,
-        )
-        self._errors = Counter(
-            "lakewake_errors", "Requests refused or failed.", ["kind"], registry=self._registry
-        )
-        working = Gauge("lakewake_running", "Threads that are working.", registry=self._registry)
-        working.set_function(running)
-        restarted = Gauge(
-            "lakewake_watch_restarts", "Restarts of the syncing process.", registry=self._registry
-        )
-        restarted.set_function(restarts)
+        self._registry.register(IndexCollector(indexes, shared))
+        self._registry.register(ServerCollector(shared, restarts))
 
     def searched(self, index: str, mode: str, seconds: float) -> None:
         """Count a search that was answered."""
-        self._seconds.labels(index, mode).observe(seconds)
+        counts = [0.0] * (len(BUCKETS) + 1)
+        counts[bisect_left(BUCKETS, seconds)] = 1.0
+        self._shared.add(json.dumps([SEARCHED, index, mode]), [seconds, *counts])
 
     def refused(self, kind: str) -> None:
         """Count a request that was refused or failed."""
-        self._errors.labels(kind).inc()
+        self._shared.add(json.dumps([REFUSED, kind]), [1.0])
 
     def text(self) -> bytes:
         """All metrics in the format of Prometheus."""

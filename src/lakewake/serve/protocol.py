@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import resource
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -47,12 +47,14 @@ class Room:
 
     Attributes:
         waiting: connections without a complete request, the longest waiting first.
+        changed: called whenever a connection begins or ends.
     """
 
     connections: int = CONNECTIONS
     head_seconds: float = HEAD_SECONDS
     unread_seconds: float = UNREAD_SECONDS
     waiting: dict[BoundedProtocol, None] = field(default_factory=dict)
+    changed: Callable[[], None] = lambda: None
 
 
 def make_room() -> Room:
@@ -92,6 +94,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         if len(self.connections) > self._room.connections:
             self._take_a_place()
+        self._room.changed()
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -99,6 +102,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_waiting()
         self._stop_unread()
         super().connection_lost(exc)
+        self._room.changed()
 
     def _take_a_place(self) -> None:
         longest = next(iter(self._room.waiting), None)

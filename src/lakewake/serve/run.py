@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import errno
+import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -14,15 +14,26 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
+from lakewake.api.hot import is_held_alone
 from lakewake.config.settings import ServeSettings
-from lakewake.errors import ConfigError, IndexMissing
+from lakewake.errors import IndexMissing
 from lakewake.serve import asking
+from lakewake.serve.accepting import Acceptor
 from lakewake.serve.app import build_app
-from lakewake.serve.following import Follower
-from lakewake.serve.headers import is_loopback
+from lakewake.serve.following import Followed, Follower
 from lakewake.serve.keys import KeyRing
-from lakewake.serve.logs import stamp, start_audit, start_log
-from lakewake.serve.protocol import BoundedProtocol, make_room
+from lakewake.serve.logs import dated, start_audit, start_log
+from lakewake.serve.opening import (
+    ServeOptions,
+    Started,
+    check_exposure,
+    check_workers,
+    listening,
+    share_of,
+)
+from lakewake.serve.protocol import BoundedProtocol, Room, make_room
+from lakewake.serve.shared import Shared
+from lakewake.serve.workers import Reported, supervise, was_ready
 
 if TYPE_CHECKING:
     from lakewake.api import Index, Lakewake
@@ -35,54 +46,6 @@ GRACE = 4
 LOADED = ("onnx", "sentence-transformers", "cross-encoder")
 
 
-@dataclass(frozen=True)
-class ServeOptions:
-    """What a caller may ask of a server besides its settings.
-
-    Attributes:
-        follow: the command that keeps the indexes up to date while the server runs; empty: none.
-        insecure: serve other machines without keys.
-        verbose: log every request.
-    """
-
-    follow: tuple[str, ...] = ()
-    insecure: bool = False
-    verbose: bool = False
-
-
-@dataclass(frozen=True)
-class Started:
-    """A server that accepts requests now."""
-
-    host: str
-    port: int
-    indexes: tuple[dict[str, Any], ...]
-    watch: bool
-    keys: bool
-
-    @property
-    def url(self) -> str:
-        """The address of the server."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
-
-    @property
-    def local(self) -> bool:
-        """Whether only this machine can reach it."""
-        return is_loopback(self.host)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The object that `serve --json` prints."""
-        return {
-            "url": self.url,
-            "host": self.host,
-            "port": self.port,
-            "indexes": list(self.indexes),
-            "watch": self.watch,
-            "keys": self.keys,
-        }
-
-
 def serve(
     lake: Lakewake,
     settings: ServeSettings,
@@ -91,6 +54,8 @@ def serve(
     announce: Callable[[Started], None],
 ) -> bool:
     """Serve until SIGTERM or Ctrl-C. Returns False if a stalled search is still in its thread.
+
+    With several workers, this process starts them and answers nothing itself.
 
     Args:
         announce: called once, as soon as requests are accepted.
@@ -101,34 +66,108 @@ def serve(
         SetupError: a model is missing.
     """
     check_exposure(settings, options)
+    if options.part is not None:
+        return _work(lake, settings, options, reporter, announce)
+    check_workers({index.name: index.settings.store for index in lake.values()}, settings)
+    if settings.workers > 1 and options.worker:
+        supervise(settings, options, reporter, announce)
+        return True
+    follower = Follower(options.follow, dated(reporter)) if options.follow else None
+    with listening(settings.host, settings.port) as listener:
+        place = _Place(listener, Shared(), follower, announce, needed=not options.follow)
+        return _answer(lake, settings, options, reporter, place)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the answers of this process come and go.
+
+    Attributes:
+        followed: the syncing process, if there is one. This process owns it if it is a `Follower`.
+        announce: called once, as soon as requests are accepted.
+        needed: whether an index that is not built is an error.
+    """
+
+    listener: socket.socket
+    shared: Shared
+    followed: Followed | None
+    announce: Callable[[Started], None]
+    needed: bool
+
+    @property
+    def follower(self) -> Follower | None:
+        """The syncing process, if this process owns it."""
+        return self.followed if isinstance(self.followed, Follower) else None
+
+
+def _work(
+    lake: Lakewake,
+    settings: ServeSettings,
+    options: ServeOptions,
+    reporter: Reporter,
+    announce: Callable[[Started], None],
+) -> bool:
+    """Serve as one of several workers."""
+    part = options.part
+    assert part is not None
+    shared = Shared(part.memory, part.number)
+    share = share_of(settings.concurrent, part.number, shared.workers)
+    followed = Reported(shared) if options.follow else None
+    # A worker that is started again serves whatever is there, as the one before it did.
+    needed = not options.follow and not was_ready(shared)
+    with socket.socket(fileno=part.listener) as listener:
+        place = _Place(listener, shared, followed, announce, needed)
+        return _answer(lake, replace(settings, concurrent=share), options, reporter, place)
+
+
+def _answer(
+    lake: Lakewake,
+    settings: ServeSettings,
+    options: ServeOptions,
+    reporter: Reporter,
+    place: _Place,
+) -> bool:
+    """Answer requests until a signal. Returns False if a stalled search is still in its thread."""
     keys = KeyRing(Path(settings.keys)) if settings.keys else None
     tokens = load_tokens(settings)
-    with listening(settings.host, settings.port) as listener:
-        for index in lake.values():
-            prepare(index, reporter, needed=not options.follow)
-        follower = Follower(options.follow, _dated(reporter)) if options.follow else None
-        if settings.audit or settings.has_callers:
-            start_audit(settings.audit)
-        app = build_app(lake, settings, keys, tokens=tokens, follower=follower)
-        server = _Server(_config(app, options), follower)
-        server.on_start = lambda: announce(
-            Started(
-                settings.host,
-                listener.getsockname()[1],
-                tuple(asking.summary(i) for i in lake.values()),
-                bool(options.follow),
-                settings.has_callers,
-            )
-        )
-        try:
-            if follower:
-                follower.start()
-            server.run(sockets=[listener])
-        finally:
-            app.state.desk.close()
-            if follower:
-                follower.stop()
+    for index in lake.values():
+        prepare(index, reporter, needed=place.needed)
+    if settings.audit or settings.has_callers:
+        start_audit(settings.audit)
+    followed, shared = place.followed, place.shared
+    app = build_app(lake, settings, keys, tokens=tokens, follower=followed, shared=shared)
+    room = make_room()
+    config = _config(app, options, room)
+    if options.part is None:
+        server = _Server(config, place.follower)
+    else:
+        server = _Worker(config, place, room)
+    server.on_start = lambda: place.announce(_started(lake, settings, options, place))
+    try:
+        if place.follower:
+            place.follower.start()
+        server.run(sockets=[place.listener])
+    finally:
+        app.state.desk.close()
+        if place.follower:
+            place.follower.stop()
     return not app.state.desk.running
+
+
+def _started(
+    lake: Lakewake, settings: ServeSettings, options: ServeOptions, place: _Place
+) -> Started:
+    found = tuple(asking.summary(index) for index in lake.values())
+    return Started(
+        settings.host,
+        place.listener.getsockname()[1],
+        found,
+        bool(options.follow),
+        settings.has_callers,
+        unshared=tuple(
+            i["name"] for i in found if is_held_alone(lake[i["name"]].settings, i["chunks"])
+        ),
+    )
 
 
 def load_tokens(settings: ServeSettings) -> Tokens | None:
@@ -147,61 +186,6 @@ def load_tokens(settings: ServeSettings) -> Tokens | None:
     # Before the first request: others that come while it waits for the keys would be refused.
     found.refresh()
     return found
-
-
-def _dated(reporter: Reporter) -> Callable[[str], None]:
-    """Add the time to the output of the syncing process, as in the lines of the log."""
-    return lambda line: reporter.say(f"{stamp()} {line}")
-
-
-def check_exposure(settings: ServeSettings, options: ServeOptions) -> None:
-    """Raise if the server would be open to other machines by accident.
-
-    Raises:
-        ConfigError: an address that other machines can reach needs keys, or `insecure`.
-    """
-    if settings.keys and options.insecure:
-        raise ConfigError("--keys and --insecure-no-auth cannot be combined", hint="choose one")
-    if settings.tokens and options.insecure:
-        raise ConfigError(
-            "--insecure-no-auth and [serve.tokens] cannot be combined", hint="choose one"
-        )
-    if not (is_loopback(settings.host) or settings.has_callers or options.insecure):
-        raise ConfigError(
-            f"on {settings.host} other machines could search without a key",
-            hint="run `lakewake keys add keys.json NAME` and pass `--keys keys.json`, or pass "
-            "--insecure-no-auth if that is intended",
-        )
-
-
-@contextmanager
-def listening(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket that listens on this address; port 0: any free port.
-
-    Raises:
-        ConfigError: the address or port cannot be used.
-    """
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # Name the protocol: otherwise asyncio leaves TCP's delay on, 40 ms per answer.
-        listener, address = socket.socket(*found[:3]), found[4]
-    except (OSError, UnicodeError) as error:
-        raise ConfigError(
-            f"there is no address {host!r} to listen on: {error}",
-            hint="pass an address of this machine, such as --host 127.0.0.1",
-        ) from error
-    with listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(address)
-            listener.listen()
-        except OSError as error:
-            used = error.errno == errno.EADDRINUSE
-            raise ConfigError(
-                f"port {port} of {host} {'is in use' if used else f'cannot be used: {error}'}",
-                hint="pass another `--port`; 0 takes any free port",
-            ) from error
-        yield listener
 
 
 def prepare(index: Index, reporter: Reporter, *, needed: bool) -> None:
@@ -227,7 +211,7 @@ def prepare(index: Index, reporter: Reporter, *, needed: bool) -> None:
             index.reranker.score("ready", ["ready"])
 
 
-def _config(app: Any, options: ServeOptions) -> uvicorn.Config:
+def _config(app: Any, options: ServeOptions, room: Room) -> uvicorn.Config:
     start_log(verbose=options.verbose)
     return uvicorn.Config(
         app,
@@ -237,7 +221,7 @@ def _config(app: Any, options: ServeOptions) -> uvicorn.Config:
         ws="none",
         proxy_headers=False,
         server_header=False,
-        http=partial(BoundedProtocol, room=make_room()),  # type: ignore[arg-type]
+        http=partial(BoundedProtocol, room=room),  # type: ignore[arg-type]
         timeout_graceful_shutdown=GRACE,
     )
 
@@ -269,3 +253,23 @@ class _Server(uvicorn.Server):
                 yield
             finally:
                 self._captured_signals.clear()
+
+
+class _Worker(_Server):
+    """Accepts its share of the connections."""
+
+    def __init__(self, config: uvicorn.Config, place: _Place, room: Room) -> None:
+        super().__init__(config, None)
+        self._listener, self._shared, self._room = place.listener, place.shared, room
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept requests."""
+        state = self.server_state
+        # As uvicorn does, which would take every connection that is waiting.
+        kind: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        given = {"config": self.config, "server_state": state, "app_state": self.lifespan.state}
+        make = partial(kind, **given)
+        acceptor = Acceptor(self._listener, make, self._shared, lambda: len(state.connections))
+        self._room.changed = acceptor.note
+        await super().startup(sockets=[])
+        self.servers.append(acceptor)  # type: ignore[arg-type]

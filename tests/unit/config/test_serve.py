@@ -44,6 +44,8 @@ def test_allowed_hosts_are_a_list() -> None:
         ('port = "80"', "`port` is a string"),
         ("max_k = 0", "`max_k` is 0"),
         ("concurrent = 0", "`concurrent` is 0"),
+        ("workers = 0", "`workers` is 0"),
+        ("workers = 65", "`workers` is 65"),
         ("max_body_bytes = 0", "`max_body_bytes` is 0"),
         ("timeout = 0", "`timeout` is 0"),
         ("timeout = nan", "`timeout` is nan"),

@@ -11,13 +11,8 @@ from pathlib import Path
 from time import monotonic
 
 from lakewake.cli.serve import sync_command
-from lakewake.serve.following import (
-    LINE_CHARS,
-    LINES,
-    LONGEST_PAUSE,
-    Follower,
-    pause_before,
-)
+from lakewake.serve.alive import LONGEST_PAUSE, pause_before
+from lakewake.serve.following import LINE_CHARS, LINES, Follower
 from support.serving import asking, wait_until, wine_index
 
 

@@ -20,7 +20,7 @@ import pytest
 from lakewake.cli import run
 from lakewake.serve.keys import add_key, read_keys
 from lakewake.serve.logs import Lines
-from lakewake.serve.run import listening
+from lakewake.serve.opening import listening
 from support.sampling import rid, values
 from support.serving import CONFIG, DiskLake, serving
 
@@ -310,9 +310,12 @@ def slow_lake(tmp_path: Path):
     thread.join()
 
 
-def test_after_a_stop_signal_running_requests_finish_and_new_ones_are_refused(slow_lake) -> None:
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_after_a_stop_signal_running_requests_finish_and_new_ones_are_refused(
+    slow_lake, workers: str
+) -> None:
     lake, service = slow_lake
-    with serving(lake.config) as server, ThreadPoolExecutor(4) as pool:
+    with serving(lake.config, "--workers", workers) as server, ThreadPoolExecutor(4) as pool:
 
         def ask() -> int:
             with server.client() as client:
@@ -336,9 +339,10 @@ def test_after_a_stop_signal_running_requests_finish_and_new_ones_are_refused(sl
         assert server.process.wait(5) == 0
 
 
-def test_a_stalled_search_does_not_keep_a_stopping_server_alive(slow_lake) -> None:
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_stalled_search_does_not_keep_a_stopping_server_alive(slow_lake, workers: str) -> None:
     lake, service = slow_lake
-    with serving(lake.config) as server, ThreadPoolExecutor(1) as pool:
+    with serving(lake.config, "--workers", workers) as server, ThreadPoolExecutor(1) as pool:
 
         def ask() -> str:
             import httpx2

@@ -21,8 +21,9 @@ from lakewake.model.where import And, Compare, Contains, In
 from lakewake.net.deadline import TooLate
 from lakewake.search.where import parse_where
 from lakewake.serve.keys import KeyRing, add_key
+from lakewake.serve.opening import ServeOptions, check_exposure
 from lakewake.serve.refusals import Refused
-from lakewake.serve.run import ServeOptions, check_exposure, load_tokens
+from lakewake.serve.run import load_tokens
 from lakewake.serve.tokens import TRUSTED, Tokens, check_tokens, read_keys
 from support.http_server import listening
 from support.serving import asking
