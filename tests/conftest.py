@@ -29,6 +29,7 @@ TOGETHER = (
     "tests/acceptance/test_readme.py",
     "tests/integration/test_bench_smoke.py",
     "tests/integration/test_pinned.py",
+    "tests/integration/test_rights_in_the_lake.py",
     "tests/integration/test_sql.py",
     "tests/unit/test_packages.py",
 )

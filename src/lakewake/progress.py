@@ -2,16 +2,19 @@
 
 Everything is shown on one stream, stderr for the command line, so that stdout holds results only.
 Stages may nest. Each is shown on its own and leaves one line when it succeeds, unless it was over
-before anyone noticed it.
+before anyone noticed it. A stage may have steps: a terminal shows them while they run, and they
+leave no line.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Protocol, TextIO
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TextIO, runtime_checkable
 
 from lakewake.show.plain import spelled_out
 from lakewake.show.redact import without_secrets
@@ -43,10 +46,90 @@ class Reporter(Protocol):
         """Show one line."""
 
 
+@runtime_checkable
+class Watched(Protocol):
+    """A reporter that a person watches: it also shows the steps of a stage."""
+
+    def step(self, name: str, total: int | None = None) -> AbstractContextManager[Stage]:
+        """Show a part of a stage until the context ends. It leaves no line.
+
+        A step may begin in any thread. `total` is None if it is not known.
+        """
+
+
+def watched(reporter: Reporter) -> Watched | None:
+    """The reporter, if a person watches it."""
+    shown = reporter.shown if isinstance(reporter, Logged) else reporter
+    return shown if isinstance(shown, Watched) else None
+
+
+def step(reporter: Reporter, name: str, total: int | None = None) -> AbstractContextManager[Stage]:
+    """A part of a stage, shown if a person watches."""
+    found = watched(reporter)
+    return found.step(name, total) if found else nullcontext(UNSEEN)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """How far some work is.
+
+    Attributes:
+        total: None if it is not known.
+    """
+
+    name: str
+    done: int
+    total: int | None
+
+
+class Counting:
+    """A stage that only counts, for others to look at."""
+
+    def __init__(self, name: str, total: int | None = None) -> None:
+        self._name, self._done, self._total = name, 0, total
+
+    def advance(self, n: int) -> None:
+        self._done += n
+
+    @property
+    def counted(self) -> Counted:
+        """How far it is."""
+        return Counted(self._name, self._done, self._total)
+
+
+class Steps:
+    """Shows as steps what somebody else counts. Close it at the end."""
+
+    def __init__(self, shown: Watched) -> None:
+        self._watched = shown
+        self._open: dict[Hashable, tuple[ExitStack, Stage, int]] = {}
+
+    def show(self, found: Mapping[Hashable, Counted]) -> None:
+        """Show the newest counts: new steps begin, and those that are not there any more end."""
+        for key in self._open.keys() - found.keys():
+            self._open.pop(key)[0].close()
+        for key, one in found.items():
+            kept, stage, shown = self._open.get(key) or self._begun(one)
+            # A count that went back is shown when it has caught up.
+            done = max(shown, one.done if one.total is None else min(one.done, one.total))
+            if done > shown:
+                stage.advance(done - shown)
+            self._open[key] = kept, stage, done
+
+    def close(self) -> None:
+        """End all steps."""
+        self.show({})
+
+    def _begun(self, one: Counted) -> tuple[ExitStack, Stage, int]:
+        kept = ExitStack()
+        return kept, kept.enter_context(self._watched.step(one.name, one.total)), 0
+
+
 class Logged:
     """Shows what another reporter does, and logs the same lines.
 
     Args:
+        shown: the other reporter. Only it shows steps: they leave no line.
         log: takes a line without its time.
     """
 
@@ -56,19 +139,19 @@ class Logged:
         log: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._shown, self._log = shown, log
+        self.shown, self._log = shown, log
         self.clock = clock
 
     @contextmanager
     def stage(self, name: str, total: int | None = None) -> Iterator[Stage]:
         """A stage that both show. If it fails, it leaves no line: the error is the news."""
         logged = _LineStage(self._log, self.clock, name, total)
-        with self._shown.stage(name, total) as shown:
+        with self.shown.stage(name, total) as shown:
             yield _Both(shown, logged)
         logged.finish()
 
     def say(self, text: str) -> None:
-        self._shown.say(text)
+        self.shown.say(text)
         self._log(text)
 
 
@@ -131,14 +214,22 @@ class _SilentStage:
         pass
 
 
+#: A stage that nobody sees.
+UNSEEN = _SilentStage()
+
+
 class Silent:
     """Reports nothing: the default of the Python API, and `--quiet`."""
 
     def stage(self, name: str, total: int | None = None) -> AbstractContextManager[Stage]:
-        return nullcontext(_SilentStage())
+        return nullcontext(UNSEEN)
 
     def say(self, text: str) -> None:
         pass
+
+
+#: Has no state.
+SILENT = Silent()
 
 
 class _LineStage:
@@ -209,6 +300,7 @@ class Terminal:
         self._console = Console(file=stream, highlight=False)
         self._progress = _bars(self._console)
         self._running = 0
+        self._lock = threading.Lock()
 
     @contextmanager
     def stage(self, name: str, total: int | None = None) -> Iterator[Stage]:
@@ -220,20 +312,26 @@ class Terminal:
         if seconds >= BRIEF:
             self.say(finished_line(name, bar.done, seconds))
 
+    def step(self, name: str, total: int | None = None) -> AbstractContextManager[Stage]:
+        """A bar that leaves no line, however the step ends."""
+        return self._bar(name, total)
+
     @contextmanager
     def _bar(self, name: str, total: int | None) -> Iterator[_Bar]:
         # The display is drawn only while a stage runs: between stages the screen is the command's.
-        if not self._running:
-            self._progress.start()
-        self._running += 1
+        with self._lock:
+            if not self._running:
+                self._progress.start()
+            self._running += 1
         task = self._progress.add_task(name, total=total)
         try:
             yield _Bar(self._progress, task)
         finally:
             self._progress.remove_task(task)
-            self._running -= 1
-            if not self._running:
-                self._progress.stop()
+            with self._lock:
+                self._running -= 1
+                if not self._running:
+                    self._progress.stop()
 
     def say(self, text: str) -> None:
         """One line, above the bars."""
@@ -255,8 +353,9 @@ def _bars(console: Console) -> Progress:
         """How many, and of how many if that is known."""
 
         def render(self, task: bars.Task) -> Text:
-            total = f" of {task.total:,.0f}" if task.total is not None else ""
-            return Text(f"{task.completed:,.0f}{total}")
+            if task.total is None:
+                return Text(f"{task.completed:,.0f}" if task.completed else "")
+            return Text(f"{task.completed:,.0f} of {task.total:,.0f}")
 
     class Left(bars.ProgressColumn):
         """How long the rest takes at the rate so far."""

@@ -42,6 +42,7 @@ class Double:
     Attributes:
         refuse: statuses of the first answers.
         slots: more requests at a time are refused with 429.
+        meet: no request is answered before this many have been there at the same time.
         most_seen: the most requests that were there at the same time.
     """
 
@@ -49,13 +50,14 @@ class Double:
     refuse: list[int] = field(default_factory=list)
     slots: int = 1_000
     seconds: float = 0.0
+    meet: int = 1
     port: int = 0
     bodies: list[dict] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     active: int = 0
     most_seen: int = 0
     refused: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.Condition = field(default_factory=threading.Condition)
 
     def texts(self, body: dict) -> list[str]:
         return body[{"cohere": "texts", "tei": "inputs"}.get(self.service, "input")]
@@ -92,10 +94,13 @@ class Handler(BaseHTTPRequestHandler):
             double.bodies.append(body)
             double.active += 1
             double.most_seen = max(double.most_seen, double.active)
+            double.lock.notify_all()
             status = double.refuse.pop(0) if double.refuse else 200
             if double.active > double.slots:
                 status = 429
             double.refused += status != 200
+            if status == 200:
+                double.lock.wait_for(lambda: double.most_seen >= double.meet, timeout=60)
         texts = double.texts(body)
         if len(texts) > MOST[double.service]:
             status = 413
@@ -206,7 +211,7 @@ def test_tokens_are_counted_by_the_service_or_estimated(service):
 
 def test_several_requests_are_in_flight_and_one_is_enough_for_a_question():
     texts = [f"text {n}" for n in range(80)]
-    with running("openai", seconds=0.1) as double:
+    with running("openai", meet=8) as double:
         embedder = double.embedder(batch=10)
         assert np.array_equal(embedder.embed(texts), expected(texts))
         assert double.most_seen == 8
@@ -216,7 +221,7 @@ def test_several_requests_are_in_flight_and_one_is_enough_for_a_question():
 
 def test_fewer_requests_are_in_flight_after_a_refusal_and_more_again_later():
     texts = [f"text {n}" for n in range(400)]
-    with running("openai", slots=2, seconds=0.01) as double:
+    with running("openai", slots=2, seconds=0.01, meet=3) as double:
         embedder = double.embedder(batch=5, retries=50)
         assert np.array_equal(embedder.embed(texts), expected(texts))
         assert embedder._gate.limit < 8

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from lakewake.errors import ConfigError
 from lakewake.model.keep import Keep
 from lakewake.model.recall import Retrained
+from lakewake.progress import UNSEEN, Stage
 from lakewake.store.hudi import generations, recall, retrain, writer
 from lakewake.store.hudi.cells import Cells, trained
 from lakewake.store.hudi.retrain import Retraining
@@ -29,13 +30,14 @@ from support.recall_contract import (
     shares,
     topics,
 )
+from support.watched import Watching
 
 pytestmark = pytest.mark.spark
 TOPICS, PROMISED = 12, 0.8
 EVERY = topics(0, TOPICS)
 
 
-def poor(sample: np.ndarray, count: int, metric: str) -> Cells:
+def poor(sample: np.ndarray, count: int, metric: str, stage: Stage = UNSEEN) -> Cells:
     """Cells that have nothing to do with the topics."""
     made = trained(sample, count, metric)
     rng = np.random.default_rng(3)
@@ -317,3 +319,24 @@ def test_a_rebuilt_index_is_searched_exactly_until_it_is_probed(
     assert recall_of(store) == 1.0
     store.maintain()
     assert recall_of(store) >= PROMISED
+
+
+def test_upkeep_and_a_retrain_show_their_steps(tmp_path: Path, spark: SparkSession) -> None:
+    seen = Watching()
+    store = HudiStore(
+        str(tmp_path / "index"),
+        "wines",
+        lambda: spark,
+        ann_min_chunks=0,
+        cell_chunks=50,
+        recall=PROMISED,
+        reporter=seen,
+    )
+    built(store)
+    store.retrain()
+    names = {shown.name for shown in seen.steps}
+    assert {"reshape cells", "compact files", "measure the recall"} <= names
+    assert {"copy into new cells", "compare the cells"} <= names
+    # Once for the build, and once for the retrain.
+    assert [shown.is_complete for shown in seen.named("train cells")] == [True, True]
+    assert all(shown.ended for shown in seen.steps)

@@ -11,6 +11,7 @@ from lakewake.config.settings import IndexSettings
 from lakewake.model.recipe import Recipe, TextField
 from lakewake.progress import Silent
 from lakewake.source.memory import MemoryTable
+from lakewake.store import Store
 from support.sampling import HASHING, rid, sample_parts, sample_recipe
 
 SCHEMA = pa.schema(
@@ -41,7 +42,7 @@ THEIRS = (
 WHERE = "tenant = 'acme' AND acl CONTAINS ANY ('sales', 'press')"
 
 
-def index_of(theirs: Any) -> Index:
+def index_of(theirs: Any, store: Store | None = None) -> Index:
     recipe = Recipe(sample_recipe().model, (TextField("text", "{txt}"),), payload=PAYLOAD)
     table = MemoryTable(recipe, SCHEMA)
     rows = {**OURS, **theirs}
@@ -57,6 +58,6 @@ def index_of(theirs: Any) -> Index:
         model=HASHING,
     )
     index = Index(made, Sessions({}, None, False), Silent())
-    index.__dict__["parts"] = sample_parts(table, recipe=recipe)
+    index.__dict__["parts"] = sample_parts(table, store, recipe=recipe)
     index.sync()
     return index

@@ -3,14 +3,21 @@ import io
 import pytest
 
 from lakewake.progress import (
+    Counted,
+    Counting,
     Lines,
+    Logged,
     Silent,
+    Steps,
     Terminal,
     choose_reporter,
     finished_line,
     running_line,
+    step,
     time_left,
+    watched,
 )
+from support.watched import Watching
 
 
 class Clock:
@@ -188,3 +195,72 @@ def test_messages_are_not_interpreted_as_markup() -> None:
     screen = Screen()
     Terminal(screen).say("column [red] of [/]")
     assert "column [red] of [/]" in screen.getvalue()
+
+
+def test_a_terminal_shows_a_step_while_it_runs_and_leaves_no_line() -> None:
+    screen, clock = Screen(), Clock()
+    terminal = Terminal(screen, clock)
+    with terminal.stage("upkeep"), terminal.step("count words", 8) as words:
+        words.advance(3)
+        clock.now += 2
+        terminal._progress.refresh()
+        assert "count words" in screen.getvalue()
+        assert "3 of 8" in screen.getvalue()
+    assert "upkeep: 2.0 s" in screen.getvalue()
+    assert "count words: 3" not in screen.getvalue()
+
+
+def test_a_step_of_unknown_size_shows_no_count_and_no_time_left() -> None:
+    screen = Screen()
+    terminal = Terminal(screen)
+    with terminal.step("train codes"):
+        terminal._progress.refresh()
+        shown = screen.getvalue()
+    assert "train codes" in shown
+    assert "0:00:0" in shown
+    assert " of " not in shown
+    assert "left" not in shown
+    assert "%" not in shown
+
+
+def test_a_step_is_not_shown_where_there_is_no_terminal() -> None:
+    lines, clock, stream = lines_and_clock()
+    logged: list[str] = []
+    for reporter in (lines, Silent(), Logged(lines, logged.append, clock)):
+        assert watched(reporter) is None
+        with step(reporter, "count words", 8) as words:
+            clock.now += 20
+            words.advance(8)
+    assert (stream.getvalue(), logged) == ("", [])
+
+
+def test_a_terminal_is_watched_behind_a_log_too() -> None:
+    terminal = Terminal(Screen())
+    assert watched(terminal) is terminal
+    assert watched(Logged(terminal, lambda line: None)) is terminal
+
+
+def test_steps_begin_grow_and_end_with_what_is_counted() -> None:
+    seen = Watching()
+    steps = Steps(seen)
+    steps.show({1: Counted("tasks", 2, 5)})
+    steps.show({1: Counted("tasks", 5, 5), 2: Counted("tasks", 0, 3)})
+    steps.show({2: Counted("tasks", 1, 3)})
+    first, second = seen.steps
+    assert (first.is_complete, second.ended, second.done) == (True, False, 1)
+    steps.close()
+    assert second.ended
+
+
+def test_a_count_never_falls_and_never_passes_its_total() -> None:
+    seen = Watching()
+    steps = Steps(seen)
+    for done in (3, 1, 4, 9):
+        steps.show({1: Counted("tasks", done, 5)})
+    assert seen.steps[0].counts == [0, 3, 4, 5]
+
+
+def test_what_is_counted_can_be_read_while_it_runs() -> None:
+    counting = Counting("read", 10)
+    counting.advance(4)
+    assert counting.counted == Counted("read", 4, 10)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lakewake.config.settings import IndexSettings
 from lakewake.model.hot import AUTO, OFF, HotStatus
+from lakewake.progress import SILENT, Reporter
 
 if TYPE_CHECKING:
     from lakewake.store import StoreReader
@@ -52,13 +53,13 @@ class Hot:
             self._made().want(reader)
         return reader
 
-    def warm(self, reader: StoreReader, seconds: float) -> bool:
+    def warm(self, reader: StoreReader, seconds: float, reporter: Reporter = SILENT) -> bool:
         """Begin to hold a version, and wait; False if that takes longer."""
         if not self.is_on:
             return True
         tier = self._made()
         tier.want(reader)
-        return tier.wait(seconds)
+        return tier.wait(seconds, reporter)
 
     def persist(self, reader: StoreReader) -> None:
         """Write the files that other processes map, in a thread of its own, if they need it."""
@@ -66,10 +67,10 @@ class Hot:
             self._writes = True
             self._made().want(reader)
 
-    def wait(self) -> None:
+    def wait(self, reporter: Reporter) -> None:
         """Wait until nothing is left to do."""
         if self._tier is not None:
-            self._tier.wait(LONGEST)
+            self._tier.wait(LONGEST, reporter)
 
     def status(self) -> HotStatus:
         """What this process holds of the index."""

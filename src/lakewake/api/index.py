@@ -233,7 +233,7 @@ class Index(Frames, Operating, Recommending, Syncing):
         Raises:
             IndexMissing: there is no index yet.
         """
-        return self._hot.warm(self._opened(None), seconds)
+        return self._hot.warm(self._opened(None), seconds, self._reporter)
 
     def _reader(self, as_of: str | None) -> StoreReader:
         """A version of the store itself."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lakewake.config.settings import IndexSettings
     from lakewake.history.record import Recorder
     from lakewake.model.history import SyncRecord
+    from lakewake.progress import Reporter
     from lakewake.sync import IndexParts
     from lakewake.sync.together import Round
 
@@ -33,6 +34,7 @@ class Syncing(Quality):
     round: Round | None
     _recorder: Recorder
     _hot: Hot
+    _reporter: Reporter
 
     @property
     def parts(self) -> IndexParts:
@@ -104,7 +106,7 @@ class Syncing(Quality):
         )
         if self._hot.is_written_by_syncs:
             self.persist_hot()
-            self._hot.wait()
+            self._hot.wait(self._reporter)
         return report
 
     def persist_hot(self) -> None:

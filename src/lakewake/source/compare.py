@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from lakewake.model.chunks import VECTOR_FIELD, ScanParts, chunk_ids
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Difference, RowId
+from lakewake.progress import Stage
 from lakewake.source import arrow
 from lakewake.source.columns import (
     CHUNK,
@@ -74,7 +75,7 @@ def checked(index: ScanParts, recipe: Recipe) -> ScanParts:
     names = tuple(f.name for f in kept)
     fields = (VECTOR_FIELD,) if recipe.vector else tuple(f.name for f in recipe.fields)
     parts = tuple(_Checked(part, names, fields) for part in index.parts)
-    return ScanParts(pa.schema([*kept, *added]), parts)
+    return ScanParts(pa.schema([*kept, *added]), parts, index.chunks)
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,12 @@ def _sound(batch: pa.RecordBatch) -> pa.Array:
     return pc.and_(sound, pa.array(matching, pa.bool_()))
 
 
-def export(index: ScanParts, folder: Path) -> list[str]:
-    """Write the index to files that a Spark on this machine reads in parallel."""
+def export(index: ScanParts, folder: Path, stage: Stage) -> list[str]:
+    """Write the index to files that a Spark on this machine reads in parallel.
+
+    Args:
+        stage: counts the chunks.
+    """
     import pyarrow.parquet as pq
 
     paths = [str(folder / f"{n}.parquet") for n in range(FILES)]
@@ -116,6 +121,7 @@ def export(index: ScanParts, folder: Path) -> list[str]:
         ]
         for group, writer in zip(_groups(index), cycle(writers), strict=False):
             writer.write_table(group)
+            stage.advance(group.num_rows)
     return paths
 
 

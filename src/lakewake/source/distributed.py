@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,11 @@ from lakewake.errors import LakewakeError
 from lakewake.model.chunks import ScanParts
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import T, Work
+from lakewake.progress import Reporter, Silent
 from lakewake.source import arrow, columns, view
 from lakewake.source.failures import reading
 from lakewake.spark import executors
+from lakewake.spark.showing import showing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,6 +47,7 @@ class DistributedRows:
         total: approximate number of rows.
         size: approximate bytes of all rows.
         gone: makes the error to raise if their files have vanished.
+        reporter: shows how far the executors are.
     """
 
     path: str
@@ -54,11 +57,13 @@ class DistributedRows:
     size: int
     appeared: bool
     gone: Callable[[], Exception]
+    reporter: Reporter = field(default_factory=Silent)
 
     def __call__(self, work: Work[T], files: Sequence[Path]) -> list[T]:
         """Do the work for each part, on the executor that has it."""
         spark = self.frame.sparkSession
-        with reading(self.path, self.gone):
+        shown = showing(spark.sparkContext, self.reporter)
+        with reading(self.path, self.gone), shown:
             executors.equip(spark)
             task = _Task(work, executors.send(spark, files), self.recipe, self.appeared)
             results = arrow.mapped(self._parts(), task, "result binary")

@@ -21,16 +21,16 @@ import pyarrow as pa
 from lakewake.errors import HistoryLost
 from lakewake.model.chunks import VECTOR_FIELD, ScanParts, text_hash
 from lakewake.model.frontier import Frontier
-from lakewake.model.recipe import Recipe, TextField
+from lakewake.model.recipe import Recipe
 from lakewake.model.rows import Changes, Difference, RowBatch, RowId, T, Work
 from lakewake.model.timeline import CommitMetadata, Instant, Look, TableIdentity
 from lakewake.source import COMPARE_HINT, SharedRead, TableMoved
+from lakewake.source.rendering import Values, render
 
 BATCH_ROWS = 1000
 #: A date as Spark writes it; SQLite compares dates as texts.
 _DATE = re.compile(r"DATE('\d{4}-\d\d-\d\d')")
 _LOCK = threading.Lock()
-Values = Mapping[str, Any]
 #: A row's source hash, payload hash, and the fields that have chunks.
 _Content = tuple[str, str, frozenset[str]]
 
@@ -490,44 +490,6 @@ def _steps(paths: Sequence[str]) -> dict[str, list[str]]:
 
 def _requested(instant: Instant) -> str:
     return instant.requested
-
-
-def render(field: TextField, values: Values, rendering: int = 1) -> str | None:
-    """The filled-in template; None if every column in it is null or blank."""
-    found = {c: _value_at(values, c) for c in field.columns}
-    if rendering == 1:
-        texts = {c: "" if value is None else str(value) for c, value in found.items()}
-    else:
-        texts = {c: _joined(value) for c, value in found.items()}
-    if not any(text.strip() for text in texts.values()):
-        return None
-    if rendering == 1:
-        return "".join(literal + (texts[c] if c else "") for literal, c in field.parts())
-    out = ""
-    for one in field.values():
-        if texts[one.column].strip():
-            out += (one.before if out else one.first) + texts[one.column] + one.after
-    return out
-
-
-def _value_at(values: Values, path: str) -> Any:
-    if path in values:
-        return values[path]
-    found: Any = values
-    for name in path.split("."):
-        found = None if found is None else found.get(name)
-    return found
-
-
-def _joined(value: Any) -> str:
-    """A value as text: elements of lists and structs with commas between, without nulls."""
-    if value is None:
-        return ""
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list):
-        return ", ".join(text for text in map(_joined, value) if text.strip())
-    return str(value)
 
 
 def _source_hash(texts: Sequence[str | None]) -> str:

@@ -15,6 +15,7 @@ from lakewake.model.reads import NO_READS
 from lakewake.model.recipe import Recipe
 from lakewake.model.rows import RowBatch, RowId
 from lakewake.model.timeline import Look
+from lakewake.progress import Reporter, Silent
 from lakewake.source import TableMoved, arrow, columns, view
 from lakewake.source.failures import read_through, reading
 from lakewake.source.lineage import outlives
@@ -25,6 +26,7 @@ from lakewake.source.session import interpreted, reading_session
 from lakewake.source.timeline import partition_columns
 from lakewake.spark.options import is_local
 from lakewake.spark.own import active
+from lakewake.spark.showing import showing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,6 +52,7 @@ class TableReader:
         distributed_rows: executors do the work from this many rows on. The default is to use them
             only on a cluster.
         today: the date in UTC.
+        reporter: shows how far Spark's jobs are.
     """
 
     def __init__(
@@ -59,8 +62,10 @@ class TableReader:
         session: Callable[[], SparkSession],
         distributed_rows: int | None = None,
         today: Callable[[], str] = today,
+        reporter: Reporter | None = None,
     ) -> None:
         self.path = path
+        self.reporter = reporter or Silent()
         self._today = today
         self.recipe = recipe
         self.stored_types: dict[object, StructType] = {}
@@ -99,7 +104,8 @@ class TableReader:
 
         spark = self.session()
         how = interpreted(spark) if small and is_ours(spark) else nullcontext()
-        with reading(self.path, gone), active(spark), how:
+        shown = showing(spark.sparkContext, self.reporter)
+        with reading(self.path, gone), active(spark), how, shown:
             yield
 
     def pinned(self, look: Look) -> DataFrame:
@@ -205,7 +211,9 @@ class TableReader:
         least = self.distributed_rows
         if least is None or total < least:
             return None
-        return DistributedRows(self.path, rows, self.recipe, total, size, appeared, gone)
+        return DistributedRows(
+            self.path, rows, self.recipe, total, size, appeared, gone, self.reporter
+        )
 
 
 def prunes_rightly(look: Look, recipe: Recipe) -> bool:

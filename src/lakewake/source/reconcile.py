@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lakewake.model.chunks import ScanParts
 from lakewake.model.rows import Changes, Difference, T
 from lakewake.model.timeline import Look
+from lakewake.progress import step
 from lakewake.source import arrow, columns, compare, versions, view
 from lakewake.source.distributed import read_scan_parts
 from lakewake.source.reader import TableReader, sorted_ids
@@ -108,7 +109,7 @@ def _both(
     with ThreadPoolExecutor(1) as beside:
         # Python exports the index while Spark and Hudi list the table.
         files = (
-            beside.submit(compare.export, checked, folder)
+            beside.submit(_exported, table, checked, folder)
             if table.distributed_rows is None
             else None
         )
@@ -119,6 +120,11 @@ def _both(
             else read_scan_parts(spark, checked)
         )
     return compare.held(chunks, table.recipe), rows
+
+
+def _exported(table: TableReader, index: ScanParts, folder: Path) -> list[str]:
+    with step(table.reporter, "read the index", index.chunks or None) as stage:
+        return compare.export(index, folder, stage)
 
 
 def _while_kept(kept: ExitStack, batches: Iterator[T]) -> Iterator[T]:

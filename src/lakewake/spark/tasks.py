@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakewake.errors import LakewakeError, StoreError
+from lakewake.progress import Reporter, Silent
 from lakewake.spark.executors import equip
 from lakewake.spark.options import is_local
+from lakewake.spark.showing import showing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,15 +22,19 @@ THREADS = "LANCE_CPU_THREADS"
 
 
 class SparkExecutors:
-    """The executors of a session."""
+    """The executors of a session.
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    Args:
+        reporter: shows how many tasks are done.
+    """
+
+    def __init__(self, spark: SparkSession, reporter: Reporter | None = None) -> None:
+        self._spark, self._reporter = spark, reporter or Silent()
 
     @classmethod
-    def of(cls, spark: SparkSession) -> SparkExecutors | None:
+    def of(cls, spark: SparkSession, reporter: Reporter | None = None) -> SparkExecutors | None:
         """The executors of a cluster; None in local mode."""
-        return None if is_local(spark.sparkContext.master) else cls(spark)
+        return None if is_local(spark.sparkContext.master) else cls(spark, reporter)
 
     @property
     def parallel(self) -> int:
@@ -48,7 +54,8 @@ class SparkExecutors:
         pickled = [pickle.dumps(task) for task in tasks]
         try:
             equip(self._spark)
-            found = context.parallelize(pickled, max(1, len(pickled))).map(_done).collect()
+            with showing(context, self._reporter):
+                found = context.parallelize(pickled, max(1, len(pickled))).map(_done).collect()
         except (Py4JError, PySparkException, ConnectionError, LakewakeError) as error:
             raise _failed(error) from error
         return [_result(one) for one in map(pickle.loads, found)]

@@ -10,6 +10,7 @@ from lakewake.errors import ConfigError, SetupError
 from lakewake.model.ann import AUTO, FLAT, Ann
 from lakewake.model.keep import Keep
 from lakewake.model.recall import RECALL
+from lakewake.progress import Reporter, Silent
 from lakewake.store.executors import Executors, nobody
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class StoreOptions:
         keep: how long an index in the lake can be searched as it was.
         session: the Spark session that writes an index in the lake; called when it is needed.
         executors: the machines that help with upkeep; None: there are none. Called when needed.
+        reporter: shows the steps of upkeep.
     """
 
     recall: float = RECALL
@@ -41,6 +43,7 @@ class StoreOptions:
     keep: Keep = field(default_factory=Keep)
     session: Session = _no_session
     executors: Callable[[], Executors | None] = nobody
+    reporter: Reporter = field(default_factory=Silent)
 
     def need_kind(self, store: str, *kinds: str) -> None:
         """Refuse a kind of approximate index that a store does not have.

@@ -46,7 +46,13 @@ def _lance(folder: str, name: str, options: StoreOptions) -> Store:
     from lakewake.store.lance.store import LanceStore
 
     options.need_kind("Lance", *KINDS)
-    return LanceStore(folder, name, executors=options.executors, **_searching(options))
+    return LanceStore(
+        folder,
+        name,
+        executors=options.executors,
+        reporter=options.reporter,
+        **_searching(options),
+    )
 
 
 def _searching(options: StoreOptions) -> Searching:
@@ -111,6 +117,7 @@ def _lake(folder: str, name: str, options: StoreOptions) -> Store:
         name,
         options.session,
         keep=options.keep,
+        reporter=options.reporter,
         **_searching(options),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from lakewake.errors import HistoryLost, RecipeMismatch, StoreError, StoreUnreachable
+from lakewake.model.chunks import ScanParts
 from lakewake.model.frontier import Frontier
 from lakewake.model.options import NO_OPTIONS, SyncOptions
 from lakewake.model.plan import Action, Plan
@@ -192,12 +193,17 @@ def read_changes(parts: IndexParts, situation: Situation) -> Changes:
     assert situation.index is not None
     assert situation.frontier is not None
     if plan.action is Action.RECONCILE:
-        return parts.table.reconcile(look, situation.index.scan_parts(compared(parts.recipe)))
+        return parts.table.reconcile(look, scan_compared(parts, situation.index))
     if plan.retried:
         return quarantined(parts, look, plan.retried, situation.frontier)
     if plan.since:
         return parts.table.moved(look, situation.frontier)
     return parts.table.changes(look, situation.frontier, plan.pending)
+
+
+def scan_compared(parts: IndexParts, index: StoreReader) -> ScanParts:
+    """All chunks of an index, for a comparison with its table. Their number is exact."""
+    return replace(index.scan_parts(compared(parts.recipe)), chunks=index.counts()[1])
 
 
 def quarantined(

@@ -11,7 +11,7 @@ from lakewake.embed import Embedder
 from lakewake.embed.cache import open_vector_cache
 from lakewake.errors import StoreError, StoreUnreachable
 from lakewake.model.recipe import RENDERING, Recipe, TextField
-from lakewake.progress import Reporter
+from lakewake.progress import Reporter, Silent
 from lakewake.source.hudi import HudiTable
 from lakewake.store import Store
 from lakewake.store.executors import Executors
@@ -34,7 +34,9 @@ def wire(
     Raises:
         StoreUnreachable: it does not answer.
     """
-    store = open_store(settings.store, settings.stored_name, store_options(settings, session))
+    store = open_store(
+        settings.store, settings.stored_name, store_options(settings, session, reporter)
+    )
     recipe = Recipe(
         model=embedder.identity,
         fields=settings.fields,
@@ -48,7 +50,7 @@ def wire(
         recipe = replace(recipe, rendering=rendering_for(settings.fields, store))
     return IndexParts(
         name=settings.name,
-        table=HudiTable(settings.table, recipe, session),
+        table=HudiTable(settings.table, recipe, session, reporter=reporter),
         store=store,
         recipe=recipe,
         embedder=embedder,
@@ -76,26 +78,33 @@ def rendering_for(fields: tuple[TextField, ...], store: Store) -> int:
 
 
 def store_options(
-    settings: IndexSettings, session: Callable[[], SparkSession] | None = None
+    settings: IndexSettings,
+    session: Callable[[], SparkSession] | None = None,
+    reporter: Reporter | None = None,
 ) -> StoreOptions:
     """What the settings of an index set for its store.
 
     Args:
         session: the Spark session; without it the store can be read, but not every store written.
+        reporter: shows the steps of upkeep.
     """
     options = StoreOptions(settings.recall, settings.ann, settings.keep)
     if session is None:
         return options
+    shown = reporter or Silent()
     return replace(
-        options, session=lambda: _equipped(session), executors=lambda: _executors(session)
+        options,
+        session=lambda: _equipped(session),
+        executors=lambda: _executors(session, shown),
+        reporter=shown,
     )
 
 
-def _executors(session: Callable[[], SparkSession]) -> Executors | None:
+def _executors(session: Callable[[], SparkSession], reporter: Reporter) -> Executors | None:
     """The executors of a cluster; None in local mode."""
     from lakewake.spark.tasks import SparkExecutors
 
-    return SparkExecutors.of(session())
+    return SparkExecutors.of(session(), reporter)
 
 
 def _equipped(session: Callable[[], SparkSession]) -> SparkSession:

@@ -12,11 +12,17 @@ from lakewake.model.report import VerifyReport
 from lakewake.model.rows import Changes, RowId
 from lakewake.plan.after import frontier_after_batch, frontier_after_repair
 from lakewake.progress import Stage
-from lakewake.source import TableMoved, compared
+from lakewake.source import TableMoved
 from lakewake.store import StoreReader
 from lakewake.sync import ATTEMPTS, IndexParts, SyncOptions
 from lakewake.sync.prepare import Preparation
-from lakewake.sync.situation import Situation, assess_version, check_recipe, read_changes
+from lakewake.sync.situation import (
+    Situation,
+    assess_version,
+    check_recipe,
+    read_changes,
+    scan_compared,
+)
 from lakewake.sync.vectors import VectorSources
 from lakewake.verify.vectors import SAMPLE, Checked, Vectors, check_vectors
 
@@ -102,7 +108,7 @@ def _compare(parts: IndexParts, situation: Situation, index: StoreReader, how: V
         )
     pending = _pending(parts, situation)
     with parts.reporter.stage("compare"):
-        found = parts.table.compare(situation.look, index.scan_parts(compared(parts.recipe)))
+        found = parts.table.compare(situation.look, scan_compared(parts, index))
     rows, chunks = index.counts()
     asked = {Vectors.ALL: chunks, Vectors.SAMPLE: min(SAMPLE, chunks)}.get(how)
     with parts.reporter.stage("check vectors", asked) as stage:
@@ -141,7 +147,7 @@ def _repair_rows(parts: IndexParts, found: Finding, token: str) -> None:
     """Write the faulty rows again in one commit."""
     report, situation = found.report, found.situation
     wanted = parts.table.rows(situation.look, (*report.missing, *report.stale))
-    changes = Changes(wanted.rows, report.orphaned, found.index.frontier().duplicates)
+    changes = Changes(wanted.rows, report.orphaned, found.index.frontier().duplicates, wanted.total)
     sources = VectorSources(found.index, parts.vector_cache, found.doubted, trusted=False)
     work = Preparation(parts.recipe, parts.embedder, found.index, sources)
     expect = found.index.frontier()

@@ -15,72 +15,14 @@ from lakewake.errors import ConfigError
 from lakewake.serve.callers import CALLER, Caller, Rates, Views
 from lakewake.serve.keys import KeyRing, add_key, read_keys
 from lakewake.serve.refusals import Refused
+from support.rights import World
 from support.serving import asking
 from support.tenants import THEIRS, WHERE, index_of
 
 
-class World:
-    """A server over one set of hidden rows, asked with a key that may not see them."""
-
-    def __init__(self, folder: Path, theirs: Any, where: str = WHERE) -> None:
-        file = folder / f"keys{len(theirs)}.json"
-        key = add_key(file, "acme", "read", where)
-        self._asking = asking(index_of(theirs), keys=KeyRing(file), mcp=True)
-        self.client = self._asking.__enter__()
-        self.client.headers["Authorization"] = f"Bearer {key}"
-        self.client.headers["Accept"] = "application/json, text/event-stream"
-
-    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        answer = self.client.request(method, path, json=body)
-        shown = _without_question(answer, body or {})
-        assert not {word for word in ("HIDDEN", "theirs", "zeta") if word in shown}, shown
-        return answer.status_code, _comparable(_content(answer))
-
-    def close(self) -> None:
-        self._asking.__exit__(None, None, None)
-
-
-def _without_question(answer: Any, body: Any) -> str:
-    """The answer's text, without what it repeats of the question."""
-    asked = body.get("params", {}).get("arguments", body)
-    repeated = [(asked.get("like") or {}).get("key"), asked.get("key"), asked.get("query")]
-    repeated += [turn["content"] for turn in asked.get("conversation", ())]
-    shown: str = answer.text
-    # An error may show the place of a filter at which it does not parse.
-    repeated += [asked["where"]] if isinstance(asked.get("where"), str) else []
-    for text in sorted(filter(None, repeated), key=len, reverse=True):
-        shown = shown.replace(text, "").replace(json.dumps(text)[1:-1], "")
-    return shown
-
-
-def _content(answer: Any) -> Any:
-    """What an answer holds, also one in events."""
-    if not answer.headers["Content-Type"].startswith("text/event-stream"):
-        return answer.json()
-    lines = [line for line in answer.text.splitlines() if line.startswith("data: ")]
-    return [json.loads(line.removeprefix("data: ")) for line in lines]
-
-
-def _comparable(answer: Any) -> Any:
-    """The answer without what describes the whole index by design: instants and ages."""
-    if isinstance(answer, dict) and answer.get("mode") in ("keyword", "hybrid"):
-        # How rare a word is counts the rows of everybody (docs/security.md).
-        hits = [{**hit, "score": None} for hit in answer["hits"]]
-        answer = {**answer, "mode": "", "hits": sorted(hits, key=lambda hit: hit["key"])}
-    if isinstance(answer, dict) and "structuredContent" in answer:
-        answer = answer["structuredContent"]
-    if isinstance(answer, dict):
-        return {
-            name: _comparable(value)
-            for name, value in answer.items()
-            if name not in ("instant", "newest_instant", "lag_seconds", "ahead_seconds")
-        }
-    return [_comparable(one) for one in answer] if isinstance(answer, list) else answer
-
-
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    made = [World(tmp_path_factory.mktemp("world"), theirs) for theirs in THEIRS]
+    made = [World(tmp_path_factory.mktemp("world"), index_of(theirs)) for theirs in THEIRS]
     yield made
     for world in made:
         world.close()

@@ -20,6 +20,7 @@ import lakewake
 from lakewake.api.hot import is_held_alone
 from lakewake.cli import run
 from lakewake.cli.serve import show_started
+from lakewake.progress import SILENT
 from lakewake.serve.keys import add_key, remove_key
 from lakewake.serve.opening import Part, Started, share_of
 from lakewake.store.hot.base import CELLS_MIN_CHUNKS
@@ -312,7 +313,7 @@ def test_all_workers_map_the_files_of_an_index_in_memory(tmp_path: Path) -> None
         assert is_held_alone(index.settings, CELLS_MIN_CHUNKS)
         # As a watch does after a sync.
         index._hot.persist(index._opened(None))
-        index._hot.wait()
+        index._hot.wait(SILENT)
         assert not is_held_alone(index.settings, CELLS_MIN_CHUNKS)
     with serving(lake.config, "--workers", "2") as server:
         pids = workers_of(server)

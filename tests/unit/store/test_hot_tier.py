@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,18 @@ from lakewake.errors import StoreError
 from lakewake.model.hot import HotStatus, in_words, parse_size
 from lakewake.model.query import Query
 from lakewake.model.where import Compare, In
+from lakewake.progress import Counted, Counting, Stage
 from lakewake.store import StoreReader
 from lakewake.store.hot import tier as tier_module
-from lakewake.store.hot.base import estimate
-from lakewake.store.hot.cells import Cells, in_order, number_of_cells, train
+from lakewake.store.hot.base import Base, estimate, read_base
+from lakewake.store.hot.cells import Cells, compared, in_order, number_of_cells, train
 from lakewake.store.hot.reader import HotReader
 from lakewake.store.hot.rows import HeldRows
 from lakewake.store.hot.tier import HotTier
 from lakewake.store.lance.store import LanceStore
 from lakewake.store.limited import Limit, LimitedReader
 from lakewake.testing.samples import batch, chunk, frontier, keys, query, recipe
+from support.watched import Watching
 
 WAIT = 60.0
 
@@ -234,6 +236,35 @@ def test_all_cells_together_hold_each_vector_once(metric: str) -> None:
     assert sorted(positions.tolist()) == [*range(500)]
     assert near.tolist() == rows.closeness(metric, vectors[0], None)[positions].tolist()
     assert order[positions[near.argmax()]] == 0 or metric == "dot"
+
+
+def test_who_waits_sees_how_many_chunks_are_in_memory(
+    tier: HotTier, store: LanceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, reader, read = Watching(), store.open(), read_base
+
+    def slowly(reader: StoreReader, stopped: Callable[[], bool], stage: Stage) -> Base | None:
+        assert seen.begun.wait(WAIT)
+        base = read(reader, stopped, stage)
+        counted.update({work.name: work for work in tier.work.values()})
+        return base
+
+    counted: dict[str, Counted] = {}
+    monkeypatch.setattr(tier_module, "read_base", slowly)
+    monkeypatch.setattr(tier_module, "EVERY", 0.01)
+    tier.want(reader)
+    assert tier.wait(WAIT, seen)
+    assert counted == {"read into memory": Counted("read into memory", 30, 30)}
+    assert (seen.steps[0].name, seen.steps[0].total) == ("read into memory", 30)
+    assert all(shown.ended for shown in seen.steps)
+    assert tier.work == {}
+
+
+@pytest.mark.parametrize("vectors", [100, 20_000])
+def test_training_cells_counts_each_comparison(vectors: int) -> None:
+    counting = Counting("group", compared(vectors))
+    train("l2", np.random.default_rng(0).random((vectors, 2), np.float32), lambda: False, counting)
+    assert counting.counted.done == counting.counted.total
 
 
 def test_training_cells_can_be_stopped() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lakewake.progress import Counting
 from lakewake.store.hudi import cells as rules
 from lakewake.store.hudi.cells import Cells, due, neighbours, number_of_cells, replaced, trained
 
@@ -23,6 +24,13 @@ def test_near_vectors_share_a_cell(metric: str) -> None:
     found = trained(vectors, 4, metric).of(vectors).reshape(4, 50)
     alike = [np.bincount(row).max() / 50 for row in found]
     assert np.mean(alike) > 0.9
+
+
+@pytest.mark.parametrize(("cells", "rounds"), [(4, rules.ROUNDS), (1, 0)])
+def test_training_counts_its_rounds(cells: int, rounds: int) -> None:
+    counting = Counting("train", rounds)
+    trained(clusters(4, 50), cells, "cosine", counting)
+    assert counting.counted.done == rounds
 
 
 def test_equal_samples_give_equal_cells() -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lakewake.model.recall import Effort, Probed
+from lakewake.progress import UNSEEN, Stage
 from lakewake.store import Piece, StoreReader, recall
 from lakewake.store.hot.cells import Cells, in_order, number_of_cells, train
 from lakewake.store.hot.pieces import pieces_of
@@ -86,8 +87,14 @@ def has_cells(chunks: int, recall: float) -> bool:
     return chunks >= CELLS_MIN_CHUNKS and recall < 1
 
 
-def read_base(reader: StoreReader, stopped: Callable[[], bool]) -> Base | None:
-    """Read a version. The base has no cells yet; None if it was stopped."""
+def read_base(
+    reader: StoreReader, stopped: Callable[[], bool], stage: Stage = UNSEEN
+) -> Base | None:
+    """Read a version. The base has no cells yet; None if it was stopped.
+
+    Args:
+        stage: counts the chunks.
+    """
     recipe, schema = reader.recipe(), shown_schema(reader.schema())
     read, marks, start = [], {}, 0
     for piece in pieces_of(reader):
@@ -97,6 +104,7 @@ def read_base(reader: StoreReader, stopped: Callable[[], bool]) -> Base | None:
         if piece.name:
             marks[piece.name] = Mark(start, numbers)
         start += len(rows)
+        stage.advance(len(rows))
         read.append(rows)
     empty = held_rows((), schema, recipe.model.dimension)
     return Base(recipe.metric, joined([empty, *read]), marks)
@@ -113,12 +121,18 @@ def read_piece(piece: Piece, reader: StoreReader) -> tuple[HeldRows, np.ndarray]
     return held_rows(batches, schema, dimension), numbers
 
 
-def with_cells(base: Base, promised: float, stopped: Callable[[], bool]) -> Base | None:
-    """The base with cells, if it has enough chunks and some of them keep the promised recall."""
+def with_cells(
+    base: Base, promised: float, stopped: Callable[[], bool], stage: Stage = UNSEEN
+) -> Base | None:
+    """The base with cells, if it has enough chunks and some of them keep the promised recall.
+
+    Args:
+        stage: counts the vectors that are `compared`.
+    """
     if not has_cells(len(base.rows), promised):
         few = f"it has fewer than {CELLS_MIN_CHUNKS:,} chunks"
         return replace(base, why="its recall is 1" if promised >= 1 else few)
-    trained = train(base.metric, base.rows.vectors, stopped)
+    trained = train(base.metric, base.rows.vectors, stopped, stage)
     if trained is None:
         return None
     centres, cells = trained

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lakewake.progress import UNSEEN, Stage
 from lakewake.store.hot.rows import HeldRows, products, scored
 
 #: How many cells there are: this many times the square root of the number of vectors.
@@ -73,19 +74,28 @@ def number_of_cells(vectors: int) -> int:
     return max(1, int(SHARE * vectors**0.5))
 
 
+def compared(vectors: int) -> int:
+    """How many vectors `train` compares with all centres; the sample once in each round."""
+    return ROUNDS * min(vectors, number_of_cells(vectors) * TRAINED_BY) + vectors
+
+
 def train(
-    metric: str, vectors: np.ndarray, stopped: Callable[[], bool]
+    metric: str, vectors: np.ndarray, stopped: Callable[[], bool], stage: Stage = UNSEEN
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Centres for vectors, and the cell of each vector; None if it was stopped."""
+    """Centres for vectors, and the cell of each vector; None if it was stopped.
+
+    Args:
+        stage: counts the vectors that were compared with all centres.
+    """
     count, rng = number_of_cells(len(vectors)), np.random.default_rng(len(vectors))
     picked = rng.permutation(len(vectors))[: count * TRAINED_BY]
     sample = _comparable(metric, vectors[np.sort(picked)])
     centres = sample[rng.permutation(len(sample))[:count]].copy()
     for _ in range(ROUNDS):
-        if (cells := _assigned(metric, centres, sample, stopped)) is None:
+        if (cells := _assigned(metric, centres, sample, stopped, stage)) is None:
             return None
         centres = _moved(metric, centres, sample, cells)
-    found = _assigned(metric, centres, vectors, stopped)
+    found = _assigned(metric, centres, vectors, stopped, stage)
     return None if found is None else (centres, found)
 
 
@@ -100,7 +110,11 @@ def _comparable(metric: str, vectors: np.ndarray) -> np.ndarray:
 
 
 def _assigned(
-    metric: str, centres: np.ndarray, vectors: np.ndarray, stopped: Callable[[], bool]
+    metric: str,
+    centres: np.ndarray,
+    vectors: np.ndarray,
+    stopped: Callable[[], bool],
+    stage: Stage,
 ) -> np.ndarray | None:
     cells = np.empty(len(vectors), np.int32)
     # Vectors of any length are grouped by distance: products alone would favour long centres.
@@ -110,6 +124,7 @@ def _assigned(
             return None
         some = _comparable(metric, vectors[start : start + AT_ONCE])
         cells[start : start + AT_ONCE] = (some @ centres.T - half).argmax(axis=1)
+        stage.advance(len(some))
     return cells
 
 

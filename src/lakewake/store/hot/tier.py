@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import atexit
 import threading
+import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from contextlib import closing
 from dataclasses import replace
 from typing import NamedTuple
 
 from lakewake.errors import LakewakeError
 from lakewake.model.hot import AUTO, OFF, HotStatus, in_words, parse_size
+from lakewake.progress import SILENT, Counted, Counting, Reporter, Steps, watched
 from lakewake.store import StoreReader
 from lakewake.store.hot.base import Base, estimate, has_cells, probe, read_base, with_cells
+from lakewake.store.hot.cells import compared
 from lakewake.store.hot.files import HotFiles
 from lakewake.store.hot.held import Held, Version, follow
 from lakewake.store.hot.reader import HotReader
@@ -28,6 +32,8 @@ MOST_SINCE, SINCE_SHARE = 5_000, 1 / 8
 PAUSE = 1_000
 #: Seconds that the end of the process waits for the thread.
 LEAVING = 10.0
+#: Seconds between two looks of who waits for it.
+EVERY = 0.2
 BUILDING = "the store answers until it is in memory"
 
 
@@ -76,6 +82,7 @@ class HotTier:
         self._stopped = threading.Event()
         self._idle.set()
         self._status = HotStatus("waiting", "no version was searched yet", limit=self.limit)
+        self._counting: Counting | None = None
 
     def front(self, reader: StoreReader) -> StoreReader:
         """The same version from memory if it is there, or else `reader` itself. Never waits."""
@@ -116,9 +123,27 @@ class HotTier:
         there = self._front
         return there is not None and there.version == Version.of(reader)
 
-    def wait(self, seconds: float) -> bool:
-        """Wait until nothing is left to do; False if that takes longer."""
-        return self._idle.wait(seconds)
+    def wait(self, seconds: float, reporter: Reporter = SILENT) -> bool:
+        """Wait until nothing is left to do; False if that takes longer.
+
+        Args:
+            reporter: shows how far it is.
+        """
+        if (seen := watched(reporter)) is None:
+            return self._idle.wait(seconds)
+        until = time.monotonic() + seconds
+        with closing(Steps(seen)) as steps:
+            while not self._idle.wait(max(0.0, min(EVERY, until - time.monotonic()))):
+                if time.monotonic() >= until:
+                    return False
+                steps.show(self.work)
+        return True
+
+    @property
+    def work(self) -> dict[Hashable, Counted]:
+        """How far the thread is with what it does; nothing if it has nothing to do."""
+        work = self._counting
+        return {work: work.counted} if work and not self._idle.is_set() else {}
 
     @property
     def status(self) -> HotStatus:
@@ -138,6 +163,7 @@ class HotTier:
         """The next version to hold; None to stop. Waits for one."""
         with self._wake:
             if self._wanted is None:
+                self._counting = None
                 self._idle.set()
                 self._wake.wait(1.0)
             return self._wanted
@@ -204,6 +230,7 @@ class HotTier:
         base = self._base
         if self._files is None or base is None or base.token or base.cells is None:
             return
+        self._counting = Counting("write the files")
         if self._files.write(base, reader) and (mapped := self._files.read(reader)) is not None:
             self._base = mapped
             self._show(reader, follow(mapped, reader))
@@ -217,8 +244,11 @@ class HotTier:
         if self._front is None:
             self._status = HotStatus("building", BUILDING, stated, self.limit)
         stopped: Callable[[], bool] = self._stopped.is_set
-        base = read_base(reader, stopped)
-        found = base and with_cells(base, self._recall, stopped)
+        self._counting = Counting("read into memory", reader.counts()[1])
+        base = read_base(reader, stopped, self._counting)
+        if base is not None:
+            self._counting = Counting("group near vectors", compared(len(base.rows)))
+        found = base and with_cells(base, self._recall, stopped, self._counting)
         if found and found.cells is None and has_cells(len(found.rows), self._recall):
             # Comparing all vectors of a large index takes the store no longer.
             self._refuse(found.why, stated)

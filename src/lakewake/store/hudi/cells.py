@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lakewake.progress import UNSEEN, Stage
+
 #: How many chunks a cell is meant to hold.
 CHUNKS = 500
 #: Vectors that k-means is trained on, for each cell.
@@ -106,8 +108,12 @@ def number_of_cells(chunks: int, per_cell: int = CHUNKS) -> int:
     return max(1, round(chunks / per_cell))
 
 
-def trained(sample: np.ndarray, count: int, metric: str) -> Cells:
-    """Cells for vectors like these, by k-means. Equal samples give equal cells."""
+def trained(sample: np.ndarray, count: int, metric: str, stage: Stage = UNSEEN) -> Cells:
+    """Cells for vectors like these, by k-means. Equal samples give equal cells.
+
+    Args:
+        stage: counts the rounds.
+    """
     vectors = comparable(sample, metric)
     count = max(1, min(count, len(vectors)))
     rng = np.random.default_rng(0)
@@ -117,6 +123,7 @@ def trained(sample: np.ndarray, count: int, metric: str) -> Cells:
         centroids = vectors[rng.permutation(len(vectors))[:count]].copy()
     for _ in range(ROUNDS if count > 1 else 0):
         centroids = _moved(vectors, centroids, rng)
+        stage.advance(1)
     return Cells(np.arange(count, dtype=np.int32), centroids, metric, count)
 
 

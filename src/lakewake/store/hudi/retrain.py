@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from lakewake.errors import LakewakeError, OutcomeUnknown, StoreError
 from lakewake.model.chunks import Batch
 from lakewake.model.recall import Probed, Retrained
+from lakewake.progress import step
 from lakewake.store import Removed
 from lakewake.store.hudi.generations import Generation, Generations
 from lakewake.store.hudi.lock import Lock, NeverLost
@@ -69,15 +70,16 @@ class Retraining:
         questions = self.upkeep.questions(index)
         if not questions:
             return Retrained(now(), False, "it holds no vector to ask about")
-        generations = self.upkeep.writer.generations
+        generations, reporter = self.upkeep.writer.generations, self.upkeep.writer.reporter
         number = index.generation + 1
         made = Generation(number, generations.new_table(number), index.generation)
         with index.pinned(), self._removed_unless_active(made):
             self._copy(index, made)
             index, new = self._in_step(index, made)
-            ended, found = self._compared(index, new, questions)
+            with step(reporter, "compare the cells"):
+                ended, found = self._compared(index, new, questions)
             if ended.switched:
-                count_words(new, new.word_folder)
+                count_words(new, new.word_folder, reporter)
                 index, _ = self._in_step(index, made)
                 self._switch(index, made, found)
             else:
@@ -87,10 +89,15 @@ class Retraining:
     def _copy(self, index: HudiReader, made: Generation) -> None:
         """Write all chunks of a state to the new table, in new cells. Executors do it."""
         writer, schema = self.upkeep.writer, index.schema()
-        with writer.generations.staging() as folder:
+        spark = writer.session()
+        with (
+            step(writer.reporter, "copy into new cells"),
+            writer.generations.staging() as folder,
+            writer.showing(spark),
+        ):
             staging = HudiStaging(writer.location, folder, None)
             parts = index.scan_parts(schema.names).parts
-            context = writer.session().sparkContext
+            context = spark.sparkContext
             count = max(1, min(len(parts), 2 * context.defaultParallelism))
             shares = [parts[n::count] for n in range(count)]
             written = (

@@ -19,6 +19,7 @@ from lakewake.model.frontier import Frontier
 from lakewake.model.keep import Keep
 from lakewake.model.recall import RECALL, Retrained
 from lakewake.model.recipe import Recipe
+from lakewake.progress import Reporter, Silent, step
 from lakewake.store.deleted import DeletedVectors
 from lakewake.store.hints import dropped, missing
 from lakewake.store.hudi import cells as cell_rules
@@ -77,6 +78,7 @@ class HudiStore:
         cell_chunks: int = cell_rules.CHUNKS,
         recall: float = RECALL,
         keep: Keep | None = None,
+        reporter: Reporter | None = None,
     ) -> None:
         self.name = name
         absolute = folder if folder.startswith(S3) else str(Path(folder).absolute())
@@ -84,7 +86,10 @@ class HudiStore:
         self._generations = Generations(self._location, name)
         self._asking = Asking(recall, ann_min_chunks, kind)
         self._lock = _lock(self._location, name)
-        self._writer = IndexWriter(self._generations, session, cell_chunks, keep or Keep())
+        self._reporter = reporter or Silent()
+        self._writer = IndexWriter(
+            self._generations, session, cell_chunks, keep or Keep(), self._reporter
+        )
         self._deleted = DeletedVectors(self._location, name)
         self._cache = SliceCache()
         self._cached: CachedReader | None = None
@@ -205,13 +210,16 @@ class HudiStore:
         """
         if not self._generations.active().number:
             return {}
-        upkeep = self._upkeep
+        upkeep, shown = self._upkeep, self._reporter
         with writing(self._location, self.name), self._lock.held() as hold:
-            done = {"cells_replaced": upkeep.reshape(self._newest(None), hold)}
-            done["files_compacted"] = upkeep.compact(self._newest(None), hold)
+            with step(shown, "reshape cells"):
+                done = {"cells_replaced": upkeep.reshape(self._newest(None), hold)}
+            with step(shown, "compact files"):
+                done["files_compacted"] = upkeep.compact(self._newest(None), hold)
             index = self._newest(None)
-            done["texts_indexed"] = count_words(index, index.word_folder)
-            done["questions_probed"] = upkeep.probe(index)
+            done["texts_indexed"] = count_words(index, index.word_folder, shown)
+            with step(shown, "measure the recall"):
+                done["questions_probed"] = upkeep.probe(index)
             self._generations.forget()
             done["generations_removed"] = self._generations.retire(before=self._oldest_kept())
         if done["questions_probed"]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from lakewake.progress import UNSEEN, Stage
 from lakewake.store.hudi import cells as rules
 from lakewake.store.hudi.cells import Cells
 from lakewake.store.hudi.staging import opened_part, vectors_of
@@ -49,8 +50,14 @@ class Sampled:
         return np.concatenate([self.read(number) for number in range(len(self.parts))])
 
 
-def train_on_executors(context: SparkContext, sampled: Sampled, count: int, metric: str) -> Cells:
-    """Cells for the vectors of staged files. Equal files give equal cells."""
+def train_on_executors(
+    context: SparkContext, sampled: Sampled, count: int, metric: str, stage: Stage = UNSEEN
+) -> Cells:
+    """Cells for the vectors of staged files. Equal files give equal cells.
+
+    Args:
+        stage: counts the rounds.
+    """
     numbers = context.parallelize(range(len(sampled.parts)), len(sampled.parts))
     vectors = numbers.map(lambda n: rules.comparable(sampled.read(n), metric)).cache()
     try:
@@ -59,6 +66,7 @@ def train_on_executors(context: SparkContext, sampled: Sampled, count: int, metr
         centroids, spare = chosen[:count], chosen[count:]
         for _ in range(rules.ROUNDS if count > 1 else 0):
             centroids, spare = _moved(context, vectors, centroids, spare)
+            stage.advance(1)
     finally:
         vectors.unpersist()
     if not len(centroids):

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lakewake.model.chunks import CHECKPOINT_ID
 from lakewake.model.recall import Decision
+from lakewake.progress import SILENT, Reporter, step
 from lakewake.store.deleted import DeletedVectors
 from lakewake.store.hudi import cells as rules
 from lakewake.store.hudi.cells import Cells
@@ -44,7 +45,7 @@ class Upkeep:
         writer, frontier = self.writer, index.frontier()
         guard = writer.guard(index, hold)
         with writer.generations.staging() as folder:
-            parts = reshape(index, writer.cell_chunks, folder)
+            parts = reshape(index, writer.cell_chunks, folder, writer.reporter)
             if parts and (error := writer.upsert(index, parts, frontier, guard, hold)):
                 raise writer.unwritten(error) from error
         return len(parts)
@@ -124,11 +125,14 @@ def sizes(index: HudiReader) -> dict[int, int]:
     }
 
 
-def reshape(index: HudiReader, per_cell: int, folder: str) -> list[str]:
+def reshape(
+    index: HudiReader, per_cell: int, folder: str, reporter: Reporter = SILENT
+) -> list[str]:
     """Parquet files that replace cells which grew or emptied; none if all are in shape.
 
     Args:
         folder: where to write them, in the folder of the index.
+        reporter: shows how many files of cells were read.
     """
     held = sizes(index)
     gone = rules.due(held, index.cells, per_cell)
@@ -143,10 +147,14 @@ def reshape(index: HudiReader, per_cell: int, folder: str) -> list[str]:
     around = rules.neighbours(cells, new)
     slices = [*of_gone, *(one for cell in around for one in table.slices.get(cell, ()))]
     path = new_part(folder)
-    with part_writer(table.location, path, staged_schema(index.schema())) as out:
+    with (
+        part_writer(table.location, path, staged_schema(index.schema())) as out,
+        step(reporter, "move chunks", len(slices)) as stage,
+    ):
         for one in slices:
             for batch in _moved(index, one, cells):
                 out.write_batch(batch)
+            stage.advance(1)
         texts = {CHECKPOINT_ID: index.notes[CHECKPOINT_ID], CELLS_ID: cells.to_json()}
         out.write_batch(notes(index.schema(), texts))
     return [path]
@@ -164,7 +172,7 @@ def _moved(index: HudiReader, one: Slice, cells: Cells) -> Iterator[pa.RecordBat
         yield staged(chunks, to)
 
 
-def count_words(index: HudiReader, folder: str) -> int:
+def count_words(index: HudiReader, folder: str, reporter: Reporter = SILENT) -> int:
     """Keep the counted words of each slice in a file; return how many were written."""
     every = list(index.table.every())
     if index.counts()[1] < WORDS_MIN_CHUNKS:
@@ -173,9 +181,12 @@ def count_words(index: HudiReader, folder: str) -> int:
     location.prepare(folder)
     wanted = {file_name(one): one for one in every}
     there = {name for name in location.names(folder) if name.endswith(ENDING)}
-    for name in wanted.keys() - there:
-        content = to_bytes(counted_words(index.table, wanted[name], folder))
-        location.replace(f"{folder}/{name}", content, lasting=False)
+    missing = wanted.keys() - there
+    with step(reporter, "count words", len(missing)) as stage:
+        for name in missing:
+            content = to_bytes(counted_words(index.table, wanted[name], folder))
+            location.replace(f"{folder}/{name}", content, lasting=False)
+            stage.advance(1)
     if unused := there - wanted.keys():
         location.discard(folder, unused)
-    return len(wanted.keys() - there)
+    return len(missing)

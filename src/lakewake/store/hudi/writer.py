@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -17,6 +18,7 @@ from lakewake.model.chunks import Batch
 from lakewake.model.frontier import Frontier
 from lakewake.model.keep import Keep
 from lakewake.model.recipe import Recipe
+from lakewake.progress import SILENT, Reporter, step
 from lakewake.store.deleted import KEPT
 from lakewake.store.hudi import cells as cell_rules
 from lakewake.store.hudi.cells import Cells, number_of_cells, trained
@@ -80,12 +82,14 @@ class IndexWriter:
         session: the Spark session that writes; called when it is needed.
         cell_chunks: how many chunks a cell is meant to hold.
         keep: how long earlier states can be read.
+        reporter: shows how far Spark is.
     """
 
     generations: Generations
     session: Callable[[], SparkSession]
     cell_chunks: int
     keep: Keep
+    reporter: Reporter = SILENT
 
     @property
     def location(self) -> Location:
@@ -197,11 +201,18 @@ class IndexWriter:
                 writing_session(self.session()) as spark,
                 in_group(spark) as cancel,
                 hold.when_lost(cancel),
+                self.showing(spark),
             ):
                 write(spark)
         except failures() as error:
             return error
         return None
+
+    def showing(self, spark: SparkSession) -> AbstractContextManager[None]:
+        """Show the tasks of the jobs that this thread starts, if a person watches."""
+        from lakewake.store.hudi.writing import shown
+
+        return shown(spark, self.reporter)
 
     def _stage(self, folder: str, batch: Batch, cells: Cells | None) -> list[str]:
         """The chunks of a batch that are not staged yet, as Parquet files."""
@@ -222,9 +233,11 @@ class IndexWriter:
         """The same files with the cell of each chunk, written by the executors."""
         if not parts or cells.numbers.tolist() == [0]:
             return parts
-        context, location = self.session().sparkContext, self.location
-        sent = context.broadcast(cells)
-        context.parallelize(parts, len(parts)).foreach(lambda p: assign(location, p, sent.value))
+        spark, location = self.session(), self.location
+        context = spark.sparkContext
+        sent, files = context.broadcast(cells), context.parallelize(parts, len(parts))
+        with self.showing(spark):
+            files.foreach(lambda part: assign(location, part, sent.value))
         return [assigned_name(part) for part in parts]
 
     def _train(self, parts: list[str], recipe: Recipe) -> Cells:
@@ -242,9 +255,13 @@ class IndexWriter:
         share = min(1.0, count * cell_rules.TRAINED / rows)
         sampled = Sampled(self.location, tuple(parts), share, dimension)
         spark = self.session()
-        if on_cluster(spark):
-            return train_on_executors(spark.sparkContext, sampled, count, recipe.metric)
-        return trained(sampled.read_all(), count, recipe.metric)
+        with step(self.reporter, "train cells", cell_rules.ROUNDS) as stage:
+            if on_cluster(spark):
+                with self.showing(spark):
+                    return train_on_executors(
+                        spark.sparkContext, sampled, count, recipe.metric, stage
+                    )
+            return trained(sampled.read_all(), count, recipe.metric, stage)
 
 
 def in_parts(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[Iterator[pa.RecordBatch]]:

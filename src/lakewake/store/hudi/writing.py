@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
+from lakewake.progress import Reporter
 from lakewake.spark.options import WITHOUT_SERVER, is_local
 from lakewake.spark.own import active, literal, own_session, plain_reader
+from lakewake.spark.showing import showing
 from lakewake.store.hudi.layout import CELL, FRONTIER_KEY
 from lakewake.store.hudi.lock import Check
 from lakewake.store.hudi.table import completed, moving
@@ -140,6 +142,11 @@ def cleaning(commits: int, *, clean: bool) -> dict[str, str]:
         "hoodie.keep.min.commits": str(commits + SPARE),
         "hoodie.keep.max.commits": str(commits + 2 * SPARE),
     }
+
+
+def shown(spark: SparkSession, reporter: Reporter) -> AbstractContextManager[None]:
+    """Show the tasks of the jobs that this thread starts, if a person watches."""
+    return showing(spark.sparkContext, reporter)
 
 
 @contextmanager

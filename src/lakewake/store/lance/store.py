@@ -24,6 +24,7 @@ from lakewake.model.drop import Dropped
 from lakewake.model.frontier import Frontier
 from lakewake.model.recall import RECALL
 from lakewake.model.recipe import Recipe
+from lakewake.progress import Reporter, Silent, step
 from lakewake.store.deleted import DeletedVectors
 from lakewake.store.executors import Executors, nobody
 from lakewake.store.hints import dropped
@@ -69,6 +70,7 @@ class LanceStore:
         kind: str = AUTO,
         executors: Callable[[], Executors | None] = nobody,
         distributed_min_chunks: int = DISTRIBUTED_CHUNKS,
+        reporter: Reporter | None = None,
     ) -> None:
         self.name = name
         self._generations = Generations(location_at(folder), name)
@@ -81,7 +83,10 @@ class LanceStore:
         def helpers(chunks: int) -> Executors | None:
             return executors() if chunks >= distributed_min_chunks else None
 
-        self._upkeep = upkeep.Upkeep(asking, deleted, lookup_min_chunks, words_min_chunks, helpers)
+        self._reporter = reporter or Silent()
+        self._upkeep = upkeep.Upkeep(
+            asking, deleted, lookup_min_chunks, words_min_chunks, helpers, self._reporter
+        )
 
     def generation(self) -> int:
         return self._generations.replaceable()
@@ -161,7 +166,7 @@ class LanceStore:
         steps = self._upkeep.steps(self._versions.word_files(number), written)
         done = {
             "pointer_written": int(switched),
-            **{what: self._maintain_step(number, dataset, step) for what, step in steps.items()},
+            **{what: self._maintain_step(number, dataset, what, steps[what]) for what in steps},
             "generations_removed": self._generations.retire(before=number),
         }
         return {what: n for what, n in done.items() if n}
@@ -268,11 +273,12 @@ class LanceStore:
             raise self._not_written(error, landed) from error
 
     def _maintain_step(
-        self, number: int, dataset: LanceDataset, step: Callable[[LanceDataset], int]
+        self, number: int, dataset: LanceDataset, what: str, work: Callable[[LanceDataset], int]
     ) -> int:
         """Run one step of upkeep; if a writer interfered, leave it for the next time."""
         try:
-            return step(dataset)
+            with step(self._reporter, upkeep.NAMES[what]):
+                return work(dataset)
         except FOREIGN as error:
             if self._versions.dataset(number).version != dataset.version:
                 return 0

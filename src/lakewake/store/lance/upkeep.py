@@ -16,6 +16,7 @@ from lance import LanceDataset
 from lakewake.model.ann import FLAT
 from lakewake.model.recall import Decision
 from lakewake.model.recipe import Recipe
+from lakewake.progress import SILENT, Reporter, step
 from lakewake.store import recall
 from lakewake.store.deleted import KEPT, DeletedVectors
 from lakewake.store.executors import Helpers, nobody
@@ -32,6 +33,7 @@ from lakewake.store.lance.recall import (
     make_probe,
     stored_vectors,
 )
+from lakewake.store.lance.training import training
 from lakewake.store.lance.words import WordFiles, slices_of, write_words
 from lakewake.store.recall import Asking, is_due, now
 
@@ -45,6 +47,17 @@ LOOKUP_MIN_CHUNKS = 30_000
 #: The first search of a process counts the words of up to this many texts itself, in hundredths of
 #: a second; or of this share of the texts, if the others are counted already.
 WORDS_MIN_CHUNKS, WORDS_SHARE = 2_000, 256
+#: What a person sees of each step while it runs, by the name of what it counts.
+NAMES = {
+    "deleted_sampled": "sample deleted vectors",
+    "fragments_compacted": "join small files",
+    "lookups_made": "index the ids",
+    "texts_indexed": "count words",
+    "chunks_indexed": "index the vectors",
+    "approximate_dropped": "drop the approximate index",
+    "questions_probed": "measure the recall",
+    "versions_removed": "remove old versions",
+}
 #: The columns that chunks are looked up by. Indexes make a commit cost as much as it changes.
 LOOKUPS = ("_id", "_key", "_hash")
 #: Each commit adds a small fragment, and each fragment costs every search a tenth of a millisecond;
@@ -73,6 +86,7 @@ class Upkeep:
         lookup_min_chunks: lookups are made from this many chunks on.
         words_min_chunks: words are kept in files from this many chunks on.
         helpers: the executors that do the work on many chunks.
+        reporter: shows how far a step is.
     """
 
     asking: Asking
@@ -80,21 +94,25 @@ class Upkeep:
     lookup_min_chunks: int
     words_min_chunks: int
     helpers: Helpers
+    reporter: Reporter
 
     def steps(
         self, words: WordFiles, written: Sequence[float]
     ) -> dict[str, Callable[[LanceDataset], int]]:
         """Each step, by the name of what it counts; `written` is when each version was made."""
         asking, deleted, helpers = self.asking, self.deleted, self.helpers
-        lookups, texts = self.lookup_min_chunks, self.words_min_chunks
+        lookups, texts, shown = self.lookup_min_chunks, self.words_min_chunks, self.reporter
+        words_step = partial(count_words, files=words, least=texts, helpers=helpers)
         return {
             "deleted_sampled": partial(sample_deleted, asking=asking, sample=deleted),
             "fragments_compacted": compact,
             "lookups_made": partial(make_lookups, least=lookups, helpers=helpers),
-            "texts_indexed": partial(count_words, files=words, least=texts, helpers=helpers),
-            "chunks_indexed": partial(index_chunks, asking=asking, helpers=helpers),
+            "texts_indexed": partial(words_step, reporter=shown),
+            "chunks_indexed": partial(index_chunks, asking=asking, helpers=helpers, reporter=shown),
             "approximate_dropped": partial(drop_approximate, asking=asking),
-            "questions_probed": partial(probe, asking=asking, sample=deleted, helpers=helpers),
+            "questions_probed": partial(
+                probe, asking=asking, sample=deleted, helpers=helpers, reporter=shown
+            ),
             "versions_removed": partial(drop_versions, written=written),
         }
 
@@ -124,7 +142,12 @@ def make_lookups(dataset: LanceDataset, *, least: int, helpers: Helpers = nobody
 
 
 def count_words(
-    dataset: LanceDataset, *, files: WordFiles, least: int, helpers: Helpers = nobody
+    dataset: LanceDataset,
+    *,
+    files: WordFiles,
+    least: int,
+    helpers: Helpers = nobody,
+    reporter: Reporter = SILENT,
 ) -> int:
     """Write the words of the texts to files, once more than a few are missing there."""
     if not built_by(dataset).fields:
@@ -140,7 +163,8 @@ def count_words(
         names = [s.name for s in missing]
         texts = distributed.count_words(dataset, files, names, executors)
     else:
-        texts = write_words(dataset, files, missing)
+        with step(reporter, "read texts", lacking) as stage:
+            texts = write_words(dataset, files, missing, stage)
     files.discard(there - {s.name for s in slices})
     return min(texts, int(dataset.count_rows()) - 1)
 
@@ -169,12 +193,18 @@ def drop_approximate(dataset: LanceDataset, *, asking: Asking) -> int:
     return 1
 
 
-def index_chunks(dataset: LanceDataset, *, asking: Asking, helpers: Helpers = nobody) -> int:
+def index_chunks(
+    dataset: LanceDataset,
+    *,
+    asking: Asking,
+    helpers: Helpers = nobody,
+    reporter: Reporter = SILENT,
+) -> int:
     """Make the approximate index, if there are enough chunks, and add new chunks to all indexes."""
     there = coverage_of(dataset)
     chunks = there.chunks
     if _wants(asking) and chunks >= asking.least and _unfit(dataset, there, asking):
-        return _make_vector_index(dataset, chunks, asking, helpers)
+        return _make_vector_index(dataset, chunks, asking, helpers, reporter)
     indexed = [i.num_rows_indexed for i in dataset.describe_indices()]
     waiting: int = chunks - min(indexed, default=chunks)
     if waiting <= max(MIN_WAITING, chunks // WAITING_SHARE):
@@ -221,7 +251,9 @@ def _dimension(dataset: LanceDataset) -> int:
     return int(dataset.schema.field("_vector").type.list_size)
 
 
-def _make_vector_index(dataset: LanceDataset, chunks: int, asking: Asking, helpers: Helpers) -> int:
+def _make_vector_index(
+    dataset: LanceDataset, chunks: int, asking: Asking, helpers: Helpers, reporter: Reporter
+) -> int:
     dimension = _dimension(dataset)
     kind = kind_for(asking.kind, dimension)
     metric, partitions = built_by(dataset).metric, partitions_for(chunks)
@@ -231,9 +263,15 @@ def _make_vector_index(dataset: LanceDataset, chunks: int, asking: Asking, helpe
         wanted = distributed.VectorIndex(kind, metric, partitions, dimension)
         distributed.make_vector_index(dataset, wanted, executors)
     else:
-        dataset.create_index(
-            "_vector", kind.upper(), metric=metric, num_partitions=partitions, replace=True
-        )
+        with training(reporter) as shown:
+            dataset.create_index(
+                "_vector",
+                kind.upper(),
+                metric=metric,
+                num_partitions=partitions,
+                replace=True,
+                progress_callback=shown,
+            )
     _keep(dataset, None, 0)
     return chunks
 
@@ -265,7 +303,12 @@ def sample_deleted(dataset: LanceDataset, *, asking: Asking, sample: DeletedVect
 
 
 def probe(
-    dataset: LanceDataset, *, asking: Asking, sample: DeletedVectors, helpers: Helpers = nobody
+    dataset: LanceDataset,
+    *,
+    asking: Asking,
+    sample: DeletedVectors,
+    helpers: Helpers = nobody,
+    reporter: Reporter = SILENT,
 ) -> int:
     """Probe the approximate index and decide how to search it; return the number of questions.
 
@@ -291,7 +334,7 @@ def probe(
     trained = None if there.trained is None else there.trained + recall.changed(there)
     found = decide(measure, there.partitions, promised=asking.recall, may_train=there.may_train)
     if found is None:
-        _make_vector_index(dataset, there.chunks, asking, helpers)
+        _make_vector_index(dataset, there.chunks, asking, helpers, reporter)
         there, trained = coverage_of(dataset), 0
         found = decide(measure, there.partitions, promised=asking.recall, may_train=False)
     assert found is not None

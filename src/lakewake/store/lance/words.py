@@ -25,6 +25,7 @@ from lance.fragment import LanceFragment
 
 from lakewake.lazy import lazy
 from lakewake.model.query import Words
+from lakewake.progress import UNSEEN, Stage
 from lakewake.store.location import Location
 from lakewake.store.ranking import best_positions, first_rows
 from lakewake.store.words import (
@@ -176,11 +177,18 @@ def count(dataset: LanceDataset, slices: Iterable[Slice]) -> Iterator[tuple[str,
         yield one.name, count_words((), one.rows)
 
 
-def write_words(dataset: LanceDataset, files: WordFiles, slices: Iterable[Slice]) -> int:
-    """Count the words of each slice and write them to its file; return the number of texts."""
+def write_words(
+    dataset: LanceDataset, files: WordFiles, slices: Iterable[Slice], stage: Stage = UNSEEN
+) -> int:
+    """Count the words of each slice and write them to its file; return the number of texts.
+
+    Args:
+        stage: counts the rows of the slices.
+    """
     texts = 0
     for name, counted in count(dataset, slices):
         files.write(name, counted)
+        stage.advance(len(counted.lengths))
         texts += int((counted.lengths >= 0).sum())
     return texts
 

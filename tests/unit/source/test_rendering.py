@@ -15,7 +15,7 @@ from lakewake.embed.hashing import HashingEmbedder
 from lakewake.errors import StoreUnreachable
 from lakewake.model.recipe import RENDERING, ModelIdentity, Recipe, TextField
 from lakewake.progress import Silent
-from lakewake.source.memory import render
+from lakewake.source.rendering import render
 from lakewake.store.memory import MemoryStore
 from lakewake.store.registry import open_store
 from lakewake.sync import sync
