@@ -12,6 +12,12 @@ pytestmark = pytest.mark.spark
 SEEDS = range(1, 29)
 
 
+def _seeds(quick: int) -> list[object]:
+    """All seeds; `make test` plays the first ones, `make matrix` the others."""
+    matrix = (pytest.param(seed, marks=pytest.mark.matrix) for seed in SEEDS[quick:])
+    return [*SEEDS[:quick], *matrix]
+
+
 #: Rows of `num` 0, 1 and 2 enter one day after the other, and leave three days later.
 SELECTED = (
     "date_add(DATE'2026-01-02', num) BETWEEN date_sub(current_date(), 2) AND current_date()"
@@ -19,9 +25,7 @@ SELECTED = (
 )
 
 
-@pytest.mark.parametrize(
-    "seed", [*range(1, 5), *(pytest.param(n, marks=pytest.mark.matrix) for n in SEEDS[4:])]
-)
+@pytest.mark.parametrize("seed", _seeds(quick=4))
 def test_an_index_of_selected_rows_equals_its_table_after_any_history(
     seed, spark, small_tables, tmp_path, monkeypatch
 ):
@@ -33,7 +37,7 @@ def test_an_index_of_selected_rows_equals_its_table_after_any_history(
     assert history.syncs > 0, "no sync was compared with a build"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", _seeds(quick=14))
 def test_an_index_equals_its_table_after_any_history(
     seed, spark, small_tables, tmp_path, monkeypatch
 ):
