@@ -111,6 +111,22 @@ class WritingContract:
             built.create(recipe(), batch(), frontier(10), after=1)
         assert contents(built.open()) == as_stored(chunk("z"))
 
+    def test_a_build_is_refused_if_two_others_end_before_it(self, store: Store) -> None:
+        reader = batch(chunk("z")).rows
+
+        def rows() -> pa.RecordBatchReader:
+            store.create(recipe(), batch(chunk("a")), frontier(1), after=0)
+            store.create(recipe(), batch(chunk("b")), frontier(2), after=1)
+            # It removes the first generation, whose number the build wants.
+            store.maintain()
+            return reader()
+
+        with pytest.raises(StaleFrontier):
+            store.create(recipe(), Batch(SCHEMA, rows, ()), frontier(9), after=0)
+        assert contents(store.open()) == as_stored(chunk("b"))
+        store.commit(batch(chunk("c")), frontier(2), frontier(3))
+        assert len(contents(store.open())) == 2
+
     def test_exactly_one_of_two_racing_builders_wins(self, store: Store) -> None:
         def build(writer: str) -> Any:
             mine = batch(chunk(writer))

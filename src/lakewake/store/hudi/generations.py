@@ -151,6 +151,10 @@ class Generations:
                     hint=f"run `lakewake sync {self.name}` again to find out",
                 ) from error
 
+    def unclaim(self, number: int) -> None:
+        """Give a number back that is not the highest."""
+        self.location.discard("", [_claim(number)])
+
     def is_dropped(self) -> bool:
         """Whether the last that was done to the index was to drop it."""
         with reaching(self.location, self.name):

@@ -168,9 +168,14 @@ class HudiStore:
         table = self._generations.new_table(number)
         with self._unless_dropped(after), writing(self._location, self.name):
             self._writer.build(table, recipe, batch, then)
-        if not self._generations.claim(Generation(number, table)):
-            with suppress(OSError):
-                self._location.remove(table)
+        claimed = self._generations.claim(Generation(number, table))
+        # The number is free again once its generation was dropped, or replaced and removed.
+        if not claimed or self._generations.highest() != number:
+            if not claimed or self._generations.is_dropped():
+                with suppress(OSError):
+                    if claimed:
+                        self._generations.unclaim(number)
+                    self._location.remove(table)
             self._check_replaced(after)
             raise self._writer.stale(f"generation {number} of index '{self.name}' came first")
         self._opened = number
