@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from lakewake.store import Store
 from lakewake.store.hudi.store import HudiStore
 from lakewake.testing.stores import StoreContract
+from support.lake_contract import LakeContract
 
 pytestmark = pytest.mark.spark
 
@@ -45,13 +46,6 @@ class TestBriefly:
     )
     test_language = StoreContract.test_a_language_compares_stems_and_leaves_out_its_stop_words
     test_answers = StoreContract.test_all_answers_equal_those_of_a_fresh_build_after_any_history
-
-
-class LakeContract(StoreContract):
-    """What every store promises. A drop waits for the commit that runs."""
-
-    drops = 1
-    test_a_commit_during_a_drop_fails_and_leaves_nothing = None
 
 
 @pytest.mark.matrix

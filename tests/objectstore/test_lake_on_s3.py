@@ -28,8 +28,8 @@ from lakewake.store.hudi.writer import IndexWriter
 from lakewake.store.location import Bucket
 from lakewake.store.registry import open_store
 from lakewake.testing.samples import as_stored, batch, chunk, contents, frontier, query, recipe
-from lakewake.testing.stores import StoreContract
 from support.gateway import Gateway
+from support.lake_contract import LakeContract
 
 pytestmark = [pytest.mark.spark, pytest.mark.matrix, pytest.mark.timeout(1800)]
 FOLDER = "my index %20 #1 ü"
@@ -42,7 +42,7 @@ def opened(bucket: str, spark: SparkSession, folder: str = "index") -> HudiStore
     )
 
 
-class TestLakeOnS3(StoreContract):
+class TestLakeOnS3(LakeContract):
     """With cells of a few chunks, which upkeep splits and dissolves."""
 
     #: As many cells as 6,000 chunks of a real index have would take minutes to write.
