@@ -13,6 +13,7 @@ from lakewake.store.deleted import DeletedVectors
 from lakewake.store.hudi.reader import HudiReader
 from lakewake.store.hudi.recall import Coverage
 from lakewake.store.hudi.store import HudiStore
+from lakewake.store.hudi.writer import SAMPLED_SHARE
 from lakewake.testing.samples import frontier
 from support.recall_contract import (
     GONE,
@@ -43,6 +44,7 @@ def contents(store: HudiStore) -> dict[str, str]:
 
 class TestHudi(RecallContract):
     once = 0.97
+    asked = int(GONE * PER_TOPIC * SAMPLED_SHARE)
     uncounted = 20 * PER_TOPIC
 
     @pytest.fixture(autouse=True)
