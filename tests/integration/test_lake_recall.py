@@ -45,6 +45,8 @@ def contents(store: HudiStore) -> dict[str, str]:
 class TestHudi(RecallContract):
     once = 0.97
     asked = int(GONE * PER_TOPIC * SAMPLED_SHARE)
+    # A cell that was split may have taken too many chunks from its neighbours.
+    passes = 5
     uncounted = 20 * PER_TOPIC
 
     @pytest.fixture(autouse=True)

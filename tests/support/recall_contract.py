@@ -102,12 +102,14 @@ class RecallContract:
     Attributes:
         once: the highest recall of queries about deleted topics before probes existed.
         asked: how many questions a probe asks about `GONE` deleted topics.
+        passes: how many times upkeep runs at most until nothing is left to do.
         uncounted: how many chunks besides those of a commit may count as changed: the checkpoint
             row, and in some stores chunks that upkeep moved.
     """
 
     once = 0.9
     asked = KEPT
+    passes = 1
     uncounted = 2
 
     def opened(self, folder: Path, **options: float) -> Store:
@@ -220,7 +222,9 @@ class RecallContract:
         assert "questions_probed" not in indexed.maintain()
         indexed.commit(chunks(TOPICS + 1, 2), frontier(5), frontier(6))
         assert indexed.maintain()["questions_probed"] >= 24
-        assert indexed.maintain() == {}
+        left = [indexed.maintain() for _ in range(self.passes)]
+        assert left[-1] == {}
+        assert not any("questions_probed" in done for done in left)
 
     def test_added_chunks_do_not_hide_deleted_ones_from_the_probe(
         self, indexed: Store, monkeypatch: pytest.MonkeyPatch

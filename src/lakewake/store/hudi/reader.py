@@ -180,8 +180,9 @@ class HudiReader:
     def sample(self, n: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         every = list(self._table.every())
         sizes = [len(self._table.columns(one, ["_id"])["_id"]) for one in every]
-        picked = np.sort(random.sample(range(sum(sizes)), min(n, sum(sizes))))
-        start = 0
+        held, start = sum(sizes), 0
+        # The same for equal states, so that probes of them decide alike.
+        picked = np.sort(random.Random(held).sample(range(held), min(n, held)))
         for one, size in zip(every, sizes, strict=True):
             inside = picked[(picked >= start) & (picked < start + size)] - start
             if len(inside):
