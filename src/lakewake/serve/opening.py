@@ -137,7 +137,7 @@ def check_workers(stores: Mapping[str, str], settings: ServeSettings) -> None:
     alone = [name for name, store in stores.items() if store.startswith(ALONE)]
     if settings.workers > 1 and alone:
         raise ConfigError(
-            f"several workers cannot open index '{alone[0]}': its folder is of one process",
+            f"several workers cannot open index '{alone[0]}': only one process can open its folder",
             hint="serve with `--workers 1`, or keep the index in a Qdrant server or in Lance",
         )
 

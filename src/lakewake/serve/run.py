@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -164,10 +164,14 @@ def _started(
         found,
         bool(options.follow),
         settings.has_callers,
-        unshared=tuple(
-            i["name"] for i in found if is_held_alone(lake[i["name"]].settings, i["chunks"])
-        ),
+        unshared=() if options.part is None else _unshared(lake, found),
     )
+
+
+def _unshared(lake: Lakewake, found: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The indexes that this worker holds in memory for itself."""
+    sizes = {summary["name"]: summary["chunks"] for summary in found}
+    return tuple(n for n, chunks in sizes.items() if is_held_alone(lake[n].settings, chunks))
 
 
 def load_tokens(settings: ServeSettings) -> Tokens | None:

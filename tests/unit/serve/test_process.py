@@ -87,14 +87,16 @@ def test_a_server_starts_no_jvm(lake: DiskLake) -> None:
         assert client.get("/indexes/sample/status").json()["in_step"] is True
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_missing_index_is_an_error_that_names_sync(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    workers: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lake = DiskLake(tmp_path)
-    assert run(["serve", "--config", str(lake.config), "--port", "0"]) == 3
+    args = ["serve", "--config", str(lake.config), "--port", "0", "--workers", workers]
+    assert run(args) == 3
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert "there is no index 'sample' yet" in shown.err
+    assert "error: there is no index 'sample' yet" in shown.err
     assert "`lakewake sync sample`" in shown.err
 
 

@@ -330,18 +330,6 @@ def mapped(pid: int) -> set[str]:
     return found if any(file.endswith("/places") for file in found) else set()
 
 
-def test_what_keeps_a_worker_from_serving_is_the_error_of_the_server(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lake = DiskLake(tmp_path)
-    args = ["serve", "--config", str(lake.config), "--port", "0", "--workers", "2"]
-    assert run(args) == 3
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert "error: there is no index 'sample' yet" in shown.err
-    assert "`lakewake sync sample`" in shown.err
-
-
 def test_a_store_of_one_process_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
